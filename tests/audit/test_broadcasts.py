@@ -1,0 +1,67 @@
+"""Guarantees about watermarks and DDL: the smallest log that breaks each."""
+
+from __future__ import annotations
+
+from tiny_logs import ddl, found, mark, row
+
+
+def test_a_watermark_that_falls_back_is_found(spark):
+    """It is shown with the highest before it; a repeat of the highest is none."""
+    name = "watermarks_are_monotone"
+    events = [mark(0, 0, 3), mark(0, 1, 9), mark(0, 2, 9), mark(0, 3, 7), mark(0, 4, 8), mark(1, 0, 1)]
+    assert found(spark, events, name) == [
+        ((name, "error", None, None, 7, 0, 3), [(0, 2, 9), (0, 3, 7)]),
+        ((name, "error", None, None, 8, 0, 4), [(0, 2, 9), (0, 4, 8)]),
+    ]
+
+
+def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding(spark):
+    """Shown by the first lacking value in another partition and the value with which the partition went on."""
+    name = "resolved_events_on_all_partitions"
+    events = [*[mark(0, i, i) for i in range(1, 8)], mark(1, 1, 1), mark(1, 2, 4), mark(1, 3, 5), mark(1, 4, 7)]
+    assert found(spark, events, name) == [
+        ((name, "error", None, None, 2, 1, 2), [(0, 2, 2), (1, 2, 4)]),
+        ((name, "error", None, None, 6, 1, 4), [(0, 6, 6), (1, 4, 7)]),
+    ]
+
+
+def test_a_partition_without_any_watermark_is_an_error(spark):
+    """It has events, so the broadcast must have reached it."""
+    name = "resolved_events_on_all_partitions"
+    events = [mark(0, 1, 1), mark(0, 2, 2), row(1, 7, 1)]
+    assert found(spark, events, name) == [((name, "error", None, None, 1, 1, 7), [(0, 1, 1)])]
+
+
+def test_recordings_that_start_or_end_apart_are_warnings(spark):
+    """A recording may be cut at another place in each partition, which is no fault of the changefeed."""
+    name = "resolved_events_on_all_partitions"
+    events = [*[mark(0, i, i) for i in range(1, 6)], mark(1, 9, 3)]
+    assert found(spark, events, name) == [
+        ((name, "warning", None, None, 4, 1, None), [(0, 4, 4)]),
+        ((name, "warning", None, None, 1, 1, 9), [(0, 1, 1)]),
+    ]
+
+
+def test_a_topic_without_any_watermark_is_a_warning(spark):
+    """Nothing is resolved then, which must not pass in silence."""
+    name = "resolved_events_on_all_partitions"
+    assert found(spark, [row(0, 3, 1)], name) == [((name, "warning", None, None, 1, 0, 3), [(0, 3, 1)])]
+
+
+def test_a_ddl_that_a_partition_lacks_is_found(spark):
+    """It must be in every partition; where the recording does not reach it, that is a warning."""
+    name = "ddl_events_on_all_partitions"
+    events = [ddl(0, 0, 5), mark(0, 1, 9), row(1, 0, 1), mark(1, 1, 9), row(2, 0, 2)]
+    assert found(spark, events, name) == [
+        ((name, "error", "s.a", None, 5, 1, None), [(0, 0, 5)]),
+        ((name, "warning", "s.a", None, 5, 2, None), [(0, 0, 5)]),
+    ]
+
+
+def test_canal_json_sends_ddl_to_partition_0_by_design(spark):
+    """Only partition 0 must hold it; a DDL that is elsewhere and not there is found."""
+    name = "ddl_events_on_all_partitions"
+    sound = [ddl(0, 0, 5), mark(0, 1, 9), row(1, 0, 6), mark(1, 1, 9)]
+    assert found(spark, sound, name, protocol="canal-json") == []
+    wrong = [mark(0, 0, 9), ddl(1, 0, 5), mark(1, 1, 9)]
+    assert found(spark, wrong, name, protocol="canal-json") == [((name, "error", "s.a", None, 5, 0, None), [(1, 0, 5)])]

@@ -1,0 +1,157 @@
+"""The audit on real topics: silent but for what their dispatch rules imply, and loud about planted faults."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import events_frame, golden
+from pyspark.sql import functions as F
+from reference_decoder import decode_file
+
+from ticdc_lab.audit import audit
+from ticdc_lab.dispatch import move_causes
+
+SMALL = "messages_open-protocol_small.jsonl.gz"
+MOVING = {
+    "small": {"shop.parted": "dispatched by ts", "shop.users": "by column name", "Fin_Ops.Customers": "by column name"},
+    "bank": {"bank2.accounts_4": "dispatched by ts", "bank2.accounts_5": "by column owner"},
+}
+"""Tables whose rule in config_small.json and config_bank.json moves rows, and what a finding must say."""
+
+ORDERED = {"rows_stay_in_one_partition", "first_appearances_are_ordered"}
+
+
+def findings(events, protocol, *, causes=True, **facts):
+    """Collected findings of a golden frame."""
+    why = events.transform(move_causes) if causes else None
+    return events.transform(audit, protocol=protocol, causes=why, **facts).collect()
+
+
+def signatures(found):
+    """What tells one finding from another."""
+    return {(f.guarantee, f.table, f.partition, f.offset, f.commit_ts) for f in found}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Events of the small open-protocol topic, as plain dicts."""
+    return decode_file(golden(SMALL), "open-protocol")
+
+
+@pytest.fixture(scope="module")
+def clean(spark, small):
+    """Signatures of what the small topic gives without a fault."""
+    return signatures(findings(events_frame(spark, small), "open-protocol", causes=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        (SMALL, "open-protocol"),
+        ("messages_canal-json-tidb_small.jsonl.gz", "canal-json"),
+        ("messages_canal-json-tidb_bank.jsonl.gz", "canal-json"),
+    ],
+)
+def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name, protocol):
+    """Every finding is a warning on a table that a rule moves, and names that rule."""
+    moving = MOVING["bank" if "bank" in name else "small"]
+    found = findings(events_of(name), protocol)
+    assert {f.table for f in found} == set(moving)
+    for f in found:
+        assert f.guarantee in ORDERED
+        assert f.severity == "warning"
+        assert moving[f.table] in f.message
+        assert f.key is not None
+        assert len(f.evidence) == 2
+
+
+@pytest.mark.parametrize("fault", ["restart", "table", "ddl"])
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json-tidb"])
+def test_redelivered_topics_give_no_error(events_of, fault, protocol):
+    """A restart, a moved table and a repeated DDL send changes again: at most warnings, and no new move."""
+    events = events_of(f"messages_{protocol}_small-dup-{fault}.jsonl.gz")
+    found = findings(events, protocol.removesuffix("-tidb"))
+    assert {f.severity for f in found} == {"warning"}
+    assert {f.table for f in found if f.guarantee in ORDERED} == set(MOVING["small"])
+    assert {f.guarantee for f in found} <= ORDERED | {"nothing_below_ddl"}
+    assert all("delivered again" in f.message for f in found if f.guarantee == "nothing_below_ddl")
+
+
+def test_a_topic_without_commit_ts_gives_moves_only(events_of):
+    """Canal-json without the extension: the same tables move, and nothing else is claimed."""
+    events = events_of("messages_canal-json_small.jsonl.gz")
+    found = findings(events, "canal-json", causes=False, has_commit_ts=False)
+    assert {(f.guarantee, f.table) for f in found} == {("rows_stay_in_one_partition", t) for t in MOVING["small"]}
+
+
+def late(events):
+    """An old row message sent again at the end of its partition."""
+    rows = [e for e in events if e["kind"] == "row"]
+    old = rows[len(rows) // 4]
+    return [*events, old | {"offset": 10**6}]
+
+
+def in_a_second_partition(events):
+    """A row message sent to another partition as well."""
+    rows = [e for e in events if e["kind"] == "row"]
+    copy = rows[len(rows) // 2]
+    return [*events, copy | {"offset": 10**6 + 1, "partition": (copy["partition"] + 1) % 4}]
+
+
+def without_watermarks_of_2(events):
+    """No watermark reached partition 2."""
+    return [e for e in events if not (e["kind"] == "watermark" and e["partition"] == 2)]
+
+
+def without_one_watermark(events):
+    """One watermark in the middle did not reach partition 1."""
+    of_1 = [e for e in events if e["kind"] == "watermark" and e["partition"] == 1]
+    return [e for e in events if e is not of_1[len(of_1) // 2]]
+
+
+def falling_back(events):
+    """The first watermark again at the end."""
+    first = next(e for e in events if e["kind"] == "watermark")
+    return [*events, first | {"offset": 10**6}]
+
+
+def without_one_ddl(events):
+    """A DDL in the middle did not reach partition 3."""
+    of_3 = [e for e in events if e["kind"] == "ddl" and e["partition"] == 3]
+    return [e for e in events if e is not of_3[len(of_3) // 2]]
+
+
+def conflicting(events):
+    """The last row of a table with a key, sent again with another value in a column."""
+    row = next(
+        e for e in reversed(events) if e["kind"] == "row" and e["op"] == "insert" and e["table_name"] == "Ledger"
+    )
+    other = [c if c["is_key"] else c | {"value": "0"} for c in row["columns"]]
+    return [*events, row | {"offset": 10**6, "columns": other}]
+
+
+@pytest.mark.parametrize(
+    ("plant", "guarantee"),
+    [
+        (late, "nothing_below_resolved_ts"),
+        (in_a_second_partition, "rows_stay_in_one_partition"),
+        (without_watermarks_of_2, "resolved_events_on_all_partitions"),
+        (without_one_watermark, "resolved_events_on_all_partitions"),
+        (falling_back, "watermarks_are_monotone"),
+        (without_one_ddl, "ddl_events_on_all_partitions"),
+        (conflicting, "redeliveries_are_identical"),
+    ],
+)
+def test_a_planted_fault_is_caught(spark, small, clean, plant, guarantee):
+    """Each fault gives an error of its guarantee that the clean topic does not give."""
+    found = findings(events_frame(spark, plant(small)), "open-protocol", causes=False)
+    new = [f for f in found if (f.guarantee, f.table, f.partition, f.offset, f.commit_ts) not in clean]
+    assert [f for f in new if f.guarantee == guarantee and f.severity == "error"]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10**6])
+def test_order_and_chunks_change_nothing(events_of, chunk):
+    """The same log shuffled, with other chunks, gives the same findings in the same order."""
+    events = events_of("messages_open-protocol_small-dup-restart.jsonl.gz")
+    shuffled = events.orderBy(F.rand(chunk)).repartition(3)
+    plain = findings(events, "open-protocol", causes=False)
+    assert findings(shuffled, "open-protocol", causes=False, chunk=chunk) == plain

@@ -1,0 +1,251 @@
+"""Each guarantee: what keeps it, and the smallest log that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import events_frame
+from tiny_logs import ddl, found, mark, row
+
+from ticdc_lab.audit import GUARANTEES, audit, checks_possible
+from ticdc_lab.audit.marks import blocked_tables
+from ticdc_lab.errors import ContractError, ProtocolError, StreamingError
+from ticdc_lab.schema import FINDINGS
+
+SOUND = [
+    row(0, 0, 5, key="1"),
+    row(0, 1, 4, key="2"),
+    row(0, 2, 6, "update", key="1"),
+    mark(0, 3, 6),
+    row(0, 4, 7, "delete", key="1"),
+    row(0, 5, 7, "insert", key="1"),
+    row(0, 6, 7, "delete", key="1"),
+    mark(0, 7, 6),
+    ddl(0, 8, 8),
+    mark(0, 9, 8),
+    row(1, 0, 5, key="3"),
+    mark(1, 1, 6),
+    ddl(1, 2, 8),
+    mark(1, 3, 8),
+]
+"""Keys cross in commit_ts, one transaction replaces a row, a restart repeats a change and a watermark."""
+
+
+def test_a_sound_log_gives_no_finding(spark):
+    """Order holds per key only, repeats are normal, a repeated watermark is no regression."""
+    assert found(spark, SOUND) == []
+
+
+def test_a_row_in_two_partitions_is_named_once_a_move(spark):
+    """Seed 1.1: each move is one finding, with the change before and the change that moved."""
+    events = [row(0, 0, 1), row(1, 0, 2, "update"), row(1, 1, 3, "update"), row(0, 1, 4, "update")]
+    name = "rows_stay_in_one_partition"
+    assert found(spark, events, name) == [
+        ((name, "error", "s.a", "id=1", 4, 0, 1), [(1, 1, 3), (0, 1, 4)]),
+        ((name, "error", "s.a", "id=1", 2, 1, 0), [(0, 0, 1), (1, 0, 2)]),
+    ]
+
+
+def test_a_repeat_in_another_partition_is_an_error_and_does_not_count_as_a_move(spark):
+    """Seed, "Table 迁移": repeats are never sent to another partition; later changes are judged by the first
+    delivery.
+    """
+    events = [row(0, 0, 1), row(1, 9, 1), row(0, 1, 2, "update")]
+    name = "rows_stay_in_one_partition"
+    assert found(spark, events, name) == [((name, "error", "s.a", "id=1", 1, 1, 9), [(0, 0, 1), (1, 9, 1)])]
+
+
+def test_an_update_that_changes_its_key_concerns_both_rows(spark):
+    """An unsplit key change goes to the new key's partition; the old key's history lies elsewhere."""
+    events = [row(0, 0, 1, key="1"), row(1, 0, 2, "update", key="2", old="1"), row(0, 1, 3, "insert", key="1")]
+    name = "rows_stay_in_one_partition"
+    assert found(spark, events, name) == [((name, "warning", "s.a", "id=2", 2, 1, 0), [(0, 0, 1), (1, 0, 2)])]
+    assert found(spark, [row(0, 0, 1, key="1"), row(0, 1, 2, "update", key="2", old="1")], name) == []
+
+
+def test_two_keys_that_swap_in_one_transaction_are_no_conflict(spark):
+    """Each key is left by one update and taken by another, with one commit_ts."""
+    swap = [row(0, 2, 2, "update", key="2", old="1"), row(0, 3, 2, "update", key="1", old="2")]
+    assert found(spark, [row(0, 0, 1, key="1"), row(0, 1, 1, key="2"), *swap], "redeliveries_are_identical") == []
+
+
+def test_tables_without_a_key_are_not_judged_by_row(spark):
+    """Equal rows of a table without key are no moves and no disorder, but a watermark binds them too."""
+    events = [
+        row(0, 0, 2, key=None),
+        row(1, 0, 1, key=None),
+        row(0, 1, 1, key=None),
+        mark(0, 2, 3),
+        row(0, 3, 3, key=None, v="9"),
+    ]
+    assert [f[0][:2] for f in found(spark, events, *[n for n, g in GUARANTEES.items() if g.row])] == [
+        ("nothing_below_resolved_ts", "warning")
+    ]
+
+
+def test_a_change_that_first_appears_after_a_newer_one_is_late(spark):
+    """Seed 1.3: shown by the earliest newer change before it; other keys and equal commit_ts do not matter."""
+    name = "first_appearances_are_ordered"
+    events = [row(0, 0, 5, key="2"), row(0, 1, 3), row(0, 2, 4, "update"), row(0, 3, 2, "update"), row(0, 4, 3)]
+    assert found(spark, events, name) == [((name, "error", "s.a", "id=1", 2, 0, 3), [(0, 1, 3), (0, 3, 2)])]
+    assert found(spark, [row(0, 0, 3, "insert"), row(0, 1, 3, "delete")], name) == []
+
+
+def test_order_inside_a_batched_message_counts(spark):
+    """Seq orders the rows of one message."""
+    name = "first_appearances_are_ordered"
+    late = [row(0, 0, 3, "update", seq=0), row(0, 0, 2, seq=1)]
+    assert found(spark, late, name) == [((name, "error", "s.a", "id=1", 2, 0, 0), [(0, 0, 3), (0, 0, 2)])]
+    assert found(spark, [row(0, 0, 2, seq=0), row(0, 0, 3, "update", seq=1)], name) == []
+
+
+def test_order_is_judged_in_each_partition_of_a_row_that_moves(spark):
+    """A moving row's changes are still ordered inside each partition it visits."""
+    name = "first_appearances_are_ordered"
+    events = [row(0, 5, 1), row(1, 0, 2, "update"), row(0, 4, 3, "update")]
+    assert found(spark, events, name) == [((name, "error", "s.a", "id=1", 1, 0, 5), [(0, 4, 3), (0, 5, 1)])]
+
+
+def test_a_repeat_with_another_content_is_a_conflict(spark):
+    """Seed 1.2: what is sent again is the same change; a same-commit delete and insert are two changes."""
+    name = "redeliveries_are_identical"
+    events = [row(0, 0, 1), row(0, 1, 1), row(0, 2, 1, v="2"), row(0, 3, 1, "delete")]
+    assert found(spark, events, name) == [((name, "error", "s.a", "id=1", 1, 0, 2), [(0, 0, 1), (0, 2, 1)])]
+
+
+def test_changes_below_a_resolved_ts_are_errors_even_when_repeated(spark):
+    """Seed 2.2: strictly below is an error; a first appearance at the resolved_ts itself is a warning, a repeat
+    nothing.
+    """
+    name = "nothing_below_resolved_ts"
+    events = [row(0, 0, 4), row(0, 1, 5, "update"), mark(0, 2, 3), mark(0, 3, 5), mark(0, 4, 4), row(0, 5, 4),
+              row(0, 6, 5, "update"), row(0, 7, 5, key="2"), row(0, 8, 6, key="2"), row(1, 0, 1, key="3")]  # fmt: skip
+    assert found(spark, events, name) == [
+        ((name, "error", "s.a", "id=1", 4, 0, 5), [(0, 3, 5), (0, 5, 4)]),
+        ((name, "warning", "s.a", "id=2", 5, 0, 7), [(0, 3, 5), (0, 7, 5)]),
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 128, 10**9])
+def test_what_stands_before_a_row_does_not_depend_on_chunks(spark, chunk):
+    """A watermark many chunks back still binds, one at the same or a later offset does not."""
+    name = "nothing_below_resolved_ts"
+    far = 10**12
+    below = [row(0, 7, 2, key="2"), row(0, 900, 2, key="4"), row(0, far + 500, 8, key="3")]
+    events = [row(0, 5, 2, key="1"), mark(0, 6, 3), mark(0, far, 9), row(0, far - 1, 4, key="5"), *below]
+    assert [f[0][5:] for f in found(spark, events, name, chunk=chunk)] == [(0, 7), (0, 900), (0, far + 500)]
+
+
+def test_changes_below_a_ddl_of_their_table_are_found(spark):
+    """Seed 2.3: first appearances are errors, repeats warnings; other tables, partitions and newer rows are free."""
+    name = "nothing_below_ddl"
+    events = [row(0, 0, 4), ddl(0, 1, 5), row(0, 2, 4), row(0, 3, 3, key="2"), row(0, 4, 3, key="3", table="b"),
+              row(1, 0, 3, key="4"), row(0, 5, 5, key="5")]  # fmt: skip
+    assert found(spark, events, name) == [
+        ((name, "error", "s.a", "id=2", 3, 0, 3), [(0, 1, 5), (0, 3, 3)]),
+        ((name, "warning", "s.a", "id=1", 4, 0, 2), [(0, 1, 5), (0, 2, 4)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "table", "blocked"),
+    [
+        ("DROP DATABASE `s`", "", [("s", None)]),
+        ("TRUNCATE TABLE `s`.`a`", "a", [("s", "a")]),
+        ("RENAME TABLE `s`.`a` TO `o`.`b`", "b", [("s", "b"), ("s", "a")]),
+        ("rename table a to b", "b", [("s", "b"), ("s", "a")]),
+        ("ALTER TABLE `o`.`x``y.z` RENAME TO `s`.`b`", "b", [("s", "b"), ("o", "x`y.z")]),
+        ("ALTER TABLE `s`.`a` ADD COLUMN `with table` INT", "a", [("s", "a")]),
+        ("ALTER TABLE `s`.`a` EXCHANGE PARTITION `p` WITH TABLE `o`.`b`", "a", [("s", "a"), ("o", "b")]),
+    ],
+)
+def test_tables_that_a_ddl_blocks(spark, query, table, blocked):
+    """A DDL orders its own table, a rename's old name, both tables of an exchange, or a whole schema."""
+    (got,) = events_frame(spark, [ddl(0, 0, 1, query, table)]).select(blocked_tables().alias("b")).collect()
+    assert [tuple(b) for b in got.b] == blocked
+
+
+def test_a_ddl_of_a_schema_blocks_all_its_tables(spark):
+    """Dropping a database orders every table in it, and no other."""
+    other = row(0, 2, 1, key="2") | {"schema_name": "o"}
+    events = [ddl(0, 0, 5, "DROP DATABASE `s`", ""), row(0, 1, 1, table="b"), other]
+    assert [f[0][2] for f in found(spark, events, "nothing_below_ddl")] == ["s.b"]
+
+
+def test_topics_are_judged_apart(spark):
+    """Broadcasts are per topic, and equal partition numbers of two topics are two places."""
+    other = [e | {"topic": "u"} for e in (mark(0, 0, 3), mark(1, 0, 3), row(0, 1, 9, key="7", table="b"))]
+    assert found(spark, [mark(0, 0, 1), mark(1, 0, 1), *other]) == []
+    name = "rows_stay_in_one_partition"
+    moved = found(spark, [row(0, 0, 1), row(0, 0, 2, "update") | {"topic": "u"}], name)
+    assert [f[0][4:] for f in moved] == [(2, 0, 0)]
+
+
+def test_a_log_without_commit_ts_is_judged_on_what_there_is(spark):
+    """Canal-json without the extension: rows in two partitions are found, all else is said to be impossible."""
+    events = [row(0, 0, None), row(1, 4, None, "update"), row(1, 5, None, "delete"), row(0, 1, None, key="2")]
+    got = found(spark, events, protocol="canal-json", has_commit_ts=False)
+    assert [f[0][:4] for f in got] == [("rows_stay_in_one_partition", "error", "s.a", "id=1")]
+    possible = checks_possible("canal-json", has_commit_ts=False)
+    assert [n for n, why in possible.items() if not why] == ["rows_stay_in_one_partition"]
+    with pytest.raises(ProtocolError, match="no commit_ts"):
+        found(spark, events, "watermarks_are_monotone", protocol="canal-json", has_commit_ts=False)
+
+
+def test_a_cause_turns_a_move_into_a_warning_that_says_so(spark):
+    """Moves that the table's rule implies are warnings; a repeat in another partition stays an error."""
+    causes = spark.createDataFrame(
+        [("s", "a", "the table is dispatched by ts")], "schema_name string, table_name string, cause string"
+    )
+    events = [
+        row(0, 0, 1),
+        row(1, 0, 2, "update"),
+        row(0, 9, 2, "update"),
+        row(0, 1, 1, table="b"),
+        row(1, 1, 2, "update", table="b"),
+    ]
+    frame = events_frame(spark, events).transform(
+        audit, protocol="open-protocol", causes=causes, checks=["rows_stay_in_one_partition"]
+    )
+    assert [(f.severity, f.table, f.message) for f in frame.collect()] == [
+        ("error", "s.a", "a change first delivered in partition 1 is delivered again in 0"),
+        ("error", "s.b", "the row moves from partition 0 to 1, which no dispatch rule of its table explains"),
+        ("warning", "s.a", "the row moves from partition 0 to 1 because the table is dispatched by ts"),
+    ]
+
+
+def test_findings_beyond_the_most_are_counted(spark):
+    """Errors come first, and one line says how many were left out."""
+    events = [mark(0, 0, 9), *[row(0, i, i, key=str(i)) for i in range(1, 6)]]
+    frame = events_frame(spark, events).transform(audit, protocol="open-protocol", max_per_guarantee=2)
+    got = [(f.severity, f.message[:30]) for f in frame.where("guarantee = 'nothing_below_resolved_ts'").collect()]
+    assert [s for s, _ in got] == ["error", "error", "info"]
+    assert got[2][1].startswith("3 more findings")
+
+
+def test_schema_is_the_contract_and_keys_can_be_left_out(spark):
+    """The columns are FINDINGS; with_keys=False reads no image."""
+    frame = events_frame(spark, [mark(0, 0, 9), row(0, 1, 1)]).drop("columns", "before")
+    out = frame.transform(audit, protocol="open-protocol", with_keys=False)
+    assert [(f.name, f.dataType.simpleString()) for f in out.schema] == [
+        (f.name, f.dataType.simpleString()) for f in FINDINGS
+    ]
+    assert [(f.key, f.offset) for f in out.collect()] == [(None, 1)]
+
+
+def test_wrong_requests_are_refused(spark):
+    """Unknown checks, frames without the contract and streams are named."""
+    frame = events_frame(spark, [mark(0, 0, 9)])
+    with pytest.raises(ContractError, match="No such check"):
+        frame.transform(audit, protocol="open-protocol", checks=["rows_are_nice"])
+    with pytest.raises(ContractError, match="offset"):
+        frame.drop("offset").transform(audit, protocol="open-protocol")
+    with pytest.raises(ProtocolError, match="no watermark messages"):
+        frame.transform(audit, protocol="maxwell", checks=["watermarks_are_monotone"])
+
+
+def test_a_stream_is_refused(spark, tmp_path):
+    """A row may change again at any later offset, so an audit needs the whole log."""
+    frame = events_frame(spark, [mark(0, 0, 9)])
+    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path))
+    with pytest.raises(StreamingError, match="audit needs the whole log"):
+        stream.transform(audit, protocol="open-protocol")

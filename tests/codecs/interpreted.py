@@ -1,0 +1,70 @@
+"""Run the kernels in the interpreter over arrays that refuse an index outside them or below zero.
+
+Compiled code checks no index, so a wrong one would go unnoticed there. Usage, with ``NUMBA_DISABLE_JIT=1``:
+``interpreted.py PROTOCOL SEED MESSAGES``; prints how many messages were decoded and how many rejected.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+import comparing  # noqa: E402
+import making  # noqa: E402
+
+from ticdc_lab.codecs.kernel import batch, canal_image, canal_json, identity, open_protocol, scan, state, text, xxh64  # noqa: E402
+
+
+class Checked(np.ndarray):
+    """An array with plain integers in it, as compiled code sees them, and no index below zero."""
+
+    def __getitem__(self, at: Any) -> Any:
+        _no_negative(at)
+        found = super().__getitem__(at)
+        return int(found) if isinstance(found, np.integer) and found.dtype != np.uint64 else found
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        _no_negative(at)
+        super().__setitem__(at, value & 0xFF if self.dtype == np.uint8 and isinstance(value, int) else value)
+
+
+def _no_negative(at: Any) -> None:
+    for i in at if isinstance(at, tuple) else (at,):
+        if isinstance(i, int | np.integer) and i < 0:
+            raise IndexError(f"index {at}")
+
+
+def check_arrays() -> None:
+    """Put checked arrays in place of all that the kernels read and write."""
+    for module in (batch, canal_image, canal_json, identity, open_protocol, scan, state, text, xxh64):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, np.ndarray):
+                setattr(module, name, value.view(Checked))
+    plain_state, plain_spans = state._new_state, batch.spans
+    state._new_state = lambda *size: state.State(*(a.view(Checked) for a in plain_state(*size)))
+    batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+
+
+def main(protocol: str, seed: int, n: int) -> None:
+    """Decode and compare with the reference decoder."""
+    warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
+    check_arrays()
+    r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
+    while done < n:
+        some = making.messages(protocol, r)
+        for message, kernel in zip(some, comparing.by_kernel(some, protocol), strict=True):
+            assert not (said := comparing.difference(message, protocol, kernel)), (said, message)
+            rejected += isinstance(kernel, str)
+        done += len(some)
+    print(done - rejected, rejected)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,81 @@
+"""One Spark session for the suite, and the golden data as DataFrames."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.keys import with_keys
+from ticdc_lab.schema import EVENTS
+from ticdc_lab.session import local_session
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference_decoder
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where there is no browser its tests are skipped, but not where CI promises one."""
+    browser = all(map(shutil.which, ("chromium", "chromedriver")))
+    if item.get_closest_marker("browser") and not browser:
+        leave = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        leave("no browser; run: sudo apt-get install -y chromium chromium-driver")
+
+
+def golden(name: str) -> Path:
+    """A golden file by name, wherever the project keeps it."""
+    for folder in (ROOT / "data", ROOT / "tests/data/golden", ROOT / "tests/data/golden/extra"):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(name)
+
+
+def json_lines(name: str) -> Iterator[dict[str, Any]]:
+    """Records of a golden JSON Lines file."""
+    with gzip.open(golden(name), "rt", encoding="utf-8") as f:
+        for line in f:
+            yield json.loads(line)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give the one session of the suite."""
+    session = local_session(cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def events_of(spark: SparkSession) -> Any:
+    """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events, by the reference decoder."""
+    cache: dict[str, DataFrame] = {}
+
+    def get(name: str) -> DataFrame:
+        if name not in cache:
+            protocol = "open-protocol" if "open-protocol" in name else "canal-json"
+            cache[name] = events_frame(spark, reference_decoder.decode_file(golden(name), protocol))
+        return cache[name]
+
+    return get
+
+
+def events_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+    """Events from plain dicts; what is left out is null."""
+    rows = [tuple(_typed(f.name, e.get(f.name)) for f in EVENTS.fields) for e in events]
+    return spark.createDataFrame(rows, EVENTS).transform(with_keys).cache()
+
+
+def _typed(name: str, v: Any) -> Any:
+    if name in ("columns", "before") and v is not None:
+        return [(c["name"], c["mysql_type"], c["value"], c["is_key"], c["flags"]) for c in v]
+    return v

@@ -1,0 +1,326 @@
+"""Each figure on tiny frames: the title is the finding, names are escaped, nothing to show is a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from ticdc_lab import figures, tso
+from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
+from ticdc_lab.figures import theme
+from ticdc_lab.figures.guarantee_matrix import PROMISES
+from ticdc_lab.figures.partition_load import gini
+
+EVIL = "<script>alert(\"1\")</script>/\n'x'"
+
+
+def ts(seconds: float) -> int:
+    """TSO at so many seconds."""
+    return tso.compose(1_700_000_000_000 + round(seconds * 1000))
+
+
+def steps(rows: list[tuple[int, int, float]], *, topic: str = "t") -> pd.DataFrame:
+    """``partition, step, seconds`` to the frame of ``summary.watermark_steps``."""
+    frame = pd.DataFrame(
+        [(topic, p, s, ts(v)) for p, s, v in rows], columns=["topic", "partition", "step", "resolved_ts"]
+    )
+    frame["step_ts"] = frame.groupby("step")["resolved_ts"].transform("max")
+    return frame.assign(steps_total=int(frame["step"].max()))
+
+
+def homes(*partitions: int, topic: str = "t") -> pd.DataFrame:
+    """Frame of partitions."""
+    return pd.DataFrame({"topic": [topic] * len(partitions), "partition": list(partitions)})
+
+
+def title(fig: go.Figure) -> str:
+    """Give the finding."""
+    return str(fig.layout.meta["finding"])
+
+
+def everything(fig: go.Figure) -> str:
+    """All text of the figure, as plotly receives it before JSON escapes."""
+    return str(fig.to_plotly_json())
+
+
+LAGGING = steps([(0, 1, 0), (1, 1, 0), (0, 2, 1), (0, 3, 2), (0, 4, 5), (0, 5, 6), (1, 5, 6)])
+
+
+def test_ladder_names_who_holds_the_minimum() -> None:
+    """Partition 1 misses three of five steps and is 5 s behind at the last of them."""
+    fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
+    assert title(fig) == "Partition 1 holds the minimum for 60 % of the steps, at most 5 s behind"
+
+
+def test_ladder_without_laggards_says_so() -> None:
+    """Where every partition states every watermark nobody holds the topic back."""
+    fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0), (0, 2, 1), (1, 2, 1)]), partitions=homes(0, 1))
+    assert title(fig) == "All 2 partitions state all 2 watermarks: nobody holds the topic back"
+
+
+def test_ladder_sees_a_partition_without_any_watermark() -> None:
+    """A partition that holds events and never states a watermark holds the topic back from the first step on."""
+    fig = figures.watermark_ladder(steps([(0, 1, 0), (0, 2, 1)]), partitions=homes(0, 7))
+    assert title(fig) == "Partition 7 holds the minimum for 100 % of the steps, without any watermark"
+
+
+def test_ladder_marks_regressions_and_stalls() -> None:
+    """A regression is a cross, a stall a hatched bar with its length in words."""
+    columns = ["topic", "partition", "offset", "resolved_ts", "partition_resolved_ts", "step_s", "regressed", "stalled"]
+    rows = [("t", 0, 9, ts(1), ts(2), -1.0, True, False), ("t", 1, 12, ts(90), ts(90), 84.0, False, True)]
+    marks = pd.DataFrame(rows, columns=columns).assign(regression_s=[1.0, None])
+    fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1), incidents=marks)
+    assert title(fig).endswith("; 2 regressions and stalls")
+    assert [t.name for t in fig.data if t.name in ("regression", "stall")] == ["regression", "stall"]
+    assert "partition 1 stalled 84 s" in [a.text for a in fig.layout.annotations]
+
+
+def test_a_partition_has_one_colour_in_all_figures() -> None:
+    """The same partition is drawn in the same colour in ladder, band and lag."""
+    ladder = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
+    late = figures.lag(LAGGING, partitions=homes(0, 1))
+    of_1 = [t for t in ladder.data if t.name == "partition 1"]
+    colors = {(t.line.color if t.type == "scatter" else t.marker.color) for t in of_1}
+    assert len(of_1) == 2
+    assert colors == {next(t.line.color for t in late.data if t.name == "partition 1")} == {theme.OKABE_ITO[1]}
+
+
+def test_lag_names_the_largest() -> None:
+    """The title says how late, who and when."""
+    fig = figures.lag(LAGGING, partitions=homes(0, 1))
+    assert title(fig) == "The largest lag is 5 s, of partition 1, 5 s after the first watermark"
+
+
+def test_lag_of_nobody_is_a_sentence() -> None:
+    """A flat zero line would say less than the sentence."""
+    fig = figures.lag(steps([(0, 1, 0), (1, 1, 0), (0, 2, 3), (1, 2, 3)]), partitions=homes(0, 1))
+    assert title(fig) == "No partition ever lags behind another"
+    assert "the longest gap between two is 3 s" in everything(fig)
+    assert not fig.data
+
+
+def transaction(
+    at: float, homes: list[int], missing: list[int], duplicates: int = 0, tables: Any = ("s.t",)
+) -> dict[str, Any]:
+    """One row of ``summary.transaction_sample``."""
+    return {
+        "commit_ts": ts(at), "n_rows": 2, "tables": list(tables), "partitions": homes, "complete": not missing,
+        "missing": missing, "duplicates": duplicates,
+    }  # fmt: skip
+
+
+def totals(n: int, pending: int, spread: int, duplicates: int) -> pd.DataFrame:
+    """Frame of ``summary.transaction_totals``."""
+    return pd.DataFrame([{"n": n, "pending": pending, "spread": spread, "duplicates": duplicates}])
+
+
+def test_spans_colour_pending_by_the_missing_partition() -> None:
+    """A pending transaction takes the colour of the first partition it waits for; a whole one is grey."""
+    sample = pd.DataFrame([transaction(0, [0, 2], []), transaction(1, [0, 1], [2, 3]), transaction(2, [0], [], 4)])
+    fig = figures.transaction_spans(sample, totals=totals(3, 1, 2, 4))
+    assert (
+        title(fig)
+        == "1 of 3 transactions are pending; 67 % touch more than one partition, 4 changes were delivered again"
+    )
+    colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
+    assert colors == {"whole (2)": theme.GREY, "waits for partition 2 (1)": theme.OKABE_ITO[2]}
+    assert [len(t.x) for t in fig.data if t.name == "delivered again (1)"] == [1]
+
+
+def load_frame(rows: list[tuple[Any, Any, int, int]], columns: list[str]) -> pd.DataFrame:
+    """Frame of ``summary.load_over_time``."""
+    frame = pd.DataFrame(rows, columns=[*columns, "bucket", "n"])
+    return frame.assign(from_ms=frame["bucket"] * 1000, to_ms=frame["bucket"] * 1000 + 1000, lanes_total=2)
+
+
+def test_load_says_how_uneven_it_is() -> None:
+    """Three quarters of the rows in one of two partitions: max/mean 1.5, Gini 0.25."""
+    fig = figures.partition_load(
+        load_frame([("t", 0, 0, 25), ("t", 1, 0, 25), ("t", 1, 3, 50)], ["topic", "partition"])
+    )
+    assert title(fig).startswith("Partition 1 takes 75 % of the rows: max/mean 1.50, Gini 0.25")
+    assert [list(row) for row in fig.data[0].z] == [[25, 0, 0, 0], [25, 0, 0, 50]]
+
+
+def test_gini_of_known_distributions() -> None:
+    """Equal shares give 0; one of four holding all gives 3/4; nothing gives 0."""
+    assert gini([5, 5, 5]) == pytest.approx(0)
+    assert gini([0, 0, 0, 8]) == pytest.approx(0.75)
+    assert gini([]) == gini([0, 0]) == 0
+
+
+def finding(table: str | None = "s.t", guarantee: str = "rows_stay_in_one_partition", **more: Any) -> dict[str, Any]:
+    """One row of FINDINGS."""
+    evidence = [
+        {"partition": 2, "offset": 15, "commit_ts": ts(0)},
+        {"partition": 0, "offset": 82, "commit_ts": ts(1)},
+    ]
+    base = {"guarantee": guarantee, "severity": "error", "table": table, "key": "id=1", "message": "the row moves"}
+    return base | {"evidence": evidence} | more
+
+
+def test_violations_count_by_guarantee() -> None:
+    """The title counts errors and names the guarantee that is broken most; info is not counted."""
+    rows = [finding(), finding(), finding(guarantee="nothing_below_ddl"), finding(severity="info")]
+    fig = figures.violations(pd.DataFrame(rows))
+    assert title(fig) == "3 errors in 2 guarantees; most (2): rows stay in one partition"
+
+
+def test_violations_of_a_capped_audit_are_a_lower_bound() -> None:
+    """Where the audit lists only some of its findings, the title does not give their number as the whole."""
+    more = finding(severity="info", message="17 more findings of this guarantee are not listed")
+    assert title(figures.violations(pd.DataFrame([finding(), more]))).startswith("At least 1 error")
+
+
+def test_counterexample_draws_only_the_partitions_involved() -> None:
+    """Two messages, two lanes, one arrow upstream and one red dashed arrow back."""
+    fig = figures.counterexample(finding())
+    assert title(fig) == "s.t id=1: the row moves"
+    assert list(fig.layout.yaxis.ticktext) == ["partition 0", "partition 2"]
+    assert [t.line.dash for t in fig.data if t.mode == "lines"] == ["solid", "dash"]
+    assert [a.arrowcolor for a in fig.layout.annotations if a.showarrow] == [theme.GREY, theme.WRONG]
+
+
+def measured(rows: list[tuple[str, str, int, int, float | None]]) -> pd.DataFrame:
+    """Frame of the guarantee matrix."""
+    return pd.DataFrame(rows, columns=["strategy", "guarantee", "violations", "cases", "max_over_mean"])
+
+
+MATRIX = measured(
+    [("table", g, 0, 9, None) for g in ("row_order", "table_order", "transactions")]
+    + [("table", "balance", 0, 0, 2.5)]
+    + [("ts", g, 3, 9, None) for g in ("row_order", "table_order", "transactions")]
+    + [("ts", "balance", 0, 0, 1.25)]
+)
+
+
+def test_matrix_puts_the_count_beside_the_promise() -> None:
+    """A cell holds violations, cases and the seed's mark; the title names who keeps everything."""
+    fig = figures.guarantee_matrix(MATRIX, partitions=4)
+    assert title(fig) == (
+        "Only table keeps row order, table order and transactions on this log with 4 partitions, at max/mean 2.50"
+    )
+    texts = [a.text for a in fig.layout.annotations]
+    assert "<b>0</b> of 9<br>seed: ✔" in texts
+    assert "<b>3</b> of 9 (33 %)<br>seed: ✖" in texts
+    assert "max/mean 1.25<br>seed: even" in texts
+
+
+def test_matrix_promises_what_the_seed_does() -> None:
+    """The words in the figure are those of the dispatch package; only ``conflict`` was never built."""
+    words = {s: tuple(p.values()) for s, p in SEED_GUARANTEES.items() if s != "conflict"}
+    assert {s: PROMISES[s] for s in words} == words
+
+
+def test_matrix_admits_what_was_not_measured() -> None:
+    """A missing cell says so instead of showing zero."""
+    fig = figures.guarantee_matrix(MATRIX[MATRIX["guarantee"] != "balance"], partitions=4)
+    assert sum("not measured" in str(a.text) for a in fig.layout.annotations) == 2
+
+
+def test_skew_names_best_and_worst_at_the_chosen_count() -> None:
+    """The title compares at the chosen number of partitions."""
+    rows = [(s, n, v) for s, v in (("table", 3.0), ("ts", 1.1)) for n in (1, 2, 4)]
+    fig = figures.skew_curves(pd.DataFrame(rows, columns=["strategy", "partitions", "max_over_mean"]), chosen=2)
+    assert title(fig) == "With 2 partitions ts is the most even (max/mean 1.10) and table the least (3.00)"
+
+
+NOTHING = {
+    "ladder": lambda: figures.watermark_ladder(pd.DataFrame(), partitions=homes(0)),
+    "lag": lambda: figures.lag(pd.DataFrame(), partitions=homes(0)),
+    "spans": lambda: figures.transaction_spans(pd.DataFrame(), totals=pd.DataFrame()),
+    "load": lambda: figures.partition_load(pd.DataFrame()),
+    "violations": lambda: figures.violations(pd.DataFrame()),
+    "counterexample": lambda: figures.counterexample(finding(evidence=[])),
+    "matrix": lambda: figures.guarantee_matrix(pd.DataFrame(), partitions=3),
+    "skew": lambda: figures.skew_curves(pd.DataFrame()),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_nothing_to_draw_is_a_sentence(name: str) -> None:
+    """Empty data gives a sentence and no axis."""
+    fig = NOTHING[name]()
+    assert not fig.data
+    assert fig.layout.xaxis.visible is False
+    assert str(fig.layout.meta["note"]).endswith(".")
+
+
+WITH_NAMES = {
+    "spans": lambda: figures.transaction_spans(
+        pd.DataFrame([transaction(0, [0], [1], 1, [EVIL])]), totals=totals(1, 1, 0, 1)
+    ),
+    "load": lambda: figures.partition_load(load_frame([(EVIL, EVIL, 0, 5)], ["schema_name", "table_name"]), by="table"),
+    "load by topic": lambda: figures.partition_load(
+        load_frame([(EVIL, 0, 0, 5), ("other", 0, 0, 5)], ["topic", "partition"])
+    ),
+    "violations": lambda: figures.violations(pd.DataFrame([finding(table=EVIL)])),
+    "counterexample": lambda: figures.counterexample(finding(table=EVIL, key=EVIL, message=EVIL)),
+    "matrix": lambda: figures.guarantee_matrix(measured([(EVIL, "row_order", 1, 2, None)]), partitions=2),
+    "skew": lambda: figures.skew_curves(
+        pd.DataFrame([(EVIL, 1, 1.0)], columns=["strategy", "partitions", "max_over_mean"])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITH_NAMES)
+def test_markup_in_names_is_escaped(name: str) -> None:
+    """A name with markup, quotes, a slash and a newline reaches plotly as plain text."""
+    text = everything(WITH_NAMES[name]())
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_label_is_one_safe_line() -> None:
+    """Control characters are shown as escapes, long names are cut before they are escaped."""
+    assert theme.label("a\nb<i>") == "a\\nb&lt;i&gt;"
+    assert theme.label("<" * 50, most=3) == "&lt;&lt;…"
+
+
+def test_toolbar_offers_no_upload() -> None:
+    """Neither the upload nor plotly's logo is in the toolbar, and text is at least 12 px."""
+    fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
+    layout = theme.template("light").layout
+    assert "sendDataToCloud" in layout.modebar.remove
+    assert figures.CONFIG["displaylogo"] is False
+    assert layout.font.size >= 12
+    assert "font-size" not in fig.to_json()
+
+
+def test_dark_theme_changes_only_the_template() -> None:
+    """Switching the theme leaves the data alone."""
+    fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
+    dark = figures.themed(fig, "dark")
+    assert dark.layout.template.layout.paper_bgcolor != fig.layout.template.layout.paper_bgcolor
+    assert [json.loads(t.to_json()) for t in dark.data] == [json.loads(t.to_json()) for t in fig.data]
+
+
+def placed(rows: dict[str, list[int]]) -> pd.DataFrame:
+    """Frame of rows per strategy and partition."""
+    cells = [(s, p, n) for s, counts in rows.items() for p, n in enumerate(counts)]
+    return pd.DataFrame(cells, columns=["strategy", "target_partition", "rows"])
+
+
+def test_partition_rows_name_the_fullest_and_the_idle() -> None:
+    """The title is about the most uneven strategy unless one is chosen."""
+    rows = placed({"table": [30, 0, 0], "ts": [10, 12, 8]})
+    told = "table puts 30 of 30 rows in partition 0 of 3, and 2 partitions get nothing"
+    assert title(figures.partition_rows(rows)) == told
+    assert title(figures.partition_rows(rows, strategy="ts")) == "ts puts 12 of 30 rows in partition 1 of 3"
+    assert title(figures.partition_rows(placed({"table": [0]}))) == "There is no load to compare"
+    assert "&lt;script&gt;" in everything(figures.partition_rows(placed({EVIL: [1]})))
+
+
+def test_stepped_keeps_a_frame_per_choice() -> None:
+    """Each slider step names a frame that carries its own data and title."""
+    figs = {str(n): figures.partition_rows(placed({"table": [9, *[0] * (n - 1)]})) for n in (2, 3)}
+    fig = figures.stepped(figs, prefix="partitions: ", start="3")
+    assert [f.name for f in fig.frames] == [s.label for s in fig.layout.sliders[0].steps] == ["2", "3"]
+    assert [len(f.data[0].x) for f in fig.frames] == [2, 3]
+    assert [f.layout.xaxis.range for f in fig.frames] == [(-0.5, 1.5), (-0.5, 2.5)]
+    assert fig.layout.sliders[0].active == 1
+    assert [f.layout.title.text for f in fig.frames] == [f.layout.title.text for f in figs.values()]

@@ -1,0 +1,334 @@
+"""Where a log can lie: every kind of source gives the same messages, and what is none is named, not lost."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import golden
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.sources import open_source
+
+NAME = "messages_canal-json-tidb_small.jsonl.gz"
+Lines = list[bytes]
+
+
+def b64(raw: bytes | None) -> str | None:
+    """Bytes as a capture file writes them."""
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def line(offset: int, value: bytes | None = b"", **more: Any) -> bytes:
+    """A line of a capture file."""
+    fields = {"topic": "t", "partition": 0, "offset": offset, "timestamp": None, "key": None, "value": b64(value)}
+    return json.dumps(fields | {"headers": []} | more).encode()
+
+
+def insert(i: int) -> bytes:
+    """A canal-json insert whose commit_ts is ``i``."""
+    return json.dumps({"database": "s", "table": "t", "pkNames": ["a"], "isDdl": False, "type": "INSERT",
+                       "mysqlType": {"a": "int"}, "data": [{"a": str(i)}],
+                       "_tidb": {"commitTs": i}}).encode()  # fmt: skip
+
+
+LINES = [line(i, insert(i)) for i in range(40)]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., str]:
+    """``write("a.jsonl", bytes)``: a file below a folder of its own; gives the path."""
+
+    def put(name: str, raw: bytes) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") and raw[:2] != b"\x1f\x8b" else raw)
+        return str(path)
+
+    return put
+
+
+def offsets(log: ChangeLog) -> list[int]:
+    """Offsets of the events, sorted."""
+    return sorted(r["offset"] for r in log.events.select("offset").collect())
+
+
+def quarantined(log: ChangeLog) -> list[tuple[str, str]]:
+    """Class and reason of every row in quarantine."""
+    return sorted((r["error_class"], r["reason"]) for r in log.quarantine.collect())
+
+
+def bag(df: DataFrame) -> Counter[Any]:
+    """The rows of a frame, however often each, in any order."""
+    return Counter(map(str, df.collect()))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.jsonl.gz", "a.json.gz"])
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\n\n  \n"])
+def test_every_line_is_read_whatever_ends_it(
+    spark: SparkSession, write: Callable[..., str], name: str, ending: bytes
+) -> None:
+    """LF, CRLF and blank lines between, a last line without an end: each line is one message."""
+    log = load(spark, write(name, ending.join(LINES)))
+    assert offsets(log) == list(range(40))
+    assert quarantined(log) == []
+
+
+def test_lines_in_any_order_and_files_in_a_folder_give_the_same_events(
+    spark: SparkSession, write: Callable[..., str]
+) -> None:
+    """Neither the order of lines nor how they are spread over files and folders changes the set of events."""
+    shuffled = random.Random(3).sample(LINES, 40)
+    whole = bag(load(spark, write("whole.jsonl", b"\n".join(LINES))).events)
+    for i in range(0, 40, 8):
+        folder = str(Path(write(f"many/{'sub/' * (i % 3)}{i}.jsonl", b"\n".join(shuffled[i : i + 8]))))
+        write(f"zipped/{'sub/' * (i % 3)}{i}.jsonl.gz", b"\n".join(shuffled[i : i + 8]))
+    root = Path(folder.split("/many/")[0])
+    write("many/empty.jsonl", b"")
+    write("many/.hidden", b"no log")
+    write("many/_SUCCESS", b"")
+    assert bag(load(spark, str(root / "many")).events) == whole
+    assert bag(load(spark, str(root / "zipped")).events) == whole
+    assert bag(load(spark, "file://" + str(root / "many")).events) == whole
+    assert whole.total() == 40
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_names_that_spark_takes_for_patterns_are_read_as_they_are(
+    spark: SparkSession, write: Callable[..., str], ending: str
+) -> None:
+    """Spaces, brackets, stars, per cent signs and letters beyond ASCII in a file or folder name are no obstacle."""
+    path = write("plain.jsonl", b"\n".join(LINES))
+    odd = Path(path).parent / "a b [1]" / f"log *{{x}}%20 数据=1{ending}"
+    if ending == ".parquet":
+        open_source(spark, path).messages.coalesce(1).write.parquet(str(odd.parent.parent / "made"))
+        odd.parent.mkdir()
+        next((odd.parent.parent / "made").glob("*.parquet")).rename(odd)
+    else:
+        write(str(odd), b"\n".join(LINES))
+    assert offsets(load(spark, str(odd))) == list(range(40))
+    assert offsets(load(spark, str(odd.parent))) == list(range(40))
+
+
+def test_splits_of_a_file_change_nothing(spark: SparkSession, write: Callable[..., str]) -> None:
+    """A plain file read in many splits gives the same rows as in one: no line is lost or read twice at a border."""
+    text = b"\n".join(line(i, insert(i)) for i in range(3_000))
+    path = write("big.jsonl", text)
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    try:
+        one = bag(load(spark, path).decoded.select("offset", "change_hash"))
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(50_000))
+        split = load(spark, path)
+        assert split.decoded.rdd.getNumPartitions() > 5
+        assert bag(split.decoded.select("offset", "change_hash")) == one
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    assert one.total() == 3_000
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_tables_of_messages_are_read_like_capture_files(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """The messages of a capture file, written as Parquet or Delta and loaded again, decode to the same events."""
+    log = load(spark, str(golden(NAME)))
+    folder = str(tmp_path / kind)
+    log.messages.repartition(3).write.format(kind).save(folder)
+    again = load(spark, folder)
+    assert again.protocol == log.protocol
+    columns = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "change_hash", "query")
+    assert bag(again.events.select(*columns)) == bag(log.events.select(*columns))
+    if kind == "parquet":
+        parts = sorted(Path(folder).glob("*.parquet"))
+        assert load(spark, str(parts[0])).events.count() < again.events.count()
+
+
+def test_parquet_in_folders_below_and_by_partition_is_not_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    """Files in subfolders count, and ``partition=N`` folders give the column."""
+    messages = load(spark, str(golden(NAME))).messages
+    n = messages.count()
+    messages.write.partitionBy("partition").parquet(str(tmp_path / "by"))
+    messages.where("partition < 2").write.parquet(str(tmp_path / "deep/a/b"))
+    messages.where("partition >= 2").write.parquet(str(tmp_path / "deep/c"))
+    for folder in ("by", "deep"):
+        assert open_source(spark, str(tmp_path / folder)).messages.count() == n
+    found = open_source(spark, str(tmp_path / "by")).messages.select("partition").distinct().collect()
+    assert {r[0] for r in found} == {r[0] for r in messages.select("partition").distinct().collect()}
+
+
+def test_a_timestamp_in_numbers_is_milliseconds(spark: SparkSession, tmp_path: Path, write: Callable[..., str]) -> None:
+    """In a capture file and in a table alike; none, null and Kafka's -1 are null."""
+    stamps = [1_700_000_000_123, None, -1]
+    path = write("a.jsonl", b"\n".join(line(i, b"", timestamp=t) for i, t in enumerate(stamps)))
+    rows = open_source(spark, path).messages.orderBy("offset").selectExpr("unix_millis(timestamp) AS ms").collect()
+    assert [r["ms"] for r in rows] == [1_700_000_000_123, None, None]
+    spark.createDataFrame(
+        [("t", 0, 1, 1_700_000_000_123, b"", b"")],
+        "topic string, partition int, offset bigint, timestamp bigint, key binary, value binary",
+    ).write.parquet(str(tmp_path / "table"))
+    row = open_source(spark, str(tmp_path / "table")).messages.selectExpr("unix_millis(timestamp) AS ms").first()
+    assert row is not None and row["ms"] == 1_700_000_000_123
+
+
+def test_headers_are_kept_and_unknown_fields_are_ignored(spark: SparkSession, write: Callable[..., str]) -> None:
+    """Headers come out as pairs with their bytes; a field that the format does not know changes nothing."""
+    headers = [["k", b64(b"\x00\xff")], ["empty", ""], ["none", None], ["k", b64(b"again")]]
+    path = write("a.jsonl", line(1, b"v", headers=headers, kind="row", more={"a": [1, {"b": None}]}) + b"\n" + line(2))
+    rows = open_source(spark, path).messages.orderBy("offset").collect()
+    assert [(h["key"], h["value"]) for h in rows[0]["headers"]] == [
+        ("k", b"\x00\xff"), ("empty", b""), ("none", None), ("k", b"again"),
+    ]  # fmt: skip
+    assert rows[1]["headers"] == [] and rows[0]["value"] == b"v"
+
+
+BAD_LINES = {
+    b"this is no JSON": "bad-type",
+    b'{"this is": no JSON}': "not-json",
+    b'{"topic":"t","partition":0,"offset":1': "not-json",
+    b"[1]": "bad-type",
+    b'{"topic":"\xff\xfe","partition":0,"offset":1,"key":null,"value":null}': "bad-utf8",
+    b'{"partition":0,"offset":1,"key":null,"value":null}': "missing-field",
+    b'{"topic":"t","offset":1,"key":null,"value":null}': "missing-field",
+    b'{"topic":"t","partition":0,"key":null,"value":null}': "missing-field",
+    line(1, partition=-1): "out-of-range",
+    line(1, partition=1 << 31): "out-of-range",
+    line(1, partition="0"): "bad-type",
+    line(1 << 63): "out-of-range",
+    line(1, partition=1.5): "out-of-range",
+    line(1, timestamp=1 << 62): "out-of-range",
+    line(1, value=b"", key="!!!!"): "bad-base64",
+    line(1, value=b"", key="AAA"): "bad-base64",
+    line(1, headers=[["a", "!"]]): "bad-headers",
+    line(1, headers=[["a"]]): "bad-headers",
+    line(1, headers=[[1, "AA=="]]): "bad-headers",
+    line(1, headers=[3]): "bad-headers",
+    line(1, headers={"a": "AA=="}): "bad-type",
+    b'{"topic":"t","partition":0,"offset":1,"offset":2}': "duplicate-key",
+    line(1) + line(2): "trailing-bytes",
+    b'{"topic":"t","x":' + b"[" * 200 + b"]" * 200 + b"}": "too-deep",
+}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_lines_that_are_no_message_go_to_quarantine_with_file_and_reason(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str], name: str
+) -> None:
+    """Each bad line is kept as it is, with its file and why; every other line is read."""
+    mixed = [x for pair in zip(BAD_LINES, LINES, strict=False) for x in pair]
+    log = load(spark, write(name, b"\n".join(mixed)))
+    rows = log.quarantine.collect()
+    assert {bytes(r["value"]): r["error_class"] for r in rows} == {
+        bad: f"bad-capture-line:{fault}" for bad, fault in BAD_LINES.items()
+    }
+    assert all(name in r["reason"] for r in rows)
+    assert offsets(log) == list(range(len(BAD_LINES)))
+    counts = log.materialise(str(tmp_path / "out")).counts
+    assert counts is not None
+    assert (counts.messages, counts.decoded, counts.quarantined) == (len(mixed), len(BAD_LINES), len(BAD_LINES))
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
+def test_a_gz_cut_in_the_middle_gives_all_lines_before_the_cut(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str], cut: float
+) -> None:
+    """A recording cut short is read up to the cut, and one row says which file and that it ends early."""
+    text = b"\n".join(line(i, insert(i), pad=random.Random(i).random()) for i in range(5_000))
+    packed = gzip.compress(text)
+    log = load(spark, write("cut.jsonl.gz", packed[: int(len(packed) * cut)]))
+    found = offsets(log)
+    assert found == list(range(len(found))) and 5_000 * cut * 0.7 < len(found) < 5_000
+    ((error_class, reason),) = quarantined(log)
+    assert error_class == "damaged-gzip" and "cut.jsonl.gz" in reason and "ends early" in reason
+    counts = log.materialise(str(tmp_path / "out")).counts
+    assert counts is not None and (counts.decoded, counts.quarantined) == (len(found), 1)
+
+
+def test_a_gz_with_a_broken_byte_gives_all_lines_before_it(spark: SparkSession, write: Callable[..., str]) -> None:
+    """What zlib ready when it meets an error it drops; none of that is lost here."""
+    text = b"\n".join(line(i, insert(i), pad=random.Random(i).random()) for i in range(5_000))
+    packed = bytearray(gzip.compress(text))
+    half = len(packed) // 2
+    packed[half : half + 64] = b"\xff" * 64
+    log = load(spark, write("broken.jsonl.gz", bytes(packed)))
+    assert log.events.where("offset < 2000").count() == 2_000
+    assert any(c == "damaged-gzip" and "broken.jsonl.gz" in r for c, r in quarantined(log))
+
+
+def test_a_gz_of_several_members_padding_between_is_read_whole(spark: SparkSession, write: Callable[..., str]) -> None:
+    """Members one after another, with zeros between and after them, are one text."""
+    packed = gzip.compress(b"\n".join(LINES[:15]) + b"\n" + LINES[15][:30]) + b"\0" * 512
+    packed += gzip.compress(LINES[15][30:] + b"\n") + gzip.compress(b"") + gzip.compress(b"\n".join(LINES[16:]))
+    log = load(spark, write("members.jsonl.gz", packed + b"\0" * 100))
+    assert offsets(log) == list(range(40)) and quarantined(log) == []
+
+
+def test_a_gz_that_is_none_says_so(spark: SparkSession, write: Callable[..., str]) -> None:
+    """A plain file named .gz has no message, and the quarantine says why."""
+    path = write("x", b"plain text, no gzip")
+    Path(path).rename(path + ".jsonl.gz")
+    log = load(spark, path + ".jsonl.gz", protocol="canal-json")
+    ((error_class, reason),) = quarantined(log)
+    assert error_class == "damaged-gzip" and "x.jsonl.gz" in reason
+    assert log.events.count() == 0
+
+
+def test_what_is_no_source_is_a_clear_error(spark: SparkSession, tmp_path: Path, write: Callable[..., str]) -> None:
+    """Nothing there, nothing in it, or nothing known: a SourceError that names the path."""
+    empty = write("empty.jsonl", b"")
+    (tmp_path / "folder").mkdir()
+    unknown = write("known/by/nobody.xls", b"x")
+    write("both/a.jsonl", LINES[0])
+    write("both/b.jsonl.gz", LINES[1])
+    for path, said in (
+        (str(tmp_path / "nowhere.jsonl"), "does not exist"),
+        (empty, "is empty"),
+        (str(tmp_path / "folder"), "no data file"),
+        (unknown, "nobody.xls"),
+        (str(tmp_path / "both"), "side by side"),
+    ):
+        with pytest.raises(SourceError, match=said) as e:
+            load(spark, path)
+        assert path in str(e.value)
+    with pytest.raises(SourceError, match="kind"):
+        load(spark, empty, source_kind="tape")
+
+
+def test_a_table_without_the_columns_of_messages_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A Parquet file of something else names what it lacks."""
+    spark.range(3).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(ContractError, match="offset"):
+        load(spark, str(tmp_path / "other"))
+
+
+SIMPLE = b'{"version":1,"type":"INSERT","database":"s","table":"t","commitTs":1,"schemaVersion":1,"data":{"a":"1"}}'
+DEBEZIUM = b'{"payload":{"source":{"commit_ts":1,"db":"s","table":"t"},"before":null,"after":{"a":1},"op":"c"}}'
+AVRO = b"\x00\x00\x00\x00\x01\x02\x06abc"
+
+
+@pytest.mark.parametrize(
+    "value", [SIMPLE, DEBEZIUM, AVRO, b"hello", b""], ids=["simple", "debezium", "avro", "text", "none"]
+)
+def test_another_protocol_is_told_or_quarantined_whole(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str], value: bytes
+) -> None:
+    """Left to find out, the error shows how the messages begin; told a protocol, all goes to quarantine."""
+    path = write("other.jsonl", b"\n".join(line(i, value) for i in range(5)))
+    with pytest.raises(ProtocolError) as e:
+        load(spark, path)
+    assert repr(value[:16])[2:-1] in str(e.value) and "other.jsonl" in str(e.value)
+    for protocol in ("canal-json", "open-protocol"):
+        counts = load(spark, path, protocol=protocol).materialise(str(tmp_path / protocol)).counts
+        assert counts is not None and (counts.messages, counts.decoded, counts.quarantined) == (5, 0, 5)
+
+
+def test_an_unknown_protocol_names_those_that_are_known(spark: SparkSession, write: Callable[..., str]) -> None:
+    """A misspelt protocol is refused before anything is read."""
+    with pytest.raises(ProtocolError, match="canal-json"):
+        load(spark, write("a.jsonl", LINES[0]), protocol="canaljson")

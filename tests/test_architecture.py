@@ -1,0 +1,169 @@
+"""Dependencies point one way, and what only one place may do no other place does (`design/house_style.md`)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "ticdc_lab"
+
+# From left to right: a module may import those of its own step and of the steps before it.
+STEPS = (
+    ("errors", "environment", "jars", "tso", "schema", "progress", "prefix", "workers", "session", "keys"),
+    ("sources", "codecs"),
+    ("load",),
+    ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
+    ("watermarks", "laggards", "transactions", "dispatch"),
+    ("audit",),
+    ("summary", "export", "comparison"),
+    ("figures",),
+    ("widgets", "report"),
+    ("cli",),
+)
+STEP = {name: i for i, names in enumerate(STEPS) for name in names}
+
+# Where rows come to the driver, and why they are few.
+TO_THE_DRIVER = {
+    "catalog.py": "the DDL statements of a log",
+    "cli.py": "aggregates that are printed",
+    "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
+    "sources/__init__.py": "a sample of 256 messages",
+    "summary.py": "aggregates that are drawn",
+    "workers.py": "one row, to try the workers",
+}
+
+
+def modules() -> list[Path]:
+    """Every module of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    """The part of the package that a module belongs to: its folder or its own name."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """Full names of all that a module imports, wherever it does so; not what it needs for types alone."""
+    found: set[str] = set()
+    for node in ast.walk(_without_types(ast.parse(path.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{a.name}" for a in node.names}
+    return frozenset(found)
+
+
+def _without_types(tree: ast.Module) -> ast.Module:
+    """The module without its ``if TYPE_CHECKING`` blocks."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            node.body = []
+    return tree
+
+
+def roots(path: Path) -> set[str]:
+    """The top names of what a module imports."""
+    return {name.split(".")[0] for name in imports(path)}
+
+
+def own_parts(path: Path) -> set[str]:
+    """The parts of the package that a module imports."""
+    return {name.split(".")[1] for name in imports(path) if name.startswith("ticdc_lab.")} & set(STEP)
+
+
+def backwards(path: Path) -> list[str]:
+    """Parts further right that a module imports."""
+    return sorted(other for other in own_parts(path) if STEP[other] > STEP[part(path)])
+
+
+def calls(path: Path, *names: str) -> list[str]:
+    """Methods of these names that a module calls."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    attributes = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return [f.attr for f in attributes if f.attr in names]
+
+
+def tracked() -> list[Path]:
+    """The repository's own files."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_every_part_has_its_step() -> None:
+    """A new part of the package is given its place in the flow here."""
+    assert {part(p) for p in modules()} - {"__init__"} <= set(STEP)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_dependencies_point_one_way(path: Path) -> None:
+    """No module imports from a part further right in the flow."""
+    assert path == PACKAGE / "__init__.py" or backwards(path) == []
+
+
+def test_only_widgets_know_the_notebook() -> None:
+    """IPython and ipywidgets are imported by the widgets and by nothing left of them."""
+    users = {part(p) for p in modules() if roots(p) & {"IPython", "ipywidgets"}}
+    assert users <= {"widgets"}
+
+
+def test_figures_take_small_frames_and_need_no_spark() -> None:
+    """A figure is a pure function of a small frame: no pyspark in it."""
+    assert [p.name for p in modules() if part(p) == "figures" and "pyspark" in roots(p)] == []
+
+
+def test_only_the_session_module_starts_spark() -> None:
+    """No other module builds a session or a context, or launches a JVM."""
+    word = re.compile(r"\bgetOrCreate\(|\bSparkSession\.builder\b|\bSparkContext\(|\blaunch_gateway\(")
+    assert [p.name for p in modules() if word.search(p.read_text(encoding="utf-8"))] == ["session.py"]
+
+
+def test_rows_come_to_the_driver_only_where_they_are_few() -> None:
+    """Nothing is collected but in the few places named here with the reason."""
+    users = {str(p.relative_to(PACKAGE)) for p in modules() if calls(p, "collect", "toPandas", "toArrow")}
+    assert users <= set(TO_THE_DRIVER), users - set(TO_THE_DRIVER)
+
+
+def test_no_transform_caches_or_prints() -> None:
+    """Transforms leave memory and standard output to the caller; the command line and the set-up speak."""
+    cachers = {part(p) for p in modules() if calls(p, "cache", "persist")}
+    printers = {part(p) for p in modules() if re.search(r"^\s*print\(", p.read_text(encoding="utf-8"), re.MULTILINE)}
+    flow = {"sources", "codecs", "load", "watermarks", "transactions", "dispatch", "audit", "figures"}
+    assert cachers & (flow - {"audit"}) == set()
+    assert printers & flow == set()
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Where packages come from is the installation's business: no host of a registry is written anywhere."""
+    word = re.compile(r"(?:pypi|pythonhosted|maven|anaconda|npmjs|jsdelivr|unpkg)[\w.-]*\.(?:org|com|net|io)\b")
+    named = [str(p) for p in tracked() if word.search(_text(p))]
+    assert named == []
+
+
+def test_no_file_reaches_outside_the_repository() -> None:
+    """What the project needs lies in it: no path leads to the folder beside it."""
+    outside = re.compile(r"\.\./shared|/work" + "/shared")
+    assert [str(p) for p in tracked() if outside.search(_text(p))] == []
+
+
+def _text(path: Path) -> str:
+    return "" if path.suffix in (".gz", ".png", ".parquet") else path.read_text(encoding="utf-8", errors="replace")
+
+
+def test_the_checks_see_a_planted_fault(tmp_path: Path) -> None:
+    """Each way of reading a module finds what is forbidden, also inside a function, and not what is for types alone."""
+    path = tmp_path / "planted.py"
+    path.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import polars\n"
+        "def f(df):\n    from ticdc_lab.widgets.panel import x\n    import ipywidgets as w\n    return df.toPandas()\n"
+    )
+    assert roots(path) == {"typing", "ticdc_lab", "ipywidgets"}
+    assert own_parts(path) == {"widgets"}
+    assert calls(path, "toPandas") == ["toPandas"]

@@ -1,0 +1,159 @@
+"""Every command of the command line, as a user calls it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from conftest import golden, json_lines
+from pyspark.sql import SparkSession
+
+from ticdc_lab.cli import main
+from ticdc_lab.schema import EVENTS
+
+OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
+CANAL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+PLAIN = str(golden("messages_canal-json_small.jsonl.gz"))
+
+
+@pytest.fixture
+def lab(spark: SparkSession) -> Any:
+    """``lab("audit", FILE)`` runs a command on the suite's session."""
+
+    def run(*args: str, code: int | None = 0) -> Result:
+        result = CliRunner().invoke(main, list(args), obj=spark)
+        if code is not None:
+            assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Records of a JSON Lines file, plain or gzip."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as f:
+        return [json.loads(line) for line in f]
+
+
+def write_lines(path: Path, messages: list[dict[str, Any]]) -> str:
+    """Write a capture file and give its path."""
+    path.write_text("".join(json.dumps(m) + "\n" for m in messages))
+    return str(path)
+
+
+def test_events_writes_the_contract(lab: Any, tmp_path: Path) -> None:
+    """Every line has the columns of the events contract, nulls kept, and the counts are said."""
+    out = tmp_path / "events.jsonl.gz"
+    said = lab("events", OPEN, "--out", str(out), "--json")
+    facts = json.loads(said.stdout)
+    assert (facts["protocol"], facts["messages"], facts["quarantined"]) == ("open-protocol", 1470, 0)
+    events = lines(out)
+    assert len(events) == facts["events"] == 2289
+    assert all(list(e) == EVENTS.names for e in events)
+    assert sum(e["kind"] == "row" for e in events) == 2101
+
+
+def test_events_are_the_same_bytes_each_time(lab: Any, tmp_path: Path) -> None:
+    """Same input, same output, byte for byte."""
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for out in (first, second):
+        lab("events", CANAL, "--out", str(out))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_events_names_what_it_quarantined(lab: Any, tmp_path: Path) -> None:
+    """A message that cannot be decoded is counted, named by its class, and kept on request."""
+    messages = list(json_lines("messages_open-protocol_small.jsonl.gz"))[:50]
+    messages[3]["value"] = base64.b64encode((2**62).to_bytes(8, "big")).decode()
+    source = write_lines(tmp_path / "bad.jsonl", messages)
+    kept = tmp_path / "kept.parquet"
+    said = lab("events", source, "--out", str(tmp_path / "e.jsonl"), "--quarantine", str(kept))
+    assert "50 messages in = 49 decoded" in said.stderr
+    assert "quarantined 1 x truncated-frame" in said.stderr
+    assert list(kept.glob("*.parquet"))
+
+
+def test_watermarks_say_how_far(lab: Any) -> None:
+    """The topic's resolved_ts is the least over its partitions."""
+    found = json.loads(lab("watermarks", CANAL, "--json").stdout)
+    assert found["topics"][0]["resolved_ts"] == min(p["resolved_ts"] for p in found["partitions"]) == 470603993791332352
+    assert "complete up to resolved_ts 470603993791332352" in lab("watermarks", CANAL).stdout
+
+
+def test_transactions_equal_the_truth(lab: Any, tmp_path: Path) -> None:
+    """One line a transaction; the number of rows is that of the upstream transaction."""
+    out = tmp_path / "txns.jsonl"
+    lab("transactions", OPEN, "--out", str(out))
+    want = {d["commit_ts"]: len(d["rows"]) for d in json_lines("truth_small.jsonl.gz") if d["kind"] == "txn"}
+    assert {t["commit_ts"]: t["n_rows"] for t in lines(out)} == want
+
+
+def test_dispatch_gives_target_partitions(lab: Any, tmp_path: Path) -> None:
+    """`shop.orders` was recorded by column user_id over four partitions; dispatching so changes nothing."""
+    out = tmp_path / "d.jsonl"
+    lab("dispatch", CANAL, "--strategy", "columns", "--columns", "user_id", "--partitions", "4", "--out", str(out))
+    orders = [e for e in lines(out) if e["kind"] == "row" and e["table_name"] == "orders"]
+    assert len(orders) == 357
+    assert all(e["target_partition"] == e["partition"] for e in orders)
+
+
+def test_dispatch_names_rows_that_cannot_be_dispatched(lab: Any, tmp_path: Path) -> None:
+    """A column that a table lacks is TiCDC's own error, counted, with a null target."""
+    out = str(tmp_path / "d.jsonl")
+    said = lab(
+        "dispatch", CANAL, "--strategy", "columns", "--columns", "nope", "--partitions", "4", "--out", out, "--json"
+    )
+    assert sum(e["rows"] for e in json.loads(said.stdout)["errors"]) == 2101
+
+
+def test_unknown_strategy_is_refused(lab: Any, tmp_path: Path) -> None:
+    """A strategy that does not exist is an error with those that do."""
+    out = str(tmp_path / "d.jsonl")
+    said = lab("dispatch", CANAL, "--strategy", "indx-value", "--partitions", "4", "--out", out, code=2)
+    assert "index-value" in said.stderr
+
+
+def test_audit_explains_the_golden_log(lab: Any) -> None:
+    """The clean log gives findings only for the table dispatched by ts, and says so; exit code 1."""
+    found = json.loads(lab("audit", OPEN, "--json", code=1).stdout)
+    moving = {"shop.parted", "shop.users", "Fin_Ops.Customers"}
+    assert {f["table"] for f in found["findings"]} <= moving
+    assert "shop.parted" in {f["table"] for f in found["findings"]}
+    assert all("because" in f["message"] for f in found["findings"])
+    assert sum(found["counts"].values()) == len(found["findings"])
+
+
+def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
+    """Without the tables that a rule moves, nothing is found: exit code 0."""
+    tables = ("parted", "users", "Customers")
+    messages = [
+        m
+        for m in json_lines("messages_canal-json-tidb_small.jsonl.gz")
+        if json.loads(base64.b64decode(m["value"]))["table"] not in tables
+    ]
+    source = write_lines(tmp_path / "still.jsonl", messages)
+    assert json.loads(lab("audit", source, "--json").stdout)["findings"] == []
+
+
+@pytest.mark.parametrize("command", ["watermarks", "transactions"])
+def test_a_log_without_commit_ts_is_refused(lab: Any, command: str) -> None:
+    """canal-json without the extension carries no commit_ts: the answer is refused with the reason."""
+    assert "enable-tidb-extension" in lab(command, PLAIN, code=2).stderr
+
+
+def test_audit_of_a_log_without_commit_ts_says_what_it_cannot_check(lab: Any) -> None:
+    """What cannot be proved is listed with its reason instead of passing silently."""
+    found = json.loads(lab("audit", PLAIN, "--json", code=None).stdout)
+    assert "watermarks_are_monotone" in found["not_checked"]
+
+
+def test_a_missing_file_is_an_error_with_a_hint(lab: Any) -> None:
+    """Exit code 2, what was expected, and what to do."""
+    said = lab("audit", "no/such/file.jsonl", code=2)
+    assert "does not exist" in said.stderr
+    assert "Hint:" in said.stderr

@@ -1,0 +1,186 @@
+"""The bootstrap script and the files it leans on."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = (ROOT / "requirements.lock").read_text()
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """Load the script as a module that works in an empty folder and starts nothing."""
+    loader = importlib.machinery.SourceFileLoader("lab", str(ROOT / "lab"))
+    spec = importlib.util.spec_from_loader("lab", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader.exec_module(module)
+    (tmp_path / "requirements.lock").write_text("thing==1\n")
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / ".venv").mkdir()
+    replaced = {
+        "ROOT": tmp_path,
+        "LOCK": tmp_path / "requirements.lock",
+        "VENV": tmp_path / ".venv",
+        "BIN": tmp_path / ".venv/bin",
+        "STAMP": tmp_path / ".venv/lab-setup-done",
+        "require_java": lambda: None,
+        "usable": lambda _: True,
+        "call": Calls(),
+    }
+    for name, value in replaced.items():
+        monkeypatch.setattr(module, name, value)
+    return module
+
+
+class Calls(list[str]):
+    """Stands for ``call``: remembers the commands; those that contain ``failing`` fail."""
+
+    failing = "nothing"
+
+    def __call__(self, *command: object, cwd: Path | None = None) -> int:
+        self.append(" ".join(map(str, command)))
+        return int(self.failing in self[-1])
+
+    def installs(self) -> int:
+        """Count the installations of the pinned packages."""
+        return sum("--require-hashes" in command for command in self)
+
+
+def test_set_up_is_done_once(lab: ModuleType) -> None:
+    """A second set-up starts nothing at all."""
+    lab.set_up()
+    assert lab.call.installs() == 1
+    started = list(lab.call)
+    lab.set_up()
+    assert lab.call == started
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+def test_another_pin_means_another_set_up(lab: ModuleType, name: str) -> None:
+    """The stamp holds for exactly these two files."""
+    lab.set_up()
+    (lab.ROOT / name).write_text("changed")
+    lab.set_up()
+    assert lab.call.installs() == 2
+
+
+def test_a_failed_set_up_leaves_no_stamp(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure, also one that follows a good set-up, the next call installs again."""
+    lab.set_up()
+    (lab.ROOT / "pyproject.toml").write_text("changed")
+    monkeypatch.setattr(lab.call, "failing", "install")
+    with pytest.raises(lab.Stop, match=r"could not be installed[\s\S]*Run: \./lab setup"):
+        lab.set_up()
+    assert not lab.STAMP.exists()
+
+
+def test_a_missing_jar_leaves_no_stamp(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the jars the set-up is not done; their own error has said why."""
+    monkeypatch.setattr(lab.call, "failing", "jars.main()")
+    with pytest.raises(SystemExit):
+        lab.set_up()
+    assert not lab.STAMP.exists()
+
+
+def test_pip_where_uv_fails(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When uv is there but cannot install, pip is tried."""
+    monkeypatch.setattr(lab.shutil, "which", lambda tool: "/bin/uv" if tool == "uv" else None)
+    monkeypatch.setattr(lab.call, "failing", "/bin/uv")
+    lab.set_up()
+    assert lab.STAMP.exists()
+    installers = [Path(command.split()[0]).name for command in lab.call if "--require-hashes" in command]
+    assert installers == ["uv", "python"]
+
+
+def test_a_python_without_ensurepip(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian splits venv off: the sentence names its package."""
+    monkeypatch.setattr(lab, "usable", lambda _: False)
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(lab.shutil, "which", lambda _: None)
+    with pytest.raises(lab.Stop, match=r"apt-get install -y python3\.\d+-venv"):
+        lab.set_up()
+
+
+def test_a_python_too_old(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a newer Python on the PATH the version that is there and the one needed are said."""
+    monkeypatch.setattr(lab, "PYTHON_MIN", (99, 0))
+    monkeypatch.setattr(lab.shutil, "which", lambda tool: "/bin/dnf" if tool == "dnf" else None)
+    with pytest.raises(lab.Stop, match=r"^This is Python 3\..* needs 3\.11 or newer\.\n\nRun: sudo dnf install"):
+        lab.require_python()
+
+
+def test_every_check_runs_and_a_failed_one_counts(
+    lab: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lint error hides no test, and is not forgotten."""
+    monkeypatch.setattr(lab.call, "failing", "/ruff check")
+    assert lab.test(["-k", "a b"]) == 1
+    assert [Path(command.split()[0]).name for command in lab.call] == ["ruff", "ruff", "mypy", "pytest"]
+    assert "Failed: ruff check\n" in capsys.readouterr().out
+
+
+def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
+    """A Python without any library and a JAVA_HOME that leads nowhere: one sentence, a command, exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", ROOT / "lab", "setup"],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"error: JAVA_HOME is .*, where there is no bin/java\.\n\nRun: .*\n", done.stderr)
+
+
+def test_old_pythons_can_read_the_script() -> None:
+    """A Python that is too old gets as far as the sentence that says so."""
+    ast.parse((ROOT / "lab").read_text(), feature_version=(3, 7))
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """What continuous integration runs is what a reader is told to run."""
+    readme = re.findall(r"^(\./lab \w+)", (ROOT / "README.md").read_text(), re.M)
+    assert readme[:2] == ["./lab demo", "./lab test"]
+    assert "./lab test" in (ROOT / ".ci/run").read_text()
+
+
+def test_the_lock_fits_the_project() -> None:
+    """Every dependency is pinned, in a version that the project allows, and each pin has its hashes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(r) for r in project["dependencies"] + project["optional-dependencies"]["dev"]]
+    pins = [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if re.match(r"[a-z]", line)]
+    for requirement in needed:
+        versions = [next(iter(pin.specifier)).version for pin in pins if pin.name == requirement.name]
+        assert versions, requirement
+        assert all(version in requirement.specifier for version in versions), requirement
+    assert len(re.findall(r"^[a-z].* \\\n    --hash=sha256:", LOCK, re.M)) == len(pins)
+
+
+def test_the_lock_names_no_place() -> None:
+    """Where packages come from is the user's affair: no host, no folder."""
+    assert not re.search(r"://|^-|@ |file:", LOCK, re.M)
+
+
+def test_conda_brings_python_and_java() -> None:
+    """The conda environment has the versions that the script asks for."""
+    text = (ROOT / "environment.yml").read_text()
+    python, java = re.search(r"- python=3\.(\d+)\n", text), re.search(r"- openjdk=(\d+)\n", text)
+    assert python and int(python[1]) >= 11
+    assert java and int(java[1]) >= 17
+    assert "://" not in text

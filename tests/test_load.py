@@ -1,0 +1,109 @@
+"""A load: what it counts, what it says it cannot prove, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import golden
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.codecs import decode
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.load import load
+from ticdc_lab.schema import DECODED, EVENTS, KEYS, MESSAGES, QUARANTINE
+
+NAMES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
+WITHOUT_TS = "messages_canal-json_small.jsonl.gz"
+IDENTITY = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "key_hash", "change_hash", "query")
+
+
+def bag(df: DataFrame) -> Counter[Any]:
+    """Rows of a frame by what tells events apart."""
+    return Counter(map(tuple, df.select(*IDENTITY).collect()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_in_are_messages_decoded_plus_quarantined(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """The counts come from the decoding itself, and the stored log is the lazy one."""
+    log = load(spark, str(golden(name)))
+    assert log.counts is None and log.limits == ()
+    stored = log.materialise(str(tmp_path / "log"))
+    assert stored.counts is not None
+    assert stored.counts.messages == log.messages.count() == stored.counts.decoded + stored.counts.quarantined
+    assert stored.counts.events == stored.events.count() and stored.counts.quarantined == 0
+    assert bag(stored.events) == bag(log.events)
+
+
+def test_frames_keep_their_contracts(spark: SparkSession, tmp_path: Path) -> None:
+    """Lazy or stored, each frame has the columns and types of its contract."""
+    log = load(spark, str(golden(NAMES[0])))
+    for some in (log, log.materialise(str(tmp_path / "log"))):
+        assert some.events.schema.simpleString() == EVENTS.simpleString()[:-1] + "," + KEYS.simpleString()[7:]
+        assert some.quarantine.schema.simpleString() == QUARANTINE.simpleString()
+        assert some.decoded.schema.simpleString() == DECODED.simpleString()
+        assert some.messages.schema.simpleString() == MESSAGES.simpleString()
+
+
+def test_without_the_extension_the_load_says_what_cannot_be_proved(spark: SparkSession) -> None:
+    """canal-json without commit_ts loads, has none on any event, names its limits and refuses answers that need it."""
+    log = load(spark, str(golden(WITHOUT_TS)))
+    assert (log.protocol, log.has_commit_ts) == ("canal-json", False)
+    assert log.events.where("commit_ts IS NOT NULL OR kind = 'watermark'").count() == 0
+    assert log.events.where("kind = 'row'").count() == 2_101
+    (limit,) = log.limits
+    assert "commit_ts" in limit and "watermark" in limit
+    with pytest.raises(ProtocolError, match="the watermarks cannot be computed") as e:
+        log.require_commit_ts("the watermarks")
+    assert "enable-tidb-extension=true" in str(e.value) and WITHOUT_TS in str(e.value)
+    load(spark, str(golden(NAMES[1]))).require_commit_ts("the watermarks")
+
+
+def test_compressed_messages_are_all_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    """lz4 cannot be read yet: nothing decodes to something else, nothing is lost, bytes are kept."""
+    log = load(spark, str(golden("messages_canal-json-lz4_small.jsonl.gz")), protocol="canal-json")
+    stored = log.materialise(str(tmp_path / "log"))
+    assert stored.counts is not None and stored.counts.decoded == 0
+    assert stored.counts.quarantined == log.messages.count() == 1_826
+    assert stored.quarantine.where("hex(substring(value, 1, 4)) != '04224D18' OR reason IS NULL").count() == 0
+
+
+def test_a_session_of_the_users_own_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
+    """Loading changes no setting of the session."""
+
+    def settings() -> dict[str, str]:
+        return dict(r for r in map(tuple, spark.sql("SET").collect()))
+
+    before = settings()
+    log = load(spark, str(golden(NAMES[0])))
+    log.materialise(str(tmp_path / "log")).quarantine.count()
+    assert settings() == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoding_a_stream_gives_the_events_of_the_table(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """``decode`` works on a stream of messages, and on any number of partitions, as on the table."""
+    log = load(spark, str(golden(name)))
+    log.messages.repartition(4).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
+    query = (
+        decode(stream, protocol=log.protocol)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(120) and query.exception() is None
+    expected = bag(log.events)
+    assert bag(spark.read.parquet(str(tmp_path / "out"))) == expected
+    assert bag(decode(log.messages.repartition(7), protocol=log.protocol)) == expected
+
+
+def test_decode_refuses_a_frame_without_the_columns_and_an_unknown_protocol(spark: SparkSession) -> None:
+    """Both are said before any job starts."""
+    with pytest.raises(ContractError, match="value"):
+        decode(spark.range(1), protocol="canal-json")
+    with pytest.raises(ProtocolError, match="simple"):
+        decode(load(spark, str(golden(NAMES[0]))).messages, protocol="simple")

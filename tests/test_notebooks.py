@@ -1,0 +1,50 @@
+"""Notebooks run from top to bottom, ask one question, and keep no output in git."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_CODE_CELLS = 16
+
+
+def code(path: Path) -> list[nbformat.NotebookNode]:
+    """Code cells of a notebook."""
+    return [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+
+
+def test_there_are_notebooks() -> None:
+    """The tests below would pass on an empty folder."""
+    assert [p.stem[:2] for p in NOTEBOOKS] == ["01", "02"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_is_prose_and_calls(path: Path) -> None:
+    """Few code cells, nothing defined, parameters in one tagged cell, answers checked, outputs stripped."""
+    cells = code(path)
+    assert len(cells) <= MOST_CODE_CELLS
+    trees = [ast.parse(c.source) for c in cells]
+    nodes = [n for tree in trees for n in ast.walk(tree)]
+    assert not [n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)]
+    assert sum("parameters" in c.metadata.get("tags", []) for c in cells) == 1
+    assert sum(isinstance(n, ast.Assert) for n in nodes) >= 5
+    assert not any(c.outputs or c.execution_count for c in cells)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell runs in a fresh kernel, no assert fails, and plots come out."""
+    monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(path.parent)}}).execute()
+    outputs = [o for c in notebook.cells for o in c.get("outputs", [])]
+    plots = [o for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    errors = [o for o in outputs if o.output_type == "error"]
+    assert errors == []
+    assert len(plots) >= 4

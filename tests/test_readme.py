@@ -1,0 +1,43 @@
+"""What the README says works."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.cli import main
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_example_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The README's Python block runs as it stands, on the suite's session, and shows the topic's resolved_ts."""
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    monkeypatch.setattr(ticdc_lab, "local_session", lambda: spark)
+    monkeypatch.chdir(Path(__file__).parent.parent)
+    exec(compile(code.replace("/tmp/small", f"{tmp_path}/small"), "README.md", "exec"), {})
+    assert "470603993791332352" in capfd.readouterr().out
+
+
+def test_every_command_shown_exists() -> None:
+    """Each ``ticdc-lab COMMAND`` of the README is a command with the options that are shown."""
+    shown = re.findall(r"^ticdc-lab (\w+) +(.*?)(?:#.*)?$", README, re.MULTILINE)
+    assert len(shown) == 6
+    for name, rest in shown:
+        known = {o for p in main.commands[name].params for o in p.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= known, name
+
+
+def test_files_named_exist() -> None:
+    """Every path that the README names in the repository is there."""
+    named = re.findall(r"`((?:notebooks|data|ticdc_lab|tests|benchmarks)/[\w./-]+)`", README)
+    assert len(named) >= 5
+    missing = [n for n in named if not os.path.exists(Path(__file__).parent.parent / n)]
+    assert missing == []

@@ -1,0 +1,160 @@
+"""The report: one file without network, escaped, the same bytes for the same log, honest about what it cannot tell."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
+from summaries import summary, ts
+from whatifs import what_if
+
+from ticdc_lab.load import load
+from ticdc_lab.report import render, report
+from ticdc_lab.report.what_if import compare
+
+EVIL = "<script>alert(\"1\")</script>/\n'x'"
+
+
+class Tags(HTMLParser):
+    """Collects tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.text += data
+
+
+def parsed(page: str) -> Tags:
+    """Tags and text of a page."""
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def test_report_answers_in_sentences() -> None:
+    """The first sentences say what the log holds, how far it is complete, and what is broken."""
+    text = parsed(render(summary())).text
+    assert "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message is in quarantine." in text
+    assert f"complete up to 2023-11-14 22:13:20.000 UTC (resolved ts {ts(0)}); 10 row changes lie beyond." in text
+    assert "The log gives 1 error on 1 guarantee." in text
+    assert "1 of 20 transactions are pending" in text
+
+
+def test_report_needs_no_network() -> None:
+    """No tag points outside the file, and plotly.js is inside once."""
+    page = render(summary())
+    outside = [
+        (t, a) for t, a in parsed(page).tags for k in ("src", "href") if a.get(k) and not str(a[k]).startswith("#")
+    ]
+    assert outside == []
+    assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', page)
+    assert page.count("Plotly.newPlot") >= 4
+    assert page.count("plotly.js v") == 1
+
+
+def test_report_escapes_what_the_log_says() -> None:
+    """A table called like a script adds no script: the page has the same tags as with a plain name."""
+    plain, evil = (parsed(render(summary(name))) for name in ("orders", EVIL))
+    assert [t for t, _ in evil.tags] == [t for t, _ in plain.tags]
+    assert f"shop.{EVIL}" in evil.text
+    assert "<script>alert" not in render(summary(EVIL))
+
+
+def test_report_is_the_same_for_the_same_log() -> None:
+    """Same input, same bytes: element ids are fixed."""
+    assert render(summary()) == render(summary())
+
+
+def test_report_without_commit_ts_does_not_pretend() -> None:
+    """What needs commit_ts says that it cannot be told, instead of an empty picture."""
+    none = pd.DataFrame()
+    bare = replace(
+        summary(), protocol="canal-json", has_commit_ts=False, limits=("It carries no commit_ts.",), findings=none,
+        partitions=none, tables=none, steps=none, transaction_totals=none, transactions=none,
+    )  # fmt: skip
+    text = parsed(render(bare)).text
+    assert "How far it is complete cannot be told from it." in text
+    assert "Transactions cannot be restored from it." in text
+    assert text.count("It carries no commit_ts.") == 3
+    assert "first appearances are ordered: not checked, because this log has no commit_ts" in text
+
+
+def test_report_of_a_log_without_a_watermark_in_one_partition() -> None:
+    """A partition that never stated a watermark means complete up to no point, and is named."""
+    silent = summary()
+    text = parsed(
+        render(replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64"))))
+    ).text
+    assert "complete up to no point, because not every partition has a watermark: partition 1 never stated one." in text
+
+
+@pytest.mark.browser
+def test_every_plot_is_drawn_without_network(tmp_path: Path) -> None:
+    """Chromium with no route to anything draws all plots of the file."""
+    page = tmp_path / "report.html"
+    page.write_text(render(summary()), encoding="utf-8")
+    wanted = page.read_text(encoding="utf-8").count("Plotly.newPlot(")
+    dom = browsed(page)
+    assert wanted >= 4
+    assert len(re.findall(r'class="[^"]*js-plotly-plot', dom)) == len(re.findall(r'id="plot-', dom)) >= 4
+    assert dom.count('class="main-svg"') >= 4
+
+
+def browsed(page: Path) -> str:
+    """DOM of a local page after its scripts ran, in a browser whose every name resolves to nothing."""
+    with tempfile.TemporaryDirectory() as profile:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+        flags += ["--disable-component-update", "--disable-sync", "--disable-quic", f"--user-data-dir={profile}"]
+        flags += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000", "--dump-dom"]
+        done = subprocess.run(
+            ["chromium", *flags, page.as_uri()], capture_output=True, text=True, timeout=180, check=True
+        )
+    return done.stdout
+
+
+def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
+    """The golden sample: all rows of the truth are counted, nothing is left beside the file."""
+    source = golden("messages_open-protocol_small.jsonl.gz")
+    out = report(load(spark, str(source), protocol="open-protocol"), tmp_path / "made" / "report.html")
+    page = out.read_text(encoding="utf-8")
+    assert "holds 2,101 row changes of 7 tables in 4 partitions." in parsed(page).text
+    assert page.count("Plotly.newPlot") >= 4
+    assert [p.name for p in out.parent.iterdir()] == ["report.html"]
+
+
+def test_what_if_is_in_the_report_and_stands_still() -> None:
+    """The sliders need no kernel, begin at the recorded partition count, and nothing moves by itself."""
+    studies = compare(what_if(), partitions=5)
+    page = render(summary(), studies=studies)
+    assert "keeps row order, table order and transactions on this log with 5 partitions" in parsed(page).text
+    sliders = [f.layout.sliders[0] for f in studies.figures if f.frames]
+    assert [s.steps[s.active].label for s in sliders] == ["5", "5"]
+    own = page[page.index("</head>") :]
+    assert own.count("Plotly.addFrames(") == 2
+    assert "Plotly.animate(" not in own
+
+
+def test_what_if_escapes_names() -> None:
+    """A table called like a script stays text in the what-if figures."""
+    page = render(summary(EVIL), studies=compare(what_if(EVIL), partitions=2))
+    assert "<script>alert" not in page

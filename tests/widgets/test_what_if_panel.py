@@ -1,0 +1,75 @@
+"""The what-if panel, headless: every control has an effect, at once, and without Spark."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+from whatifs import what_if
+
+from ticdc_lab.widgets import Panel, WhatIfView, what_if_panel
+
+SLOW_MACHINE_S = 1.0
+"""Well under a second is the aim (on the golden sample 0.14 s at most); the rest is for a busy machine."""
+
+
+@pytest.fixture
+def panel() -> Panel[WhatIfView]:
+    """Two partitions to begin with."""
+    return what_if_panel(what_if(), partitions=2)
+
+
+def finding(panel: Panel[WhatIfView]) -> str:
+    """Give the title of the panel's figure."""
+    return str(panel.figure.layout.meta["finding"])
+
+
+def cell(fig: go.Figure, start: str) -> list[str]:
+    """Texts of the matrix that start so."""
+    return [a.text for a in fig.layout.annotations if str(a.text).startswith(start)]
+
+
+def test_matrix_counts_what_moves(panel: Panel[WhatIfView]) -> None:
+    """By ts, row 1 goes to partitions 0, 1 and 1: one of its two steps is a violation."""
+    assert cell(panel.figure, "<b>1</b> of 2 (50 %)<br>seed: ✖") != []
+    assert finding(panel).startswith("Only table keeps row order, table order and transactions")
+
+
+def test_partitions_control(panel: Panel[WhatIfView]) -> None:
+    """With one partition nothing can break."""
+    panel.controls["partitions"].value = 1
+    assert finding(panel).startswith("3 of 3 strategies keep row order, table order and transactions")
+
+
+def test_strategy_control(panel: Panel[WhatIfView]) -> None:
+    """The counterexample is the chosen strategy's; by table there is none."""
+    panel.value = replace(panel.value, picture="counterexample", strategy="ts")
+    assert finding(panel) == "shop.orders id=1: ts with 2 partitions breaks row order"
+    panel.controls["strategy"].value = "table"
+    assert finding(panel) == "table with 2 partitions breaks nothing here"
+
+
+def test_tables_control(panel: Panel[WhatIfView]) -> None:
+    """Only the chosen table's rows are placed."""
+    panel.value = replace(panel.value, picture="rows per partition", strategy="index-value")
+    assert finding(panel) == "index-value puts 4 of 5 rows in partition 1 of 2"
+    panel.controls["tables"].value = ("shop.b",)
+    assert finding(panel) == "index-value puts 1 of 1 row in partition 1 of 2, and 1 partition gets nothing"
+
+
+def test_time_range_control(panel: Panel[WhatIfView]) -> None:
+    """From the second change on row 1 stays where it is, by ts with two partitions."""
+    panel.value = replace(panel.value, picture="counterexample", strategy="ts", tables=("shop.orders",))
+    assert "breaks row order" in finding(panel)
+    panel.controls["time_range"].value = (0.9, 3.0)
+    assert finding(panel) == "ts with 2 partitions breaks nothing here"
+
+
+def test_every_picture_answers_at_once(panel: Panel[WhatIfView]) -> None:
+    """Each picture is redrawn in well under a second."""
+    for picture in panel.controls["picture"].options:
+        start = time.perf_counter()
+        panel.value = replace(panel.value, picture=picture)
+        assert time.perf_counter() - start < SLOW_MACHINE_S, picture

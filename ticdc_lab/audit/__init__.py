@@ -1,0 +1,9 @@
+"""What TiCDC guarantees about a topic, checked on a recorded log."""
+
+from __future__ import annotations
+
+from ticdc_lab.audit.explain import with_causes
+from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
+from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit
+
+__all__ = ["GUARANTEES", "MAX_PER_GUARANTEE", "Guarantee", "audit", "checks_possible", "with_causes"]

@@ -1,0 +1,94 @@
+"""The guarantees of the seed's section "约束", in its order. A new one is a function and an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+
+from ticdc_lab.audit import broadcasts, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """One promise of TiCDC.
+
+    Exactly one of ``row`` and ``log`` is set: ``row()`` is a column over
+    :func:`ticdc_lab.audit.history.row_history`, ``log(events, protocol=...)`` a frame of findings.
+    """
+
+    sentence: str
+    row: Callable[[], Column] | None = None
+    log: Callable[..., DataFrame] | None = None
+    needs_commit_ts: bool = True
+    needs_watermarks: bool = False
+
+    @property
+    def name(self) -> str:
+        """The statement: the name of its function."""
+        check = self.row or self.log
+        return check.__name__ if check else ""
+
+
+GUARANTEES: dict[str, Guarantee] = {
+    g.name: g
+    for g in (
+        Guarantee(
+            "对于一行数据的变更：一定会分发在同一个 partition 中",
+            row=rows.rows_stay_in_one_partition,
+            needs_commit_ts=False,
+        ),
+        Guarantee("可能会发送重复的变更", row=rows.redeliveries_are_identical),
+        Guarantee("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", row=rows.first_appearances_are_ordered),
+        Guarantee(
+            "Resolved Event 保证任意（CommitTS < ResolvedTS）的 Row Changed Event 在 Resolved Event 之后不会出现",
+            row=rows.nothing_below_resolved_ts,
+            needs_watermarks=True,
+        ),
+        Guarantee(
+            "DDL Event 保证任意（CommitTS < FinishedTS of DDL event）的 Row Changed Event 在 DDL Event 之后不会出现",
+            row=rows.nothing_below_ddl,
+        ),
+        Guarantee(
+            "Resolved Event 会广播到所有的 partition",
+            log=broadcasts.resolved_events_on_all_partitions,
+            needs_watermarks=True,
+        ),
+        Guarantee("DDL Event 会广播到所有的 partition", log=broadcasts.ddl_events_on_all_partitions),
+        Guarantee(
+            "CDC 同步模型不允许 global checkpoint TS 回退",
+            log=broadcasts.watermarks_are_monotone,
+            needs_watermarks=True,
+        ),
+    )
+}
+"""Guarantees by name."""
+
+WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "csv"})
+"""Protocols without watermark messages."""
+
+
+def checks_possible(protocol: str, *, has_commit_ts: bool = True) -> dict[str, str]:
+    """Say which guarantees can be checked on a log.
+
+    Parameters
+    ----------
+    protocol
+        Wire protocol of the log.
+    has_commit_ts
+        False for canal-json without the TiDB extension, which has neither commit_ts nor watermarks.
+
+    Returns
+    -------
+    dict
+        Per guarantee an empty text where it can be checked, else why not.
+    """
+    marked = has_commit_ts and protocol not in WITHOUT_WATERMARKS
+
+    def reason(g: Guarantee) -> str:
+        if g.needs_commit_ts and not has_commit_ts:
+            return "this log has no commit_ts, so nothing orders its changes"
+        return f"{protocol} has no watermark messages" if g.needs_watermarks and not marked else ""
+
+    return {name: reason(g) for name, g in GUARANTEES.items()}

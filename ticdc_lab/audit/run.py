@@ -1,0 +1,170 @@
+"""All guarantees on one log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from ticdc_lab.audit.explain import with_causes
+from ticdc_lab.audit.findings import LOCATED, SEVERITIES, as_findings, text
+from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
+from ticdc_lab.audit.history import row_history
+from ticdc_lab.audit.marks import MARK_CHUNK, NAMES
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.prefix import POSITION
+from ticdc_lab.schema import FINDINGS, require_batch, require_columns
+
+MAX_PER_GUARANTEE = 10_000
+
+
+def audit(
+    events: DataFrame,
+    *,
+    protocol: str,
+    has_commit_ts: bool = True,
+    checks: Iterable[str] | None = None,
+    max_per_guarantee: int | None = MAX_PER_GUARANTEE,
+    causes: DataFrame | None = None,
+    with_keys: bool = True,
+    chunk: int = MARK_CHUNK,
+) -> DataFrame:
+    """Check a recorded log against what TiCDC guarantees.
+
+    Parameters
+    ----------
+    events
+        The events contract; with the hash columns, row images are read only for rows that appear in findings.
+    protocol
+        Wire protocol: what it does by design is no finding.
+    has_commit_ts
+        False for canal-json without the TiDB extension.
+    checks
+        Names from :data:`ticdc_lab.audit.GUARANTEES`; by default all that can be checked on such a log, see
+        :func:`ticdc_lab.audit.checks_possible`.
+    max_per_guarantee
+        Most findings of one guarantee, errors first; one more, of severity info, says how many were left out. None:
+        all.
+    causes
+        ``schema_name, table_name, cause``: tables whose dispatch rule moves rows, see
+        :func:`ticdc_lab.audit.explain.with_causes`. Without it, moves are not explained.
+    with_keys
+        Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
+    chunk
+        Offsets per chunk; changes nothing but the plan.
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.schema.FINDINGS`, in a fixed order: guarantee, severity, topic, partition, offset.
+
+    Raises
+    ------
+    ProtocolError
+        A named check is not possible on such a log; the message says why.
+    ContractError
+        A column is missing, or no such check exists.
+    StreamingError
+        ``events`` is a stream.
+
+    References
+    ----------
+    Seed, section "约束".
+    """
+    require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
+    require_batch(events, function="audit", why="a row may change again at any later offset")
+    names = _chosen(checks, protocol=protocol, has_commit_ts=has_commit_ts)
+    of_rows = [n for n in names if GUARANTEES[n].row]
+    parts = [g.log(events, protocol=protocol) for g in map(GUARANTEES.__getitem__, names) if g.log]
+    found = [_capped(p, most=max_per_guarantee) for p in parts]
+    if of_rows:
+        history = row_history(events, has_commit_ts=has_commit_ts, chunk=chunk)
+        broken = _capped(_broken_rows(history, names=of_rows), most=max_per_guarantee)
+        broken = with_causes(broken, causes=causes)
+        found.append(_with_row_keys(broken, events=events) if with_keys else broken)
+    whole = found[0]
+    for part in found[1:]:
+        whole = whole.unionByName(part)
+    # not orderBy: its sampling would run everything twice for a few rows
+    return whole.repartition(1).sortWithinPartitions(*_order()).select(*FINDINGS.names)
+
+
+def _chosen(checks: Iterable[str] | None, *, protocol: str, has_commit_ts: bool) -> list[str]:
+    possible = checks_possible(protocol, has_commit_ts=has_commit_ts)
+    if checks is None:
+        return [n for n, why in possible.items() if not why]
+    names = list(dict.fromkeys(checks))
+    unknown = [n for n in names if n not in GUARANTEES]
+    if unknown or not names:
+        raise ContractError(
+            f"No such check: {unknown}; there are {list(GUARANTEES)}.",
+            hint="Leave checks out to run all that are possible.",
+        )
+    for n in names:
+        if possible[n]:
+            raise ProtocolError(
+                f"{n} cannot be checked: {possible[n]}.", hint="Record the topic with a protocol that has it."
+            )
+    return names
+
+
+def _broken_rows(history: DataFrame, *, names: list[str]) -> DataFrame:
+    """All guarantees about rows in one pass over the history."""
+    said = [_said(n) for n in names]
+    located = ("topic", *NAMES)
+    return (
+        history.select(*located, F.explode(F.array_compact(F.array(*said))).alias("f"))
+        .select(*located, "f.guarantee", "f.finding.*")
+        .withColumn("table", F.concat_ws(".", *NAMES))
+        .transform(as_findings)
+    )
+
+
+def _said(name: str) -> Column:
+    rule = GUARANTEES[name].row
+    assert rule is not None
+    finding = rule()
+    return F.when(finding.isNotNull(), F.struct(F.lit(name).alias("guarantee"), finding.alias("finding")))
+
+
+def _capped(findings: DataFrame, *, most: int | None) -> DataFrame:
+    """At most so many findings of each guarantee, errors first, and one that counts the rest."""
+    if most is None:
+        return findings
+    each = Window.partitionBy("guarantee")
+    ranked = findings.withColumns(
+        {"_place": F.row_number().over(each.orderBy(*_order())), "_all": F.count(F.lit(1)).over(each)}
+    )
+    more = text(F.col("_all") - most, " more findings of this guarantee are not listed")
+    over = F.col("_place") > most
+    rest = {
+        "severity": F.lit("info"),
+        "message": more,
+        **dict.fromkeys(("table", "commit_ts", "evidence"), F.lit(None)),
+    }
+    return (
+        ranked.where(F.col("_place") <= most + 1)
+        .select(*[F.when(over, rest[c]).otherwise(F.col(c)).alias(c) if c in rest else F.col(c) for c in LOCATED])
+        .transform(as_findings)
+    )
+
+
+def _with_row_keys(findings: DataFrame, *, events: DataFrame) -> DataFrame:
+    """Add the row's key as ``column=value``; the only place that reads images, and only where there are findings."""
+    image = F.coalesce("columns", "before")
+    key = F.array_join(
+        F.transform(F.filter(image, lambda c: c["is_key"]), lambda c: F.concat(c["name"], F.lit("="), c["value"])), ", "
+    )
+    said = findings.select(*[F.col(c).alias(f"_f_{c}") for c in LOCATED])
+    same = [F.col(c).eqNullSafe(F.col(f"_f_{c}")) for c in POSITION]
+    located = events.where("kind = 'row'").select(*POSITION, key.alias("_key")).join(F.broadcast(said), on=same)
+    of = {c: F.col(f"_f_{c}") for c in LOCATED} | {
+        "key": F.when((F.col("_key") != "") & F.col("_f_table").isNotNull(), F.col("_key"))
+    }
+    return located.select(*[of[c].alias(c) for c in LOCATED])
+
+
+def _order() -> list[Column | str]:
+    rank = F.when(F.col("severity") == SEVERITIES[0], 0).when(F.col("severity") == SEVERITIES[1], 1).otherwise(2)
+    return ["guarantee", rank, *[F.col(c).asc_nulls_first() for c in (*POSITION, "commit_ts", "table", "message")]]

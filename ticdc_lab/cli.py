@@ -1,0 +1,339 @@
+"""The command line: thin; every command is one public function (`design/architecture.md` section 5)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import click
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab import progress
+from ticdc_lab.errors import TiCDCLabError
+
+CLEAN, FINDINGS, FAILED = 0, 1, 2
+
+_HIDE_TRACE = "Run with --debug for the whole trace."
+
+
+def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.argument("source"),
+        click.option("--protocol", default="auto", show_default=True, help="open-protocol, canal-json or auto."),
+        click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta or auto."),
+        click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
+        click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return _guarded(command)
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else there.")
+
+
+def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors of this package and of Spark end in a message and exit code 2."""
+
+    @wraps(command)
+    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except TiCDCLabError as e:
+            if debug:
+                raise
+            click.echo(f"ticdc-lab: {e}", err=True)
+            sys.exit(FAILED)
+        except (PySparkException, OSError) as e:
+            if debug:
+                raise
+            click.echo(f"ticdc-lab: {str(e).strip().splitlines()[0]}\n\nHint: {_HIDE_TRACE}", err=True)
+            sys.exit(FAILED)
+
+    return run
+
+
+@contextmanager
+def _opened(source: str, where: Mapping[str, str]) -> Iterator[tuple[SparkSession, Any]]:
+    from ticdc_lab.load import load
+    from ticdc_lab.session import local_session
+
+    own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
+    spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
+    yield spark, load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"])
+
+
+@contextmanager
+def _decoded(source: str, where: Mapping[str, str], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, decoded once into a temporary folder."""
+    with (
+        _opened(source, where) as (spark, log),
+        tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
+    ):
+        with progress.shown(spark, f"decoding {log.protocol}"):
+            log = log.materialise(f"{folder}/decoded", images=images)
+        _say_counts(log)
+        yield spark, log
+
+
+def _say_counts(log: Any) -> None:
+    n = log.counts
+    click.echo(
+        f"{log.source} ({log.protocol}): {n.messages} messages in = {n.decoded} decoded ({n.events} events)"
+        f" + {n.quarantined} quarantined",
+        err=True,
+    )
+    if n.quarantined:
+        for r in _small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
+            click.echo(f"  quarantined {r['count']} x {r['error_class']}", err=True)
+    for sentence in log.limits:
+        click.echo(f"  {sentence}", err=True)
+
+
+def _small(aggregate: DataFrame) -> list[dict[str, Any]]:
+    """Rows of an aggregate: as many as there are partitions, tables or guarantees, whatever the log's size."""
+    return list(aggregate.toArrow().to_pylist())
+
+
+def _facts(log: Any) -> dict[str, Any]:
+    n = log.counts
+    return {
+        "source": log.source,
+        "protocol": log.protocol,
+        "messages": n.messages,
+        "decoded": n.decoded,
+        "quarantined": n.quarantined,
+        "events": n.events,
+        "limits": list(log.limits),
+    }
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+@click.group()
+@click.version_option(package_name="ticdc-lab")
+def main() -> None:
+    """From a TiCDC change log to a proved answer.
+
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, or a Delta table of messages.
+    """
+
+
+@main.command()
+@_source_options
+@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--quarantine", help="Where the messages that could not be decoded go: DIR.parquet or a Delta folder.")
+@_json
+def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: str) -> None:
+    """Canonical events, one row each."""
+    from ticdc_lab.export import write
+    from ticdc_lab.schema import EVENTS
+
+    with _opened(source, where) as (spark, log):
+        counted = log.counted()
+        with progress.shown(spark, f"decoding {log.protocol}"):
+            write(counted.events.select(*EVENTS.names), out)
+        done = counted.finished()
+        _say_counts(done)
+        if quarantine:
+            write(done.quarantine, quarantine)
+        elif done.counts.quarantined:
+            click.echo("  keep them with --quarantine DIR.parquet", err=True)
+        if as_json:
+            _print_json(_facts(done) | {"out": out})
+
+
+@main.command()
+@_source_options
+@_json
+def watermarks(source: str, as_json: bool, **where: str) -> None:
+    """How far the log is complete: per topic, partition and table."""
+    from ticdc_lab import watermarks as w
+
+    with _decoded(source, where, images=False) as (spark, log):
+        log.require_commit_ts("resolved_ts")
+        with progress.shown(spark, "watermarks"):
+            found = {
+                "topics": _small(log.events.transform(w.topic_watermarks).orderBy("topic")),
+                "partitions": _small(log.events.transform(w.partition_watermarks).orderBy("topic", "partition")),
+                "tables": _small(log.events.transform(w.table_watermarks).orderBy("schema_name", "table_name")),
+            }
+        if as_json:
+            _print_json(_facts(log) | found)
+            return
+        for t in found["topics"]:
+            click.echo(_topic_sentence(t))
+        _table(
+            found["partitions"], "topic", "partition", "resolved_ts", "n_watermarks", "regressions", "last_commit_ts"
+        )
+        _table(found["tables"], "schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts")
+
+
+def _topic_sentence(t: dict[str, Any]) -> str:
+    from ticdc_lab.tso import to_datetime
+
+    if t["resolved_ts"] is None:
+        return f"Topic {t['topic']}: nothing is proved complete; partitions {t['unmarked']} have had no watermark."
+    at = to_datetime(t["resolved_ts"]).isoformat(sep=" ", timespec="milliseconds")
+    held = f"held back {t['lag_s']:.3f} s by partitions {t['holders']}" if t["lag_s"] else "no partition lags"
+    return f"Topic {t['topic']}: complete up to resolved_ts {t['resolved_ts']} ({at}), {held}."
+
+
+def _table(rows: list[dict[str, Any]], *names: str) -> None:
+    names = tuple(n for n in names if rows and n in rows[0])
+    cells = [names, *[tuple("" if r[n] is None else str(r[n]) for n in names) for r in rows]]
+    widths = [max(len(c[i]) for c in cells) for i in range(len(names))]
+    for c in cells:
+        click.echo("  ".join(v.ljust(w) for v, w in zip(c, widths, strict=True)).rstrip())
+
+
+@main.command()
+@_source_options
+@click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@_json
+def transactions(source: str, out: str | None, as_json: bool, **where: str) -> None:
+    """Whole transactions, restored across tables and partitions."""
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.export import write
+    from ticdc_lab.transactions import transactions as restore
+
+    with _decoded(source, where, images=False) as (spark, log):
+        log.require_commit_ts("transactions")
+        restored = log.events.transform(restore)
+        with progress.shown(spark, "transactions"):
+            if out:
+                write(restored.repartition(1).sortWithinPartitions("commit_ts"), out)
+            totals = restored.agg(
+                F.count(F.lit(1)).alias("transactions"),
+                F.count_if("complete").alias("complete"),
+                F.count_if(~F.col("complete")).alias("pending"),
+                F.coalesce(F.sum("n_rows"), F.lit(0)).alias("rows"),
+                F.coalesce(F.sum("duplicates"), F.lit(0)).alias("duplicates"),
+                F.count_if(F.size("partitions") > 1).alias("across_partitions"),
+            )
+            summary = _small(totals)[0]
+        if as_json:
+            _print_json(_facts(log) | summary)
+        else:
+            click.echo(
+                f"{summary['transactions']} transactions ({summary['rows']} row changes): {summary['complete']}"
+                f" complete, {summary['pending']} pending; {summary['across_partitions']} lie in several partitions;"
+                f" {summary['duplicates']} deliveries were repeats."
+            )
+
+
+@main.command()
+@_source_options
+@click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
+@click.option("--partitions", required=True, type=int, help="Partition count.")
+@click.option("--index", help="With index-value: the index, instead of the handle key.")
+@click.option("--columns", help="With columns: a,b.")
+@click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
+@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@_json
+def dispatch(
+    source: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str, out: str,
+    as_json: bool, **where: str,
+) -> None:  # fmt: skip
+    """Events with the partition that another dispatcher would have chosen."""
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.catalog import catalog_of
+    from ticdc_lab.dispatch import check_strategy
+    from ticdc_lab.dispatch import dispatch as redispatch
+    from ticdc_lab.dispatch.strategies import ADDED
+    from ticdc_lab.export import write
+    from ticdc_lab.schema import EVENTS
+
+    check_strategy(strategy)
+    with _decoded(source, where) as (spark, log):
+        if strategy == "ts":
+            log.require_commit_ts("dispatch by ts")
+        moved = log.events.transform(
+            redispatch, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
+            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog_of(log.events),
+        )  # fmt: skip
+        with progress.shown(spark, "dispatch"):
+            write(moved.select(*EVENTS.names, *ADDED), out)
+            rows = moved.where("kind = 'row'")
+            load = _small(rows.groupBy("target_partition").count().orderBy("target_partition"))
+            errors = (
+                rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
+            )
+            failed = _small(errors.orderBy("dispatch_error").limit(100))
+        for e in failed:
+            click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
+        if as_json:
+            _print_json(_facts(log) | {"out": out, "load": load, "errors": failed})
+        else:
+            _table(load, "target_partition", "count")
+
+
+@main.command()
+@_source_options
+@_json
+def audit(source: str, as_json: bool, **where: str) -> None:
+    """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
+    from ticdc_lab.audit import checks_possible
+
+    with _decoded(source, where) as (spark, log):
+        with progress.shown(spark, "audit"):
+            found = _findings(log)
+        counts: dict[str, int] = {}
+        for f in found:
+            counts[f["guarantee"]] = counts.get(f["guarantee"], 0) + 1
+        possible = checks_possible(log.protocol, has_commit_ts=log.has_commit_ts)
+        if as_json:
+            _print_json(_facts(log) | {"findings": found, "counts": counts, "not_checked": _why_not(possible)})
+        else:
+            _print_findings(found, possible)
+    sys.exit(FINDINGS if found else CLEAN)
+
+
+def _findings(log: Any) -> list[dict[str, Any]]:
+    """Findings, at most MAX_PER_GUARANTEE each; where a rule moves rows, it is said."""
+    from ticdc_lab.audit import audit as check
+    from ticdc_lab.dispatch import move_causes
+
+    events = log.events
+    causes = events.transform(move_causes)
+    return _small(events.transform(check, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=causes))
+
+
+def _why_not(possible: dict[str, str]) -> dict[str, str]:
+    return {name: why for name, why in possible.items() if why}
+
+
+def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, most: int = 20) -> None:
+    for name, why in possible.items():
+        mine = [f for f in found if f["guarantee"] == name]
+        click.echo(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or f'{len(mine)} findings'}")
+        for f in mine[:most]:
+            where = f"{f['table'] or ''} {f['key'] or ''} partition {f['partition']} offset {f['offset']}"
+            click.echo(f"    {f['severity']}: {where}: {f['message']}")
+        if len(mine) > most:
+            click.echo(f"    and {len(mine) - most} more; --json shows all")
+
+
+@main.command()
+@_source_options
+@click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
+def report(source: str, out: str, **where: str) -> None:
+    """Everything about a log in one HTML file that needs no network."""
+    from ticdc_lab.report import report as write_report
+
+    with _decoded(source, where) as (spark, log), progress.shown(spark, "report"):
+        click.echo(str(write_report(log, out)))
+
+
+if __name__ == "__main__":
+    main()

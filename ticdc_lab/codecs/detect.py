@@ -1,0 +1,64 @@
+"""Which protocol a topic is in, told from a few of its messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.decode import PROTOCOLS, require_protocol
+from ticdc_lab.errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What a sample says: the protocol, and whether its events carry a commit_ts."""
+
+    protocol: str
+    has_commit_ts: bool
+
+
+def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source") -> Detected:
+    """Tell the protocol from a sample of messages by decoding it.
+
+    Parameters
+    ----------
+    sample
+        Messages with columns topic, partition, offset, key, value; some dozens are enough.
+    protocol
+        ``auto``, or a protocol that is taken as given.
+    source
+        What the error message calls the source.
+
+    Raises
+    ------
+    ProtocolError
+        No protocol decodes any message of the sample, or the protocol given is unknown.
+    """
+    from ticdc_lab.codecs.kernel.batch import decode_batches
+
+    if protocol != "auto":
+        require_protocol(protocol)
+    batch = sample.combine_chunks().to_batches()
+    best, decoded = "", None
+    for candidate in PROTOCOLS if protocol == "auto" else (protocol,):
+        events = pa.Table.from_batches(decode_batches(batch[0], candidate)) if batch else None
+        events = events.filter(pc.is_null(events["error_class"])) if events is not None else None
+        if events is not None and (decoded is None or events.num_rows > decoded.num_rows):
+            best, decoded = candidate, events
+    if protocol == "auto" and (decoded is None or decoded.num_rows == 0):
+        raise ProtocolError(
+            f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
+            f"the first begins with {_beginning(sample)}.",
+            hint="Name the protocol with --protocol if you know it; other protocols cannot be read yet.",
+        )
+    has_ts = decoded is None or decoded.num_rows == 0 or decoded["commit_ts"].null_count < decoded.num_rows
+    return Detected(best or protocol, has_ts)
+
+
+def _beginning(sample: pa.Table) -> str:
+    if not sample.num_rows:
+        return "nothing: there are none"
+    first = sample.slice(0, 1).to_pylist()[0]
+    return f"key {(first['key'] or b'')[:16]!r}, value {(first['value'] or b'')[:40]!r}"

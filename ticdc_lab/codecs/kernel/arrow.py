@@ -1,0 +1,78 @@
+"""Between Arrow arrays and what the kernels read and fill."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ticdc_lab.codecs.kernel.state import State
+
+Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def spans(column: pa.Array) -> Spans:
+    """The bytes of a binary array, and where each value starts (-1 for null) and ends."""
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
+    n = len(column)
+    offsets = _view(column.buffers()[1], np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
+    low, high = (int(offsets[0]), int(offsets[-1])) if n else (0, 0)
+    data = _view(column.buffers()[2], np.uint8)[low:high]
+    offsets -= low
+    starts, ends = offsets[:-1].copy(), offsets[1:].copy()
+    if column.null_count:
+        starts[np.asarray(column.is_null().to_numpy(zero_copy_only=False))] = -1
+    return data, starts, ends
+
+
+def _view(buffer: pa.Buffer | None, dtype: Any) -> np.ndarray:
+    """A buffer as an array that numba types as writable, so that input and scratch share one compiled form."""
+    if buffer is None or buffer.size == 0:
+        return np.zeros(1, dtype)
+    raw = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
+    raw._keep = buffer
+    whole = buffer.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize
+    return np.frombuffer(raw, np.uint8)[:whole].view(dtype)
+
+
+def bits(valid: np.ndarray) -> pa.Buffer:
+    """A byte for each value to Arrow's bitmap."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+
+
+def copied(values: np.ndarray) -> pa.Buffer:
+    """The values as a buffer of their own: the state they lie in is used again."""
+    return pa.py_buffer(values.tobytes())
+
+
+def texts(st: State, k: int, n: int, kind: pa.DataType) -> pa.Array:
+    """The first ``n`` texts of column ``k``."""
+    buffers = [bits(st.valid[k, :n]), copied(st.end[k, : n + 1]), copied(st.data[k, : st.size[k]])]
+    return pa.Array.from_buffers(kind, n, buffers)
+
+
+def numbers(values: np.ndarray, valid: np.ndarray, n: int) -> pa.Array:
+    """The first ``n`` integers."""
+    return pa.Array.from_buffers(pa.int64(), n, [bits(valid[:n]), copied(values[:n])])
+
+
+@cache
+def arrow_schema(form: StructType) -> pa.Schema:
+    """A contract of :mod:`ticdc_lab.schema` as an Arrow schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(form, timezone="UTC")
+
+
+def in_form(columns: dict[str, pa.Array], n: int, form: StructType) -> pa.RecordBatch:
+    """The columns in the order of a contract; what is left out is null."""
+    schema, arrays = arrow_schema(form), []
+    for field in schema:
+        column = columns.get(field.name)
+        arrays.append(pa.nulls(n, field.type) if column is None else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

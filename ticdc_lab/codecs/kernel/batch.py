@@ -1,0 +1,195 @@
+"""One batch of messages through a kernel, and the result as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.kernel import canal_json, open_protocol
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
+from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK, TOO_LARGE
+from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
+from ticdc_lab.schema import DECODED
+
+_open_message = open_protocol.decode_message
+_canal_message = canal_json.decode_message
+
+
+@kernel
+def _run_open(
+    kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
+    st: State, faults: np.ndarray, marks: np.ndarray,
+) -> int:  # fmt: skip
+    for m in range(len(kp)):
+        mark(st, marks)
+        status, part = _open_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
+        if status == NEED_MORE:
+            return NEED_MORE
+        faults[m, 0], faults[m, 1] = -status, part
+        if status != OK:
+            restore(st, marks)
+    return OK
+
+
+@kernel
+def _run_canal(
+    kb: np.ndarray, kp: np.ndarray, kend: np.ndarray, vb: np.ndarray, vp: np.ndarray, vend: np.ndarray,
+    st: State, faults: np.ndarray, marks: np.ndarray,
+) -> int:  # fmt: skip
+    for m in range(len(kp)):
+        mark(st, marks)
+        status, part = _canal_message(m, kb, kp[m], kend[m], vb, vp[m], vend[m], st)
+        if status == NEED_MORE:
+            return NEED_MORE
+        faults[m, 0], faults[m, 1] = -status, part
+        if status != OK:
+            restore(st, marks)
+    return OK
+
+
+KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-json": _run_canal}
+"""Protocol -> kernel over a batch."""
+
+ROOM_MAX = 1 << 29
+"""Bytes of one column of texts. Arrow's offsets end at four times that, a worker's memory may end before."""
+
+
+class TooLargeError(Exception):
+    """What a batch decodes to is larger than ROOM_MAX: a few rows can repeat a long type a million times."""
+
+
+def decode_batches(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -> Iterator[pa.RecordBatch]:
+    """What :func:`decode_batch` gives, in halves where it would be too large; one message alone fails then."""
+    half = batch.num_rows // 2
+    try:
+        yield decode_batch(batch, protocol, images=images)
+    except TooLargeError:
+        if half == 0:
+            yield _faults(batch, protocol, np.array([[TOO_LARGE << 40, 1]]), np.zeros(1), np.zeros(1))
+            return
+        yield from decode_batches(batch.slice(0, half), protocol, images=images)
+        yield from decode_batches(batch.slice(half), protocol, images=images)
+
+
+def decode_batch(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -> pa.RecordBatch:
+    """Decode messages to events and faults.
+
+    Parameters
+    ----------
+    batch
+        Columns topic, partition, offset, key (binary), value (binary).
+    protocol
+        A key of :data:`KERNELS`.
+    images
+        False leaves ``columns`` and ``before`` null.
+
+    Returns
+    -------
+    pa.RecordBatch
+        :data:`ticdc_lab.schema.DECODED`; first the events, in message order, then a row for each message that could
+        not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``.
+
+    Raises
+    ------
+    TooLargeError
+        The events need more than ROOM_MAX; :func:`decode_batches` goes on with fewer messages.
+    """
+    keys, values = spans(batch.column("key")), spans(batch.column("value"))
+    size = len(keys[0]) + len(values[0])
+    items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
+    while True:
+        if room > ROOM_MAX:
+            raise TooLargeError
+        st = fresh_state(items, room)
+        faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
+        if KERNELS[protocol](*keys, *values, st, faults, marks) == OK:
+            break
+        items, room = 2 * items, 2 * room
+    decoded = _events(batch, protocol, st, images)
+    _check_count(batch, st, faults)
+    failed = _faults(batch, protocol, faults, keys[1], values[1])
+    whole = pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()
+    return whole[0] if whole else decoded
+
+
+def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:
+    mask = None if valid is None else ~valid.astype(bool)
+    return pc.take(pa.array(names, pa.string()), pa.array(codes.astype(np.int32), mask=mask))
+
+
+def _images(st: State, image: int, n: int) -> pa.Array:
+    """The images (AFTER or BEFORE) of the first ``n`` events."""
+    later = 0 if image == S.AFTER else 1
+    c = int(st.count[S.N_AFTER + later])
+    columns = pa.StructArray.from_arrays(
+        [
+            texts(st, image + S.NAMES, c, pa.string()),
+            texts(st, image + S.TYPES, c, pa.string()),
+            texts(st, image + S.VALUES, c, pa.string()),
+            pa.Array.from_buffers(pa.bool_(), c, [None, bits(st.byte[S.AFTER_IS_KEY + later, :c])]),
+            numbers(st.number[S.AFTER_FLAGS + later], st.byte[S.AFTER_HAS_FLAGS + later], c),
+        ],
+        names=["name", "mysql_type", "value", "is_key", "flags"],
+    )
+    ends = st.number[S.AFTER_END + later, : n + 1].astype(np.int32)
+    buffers = [bits(st.byte[S.HAS_AFTER + later, :n]), copied(ends)]
+    return pa.Array.from_buffers(pa.list_(columns.type), n, buffers, children=[columns])
+
+
+def _events(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> pa.RecordBatch:
+    n = int(st.count[S.N_EVENTS])
+    number, byte = st.number, st.byte
+    where = pa.array(number[S.MESSAGE, :n])
+    columns = {
+        "kind": _named(byte[S.KIND, :n], S.KINDS),
+        "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
+        "schema_name": texts(st, S.SCHEMA_NAME, n, pa.string()),
+        "table_name": texts(st, S.TABLE_NAME, n, pa.string()),
+        "table_id": numbers(number[S.TABLE_ID], byte[S.HAS_TABLE_ID], n),
+        "op": _named(byte[S.OP, :n], S.OPS, byte[S.KIND, :n] == S.ROW),
+        "query": texts(st, S.QUERY, n, pa.string()),
+        "ddl_type": texts(st, S.DDL_TYPE, n, pa.string()),
+        "incomplete": _named(byte[S.INCOMPLETE, :n], S.INCOMPLETE_NAMES),
+        "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
+        "protocol": pa.array([protocol]).take(pa.array(np.zeros(n, np.int32))),
+        "key_hash": numbers(number[S.KEY_HASH], byte[S.HAS_KEY], n),
+        "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
+        "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
+    } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
+    if images:
+        columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
+    return in_form(columns, n, DECODED)
+
+
+def _faults(
+    batch: pa.RecordBatch, protocol: str, faults: np.ndarray, key_at: np.ndarray, value_at: np.ndarray
+) -> pa.RecordBatch:
+    failed = np.flatnonzero(faults[:, 0])
+    codes, positions = faults[failed, 0] >> 40, faults[failed, 0] & (1 << 40) - 1
+    reasons = []
+    for m, code, position in zip(failed, codes, positions, strict=True):
+        in_value = faults[m, 1] == 1
+        start = max(int(value_at[m] if in_value else key_at[m]), 0)
+        reasons.append(f"{'value' if in_value else 'key'}, byte {max(position - start, 0)}: {FAULTS[code][1]}")
+    where = pa.array(failed)
+    columns = {name: batch.column(name).take(where) for name in ("topic", "partition", "offset", "key", "value")} | {
+        "seq": pa.array(np.zeros(len(failed), np.int32)),
+        "protocol": pa.array([protocol] * len(failed), pa.string()),
+        "error_class": pa.array([FAULTS[c][0] for c in codes], pa.string()),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return in_form(columns, len(failed), DECODED)
+
+
+def _check_count(batch: pa.RecordBatch, st: State, faults: np.ndarray) -> None:
+    """Messages in = messages decoded + messages that failed; anything else is a fault of this package."""
+    n = int(st.count[S.N_EVENTS])
+    decoded = int(np.count_nonzero(st.number[S.SEQ, :n] == 0))
+    failed = int(np.count_nonzero(faults[:, 0]))
+    if batch.num_rows != decoded + failed:
+        raise AssertionError(f"{batch.num_rows} messages in, {decoded} decoded, {failed} quarantined")

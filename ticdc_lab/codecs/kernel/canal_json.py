@@ -1,0 +1,310 @@
+"""Canal-json: one JSON object a message, every value a string (`design/protocols.md` sections 1 and 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel.canal_image import N_DATA, N_KEYS, N_OLD, N_TYPES, read_images, read_keys, read_types
+from ticdc_lab.codecs.kernel.identity import set_row
+from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.scan import (
+    after_name,
+    fault_at,
+    next_member,
+    same,
+    skip_space,
+    string_end,
+    value_end,
+    word,
+    word_of,
+)
+from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts
+from ticdc_lab.codecs.kernel.text import int64_of, put_string
+
+OK, NEED_MORE = faults.OK, faults.NEED_MORE
+MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
+DUPLICATE_KEY, UNKNOWN_TYPE, NOT_JSON = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE, faults.NOT_JSON
+TRAILING, NULL_VALUE = faults.TRAILING_BYTES, faults.NULL_VALUE
+ROW, DDL, WATERMARK = S.ROW, S.DDL, S.WATERMARK
+INSERT, UPDATE, DELETE = S.INSERT, S.UPDATE, S.DELETE
+HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = S.HANDLE_KEY_ONLY, S.CLAIM_CHECK_MISSING
+SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE = S.SCHEMA_NAME, S.TABLE_NAME, S.QUERY, S.DDL_TYPE
+AFTER, BEFORE, INCOMPLETE = S.AFTER, S.BEFORE, S.INCOMPLETE
+AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
+
+# Fields of the envelope; scratch.at holds where each value starts and, 16 further, where it ends.
+DATABASE, TABLE, PK_NAMES, IS_DDL, TYPE, SQL, MYSQL_TYPE, OLD, DATA, TIDB, COMMIT_TS, WATERMARK_TS = range(1, 13)
+ONLY_HANDLE_KEY, CLAIM_CHECK = 13, 14
+_ENDS = 16
+
+
+_W_SQL, _W_OLD, _W_DATA, _W_TYPE = word_of(b"sql"), word_of(b"old"), word_of(b"data"), word_of(b"type")
+_W_TABLE, _W_IS_DDL, _W_TIDB = word_of(b"table"), word_of(b"isDdl"), word_of(b"_tidb")
+_W_PK_NAMES, _W_DATABASE, _W_MYSQL_TYPE = word_of(b"pkNames"), word_of(b"database"), word_of(b"mysqlType")
+_W_COMMIT_TS, _W_WATERMARK = word_of(b"commitTs"), word_of(b"watermarkTs")
+_W_INSERT, _W_UPDATE, _W_DELETE = word_of(b"INSERT"), word_of(b"UPDATE"), word_of(b"DELETE")
+_WATERMARK = 3
+
+
+@kernel
+def _field(b: np.ndarray, p: int, q: int) -> int:
+    n, w = q - p, word(b, p, q)
+    if n == 3:
+        return SQL if w == _W_SQL else OLD if w == _W_OLD else 0
+    if n == 4:
+        return DATA if w == _W_DATA else TYPE if w == _W_TYPE else 0
+    if n == 5:
+        return TABLE if w == _W_TABLE else IS_DDL if w == _W_IS_DDL else TIDB if w == _W_TIDB else 0
+    if n == 7:
+        return PK_NAMES if w == _W_PK_NAMES else 0
+    if n == 8:
+        return DATABASE if w == _W_DATABASE else 0
+    return MYSQL_TYPE if n == 9 and w == _W_MYSQL_TYPE and b[p + 8] == 0x65 else 0
+
+
+@kernel
+def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
+    n, w = q - p, word(b, p, q)
+    if n == 8:
+        return COMMIT_TS if w == _W_COMMIT_TS else 0
+    if n == 11:
+        return WATERMARK_TS if w == _W_WATERMARK and same(b, p, q, b"watermarkTs") else 0
+    if n == 13:
+        return ONLY_HANDLE_KEY if same(b, p, q, b"onlyHandleKey") else 0
+    return CLAIM_CHECK if n == 18 and same(b, p, q, b"claimCheckLocation") else 0
+
+
+@kernel
+def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
+    """Find where the known fields of the object at ``p`` lie; null counts as absent. The position after it."""
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    if p < 0:
+        return p
+    seen = 0
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0:
+            return q
+        if escaped:
+            o = put_string(b, p + 1, q - 1, True, st.text, 0)
+            field = _tidb_field(st.text, 0, o) if inner else _field(st.text, 0, o)
+        else:
+            field = _tidb_field(b, p + 1, q - 1) if inner else _field(b, p + 1, q - 1)
+        p = after_name(b, q, end)
+        if p < 0:
+            return p
+        if field and seen >> field & 1:
+            return fault_at(DUPLICATE_KEY, p)
+        seen |= 1 << field
+        q = value_end(b, p, end, st.stack) if inner else _read(b, p, end, field, seen, st)
+        if q < 0:
+            return q
+        if field and b[p] != 0x6E:
+            st.at[field], st.at[_ENDS + field] = p, q
+        p, more = next_member(b, q, end, 0x7D, False)
+        if p < 0:
+            return p
+    return p
+
+
+@kernel
+def _read(b: np.ndarray, p: int, end: int, field: int, seen: int, st: State) -> int:
+    """Read what describes rows at once if all it builds on came before it, as TiCDC writes it; else step over it."""
+    at = st.at
+    rows = field in (MYSQL_TYPE, DATA, OLD)
+    if rows and p < end and b[p] != 0x6E and at[IS_DDL] >= 0 and b[at[IS_DDL]] == 0x66 and at[TYPE] >= 0:
+        op = _type(b, at[TYPE], at[_ENDS + TYPE], st)
+        is_op = 0 <= op <= DELETE
+        if is_op and field == MYSQL_TYPE:
+            return read_types(b, p, end, st)
+        if is_op and at[N_TYPES] >= 0 and seen >> PK_NAMES & 1:
+            status = _keys(b, st)
+            if status < 0:
+                return status
+            if field == DATA:
+                return read_images(b, p, end, BEFORE if op == DELETE else AFTER, N_DATA, st)
+            if op == UPDATE:
+                return read_images(b, p, end, BEFORE, N_OLD, st)
+    return value_end(b, p, end, st.stack)
+
+
+@kernel
+def _keys(b: np.ndarray, st: State) -> int:
+    """Read ``pkNames``, which lies where it was found, unless that is done; a fault or 0. The types must be read."""
+    at = st.at
+    if at[N_KEYS] >= 0 or at[PK_NAMES] < 0:
+        return 0
+    return min(read_keys(b, at[PK_NAMES], at[_ENDS + PK_NAMES], st), 0)
+
+
+@kernel
+def _type(b: np.ndarray, p: int, q: int, st: State) -> int:
+    """INSERT, UPDATE or DELETE, _WATERMARK, or -1 for any other type of message."""
+    text, low, high = b, p + 1, q - 1
+    if b[p] != 0x22:
+        return -1
+    if q - p != 8:  # what TiCDC writes for a row is six letters and has no escapes
+        high = put_string(b, low, high, True, st.text, 0)
+        text, low = st.text, 0
+    w = word(text, low, high)
+    if high - low == 6:
+        return INSERT if w == _W_INSERT else UPDATE if w == _W_UPDATE else DELETE if w == _W_DELETE else -1
+    return _WATERMARK if high - low == 14 and same(text, low, high, b"TIDB_WATERMARK") else -1
+
+
+@kernel
+def decode_message(
+    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int,
+    st: State,
+) -> tuple[int, int]:  # fmt: skip
+    """Decode one message; the fault, NEED_MORE or OK, and always 1: the fault lies in the value."""
+    if p < 0:
+        return fault_at(NULL_VALUE, 0), 1
+    return _envelope(m, b, p, end, st), 1
+
+
+@kernel
+def _envelope(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    at = st.at
+    for k in range(len(at)):
+        at[k] = -1
+    start = p
+    p = skip_space(b, p, end)
+    if p >= end:
+        return fault_at(NOT_JSON, start)
+    if b[p] != 0x7B:
+        return fault_at(BAD_TYPE, p)
+    p = _locate(b, p, end, False, st)
+    if p < 0:
+        return p
+    if skip_space(b, p, end) != end:
+        return fault_at(TRAILING, p)
+    if at[TIDB] >= 0:
+        if b[at[TIDB]] != 0x7B:
+            return fault_at(BAD_TYPE, at[TIDB])
+        p = _locate(b, at[TIDB], end, True, st)
+        if p < 0:
+            return p
+    if at[TYPE] < 0:
+        return fault_at(MISSING_FIELD, start)
+    if b[at[TYPE]] != 0x22:
+        return fault_at(BAD_TYPE, at[TYPE])
+    if not event_fits(st, end - start + 16):
+        return NEED_MORE
+    op = _type(b, at[TYPE], at[_ENDS + TYPE], st)
+    if op == _WATERMARK:
+        i = new_event(st, m, 0, WATERMARK)
+        end_images(st, i)
+        return _ts(b, at, WATERMARK_TS, True, st, i)
+    for field in (DATABASE, TABLE):
+        if at[field] < 0:
+            return fault_at(MISSING_FIELD, start)
+        if b[at[field]] != 0x22:
+            return fault_at(BAD_TYPE, at[field])
+    if at[IS_DDL] < 0:
+        return fault_at(MISSING_FIELD, start)
+    if b[at[IS_DDL]] == 0x74:
+        return _ddl(m, b, st)
+    if b[at[IS_DDL]] != 0x66:
+        return fault_at(BAD_TYPE, at[IS_DDL])
+    if op < 0:
+        return fault_at(UNKNOWN_TYPE, at[TYPE])
+    return _rows(m, op, start, b, st)
+
+
+@kernel
+def _ts(b: np.ndarray, at: np.ndarray, field: int, required: bool, st: State, i: int) -> int:
+    if at[field] < 0:
+        return fault_at(MISSING_FIELD, max(at[TIDB], at[TYPE])) if required else OK
+    ts, ok = int64_of(b, at[field], at[_ENDS + field])
+    if not ok or b[at[field]] == 0x2D:
+        return fault_at(OUT_OF_RANGE, at[field])
+    put_ts(st, i, ts)
+    return OK
+
+
+@kernel
+def _put_names(b: np.ndarray, at: np.ndarray, st: State, i: int) -> None:
+    put_text(st, SCHEMA_NAME, i, b, at[DATABASE], at[_ENDS + DATABASE], True)
+    put_text(st, TABLE_NAME, i, b, at[TABLE], at[_ENDS + TABLE], True)
+
+
+@kernel
+def _ddl(m: int, b: np.ndarray, st: State) -> int:
+    at = st.at
+    i = new_event(st, m, 0, DDL)
+    end_images(st, i)
+    _put_names(b, at, st, i)
+    if at[SQL] < 0:
+        return fault_at(MISSING_FIELD, at[TYPE])
+    if b[at[SQL]] != 0x22:
+        return fault_at(BAD_TYPE, at[SQL])
+    put_text(st, QUERY, i, b, at[SQL], at[_ENDS + SQL], True)
+    put_text(st, DDL_TYPE, i, b, at[TYPE], at[_ENDS + TYPE], True)
+    return _ts(b, at, COMMIT_TS, False, st, i)
+
+
+@kernel
+def _rows(
+    m: int, op: int, start: int, b: np.ndarray, st: State
+) -> int:  # fmt: skip
+    at = st.at
+    if at[MYSQL_TYPE] < 0 or at[DATA] < 0 or (op == UPDATE and at[OLD] < 0):
+        return fault_at(MISSING_FIELD, start)
+    status = _read_rest(b, op, st)
+    if status < 0:
+        return status
+    n = at[N_DATA]
+    if n == 0 or (op == UPDATE and at[N_OLD] != n):
+        return fault_at(MISSING_FIELD, at[DATA])
+    incomplete = _incomplete(b, at)
+    if incomplete < 0:
+        return incomplete
+    names = at[_ENDS + DATABASE] - at[DATABASE] + at[_ENDS + TABLE] - at[TABLE]
+    for j in range(n):
+        if not event_fits(st, names):
+            return NEED_MORE
+        i = new_event(st, m, j, ROW)
+        _put_names(b, at, st, i)
+        if op == INSERT:
+            st.number[BEFORE_END, i + 1] = st.number[BEFORE_END, i]
+        elif op == DELETE:
+            st.number[AFTER_END, i + 1] = st.number[AFTER_END, i]
+        st.byte[INCOMPLETE, i] = incomplete
+        set_row(st, i, op)
+        status = _ts(b, at, COMMIT_TS, False, st, i)
+        if status < 0:
+            return status
+    return OK
+
+
+@kernel
+def _incomplete(b: np.ndarray, at: np.ndarray) -> int:
+    """Why the rows of the message are not whole; 0 if they are, or a fault."""
+    only, claim = at[ONLY_HANDLE_KEY], at[CLAIM_CHECK]
+    if only >= 0 and b[only] != 0x74 and b[only] != 0x66:
+        return fault_at(BAD_TYPE, only)
+    if claim >= 0 and b[claim] != 0x22:
+        return fault_at(BAD_TYPE, claim)
+    if claim >= 0 and at[_ENDS + CLAIM_CHECK] > claim + 2:
+        return CLAIM_CHECK_MISSING
+    return HANDLE_KEY_ONLY if only >= 0 and b[only] == 0x74 else 0
+
+
+@kernel
+def _read_rest(b: np.ndarray, op: int, st: State) -> int:
+    """Read what :func:`_read` had to step over, in the order in which one builds on the other."""
+    at = st.at
+    status = 0
+    if at[N_TYPES] < 0:
+        status = read_types(b, at[MYSQL_TYPE], at[_ENDS + MYSQL_TYPE], st)
+    if status >= 0:
+        status = _keys(b, st)
+    if status >= 0 and at[N_DATA] < 0:
+        image = BEFORE if op == DELETE else AFTER
+        status = read_images(b, at[DATA], at[_ENDS + DATA], image, N_DATA, st)
+    if status >= 0 and op == UPDATE and at[N_OLD] < 0:
+        status = read_images(b, at[OLD], at[_ENDS + OLD], BEFORE, N_OLD, st)
+    return min(status, 0)

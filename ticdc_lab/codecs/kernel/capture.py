@@ -1,0 +1,142 @@
+"""Lines of a capture file: one JSON object a message, key and value in base64 (`design/architecture.md` section 4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.scan import after_name, fault_at, next_member, same, skip_space, string_end, value_end
+from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
+from ticdc_lab.codecs.kernel.text import int64_of, put_base64_bytes, put_bytes, put_string
+
+OK, NEED_MORE = faults.OK, faults.NEED_MORE
+MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
+DUPLICATE_KEY, NOT_JSON, TRAILING = faults.DUPLICATE_KEY, faults.NOT_JSON, faults.TRAILING_BYTES
+
+# Text columns and numbers of a message in the state, and the fields in the order of their numbers.
+TOPIC, KEY, VALUE, HEADERS = 0, 1, 2, 3
+PARTITION, OFFSET, TIMESTAMP = 0, 1, 2
+_FIELDS = (b"topic", b"key", b"value", b"headers", b"partition", b"offset", b"timestamp")
+_YEAR_10000_MS = 253402300800000
+_LIMITS = np.array([2**31 - 1, 2**63 - 1, _YEAR_10000_MS - 1], np.int64)
+
+
+@kernel
+def _field(b: np.ndarray, p: int, q: int) -> int:
+    if same(b, p, q, b"topic"):
+        return TOPIC
+    if same(b, p, q, b"key"):
+        return KEY
+    if same(b, p, q, b"value"):
+        return VALUE
+    if same(b, p, q, b"headers"):
+        return HEADERS
+    if same(b, p, q, b"partition"):
+        return 4 + PARTITION
+    if same(b, p, q, b"offset"):
+        return 4 + OFFSET
+    return 4 + TIMESTAMP if same(b, p, q, b"timestamp") else -1
+
+
+@kernel
+def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
+    """Read message ``i`` from a line; OK, NEED_MORE or a fault."""
+    start = p
+    for k in range(4):
+        if not has_room(st, k, i, end - p):
+            return NEED_MORE
+        put_null(st, k, i)
+    for k in range(3):
+        st.byte[k, i] = 0
+    p = skip_space(b, p, end)
+    if p >= end:
+        return fault_at(NOT_JSON, start)
+    if b[p] != 0x7B:
+        return fault_at(BAD_TYPE, p)
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    if p < 0:
+        return p
+    seen = 0
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0:
+            return q
+        field = _field(b, p + 1, q - 1)
+        if escaped:
+            field = _field(st.text, 0, put_string(b, p + 1, q - 1, True, st.text, 0))
+        p = after_name(b, q, end)
+        if p < 0:
+            return p
+        q = value_end(b, p, end, st.stack)
+        if q < 0:
+            return q
+        if field >= 0:
+            if seen >> field & 1:
+                return fault_at(DUPLICATE_KEY, p)
+            seen |= 1 << field
+            status = _take(b, p, q, field, st, i)
+            if status < 0:
+                return status
+        p, more = next_member(b, q, end, 0x7D, False)
+        if p < 0:
+            return p
+    if skip_space(b, p, end) != end:
+        return fault_at(TRAILING, p)
+    if not (st.byte[PARTITION, i] and st.byte[OFFSET, i] and st.valid[TOPIC, i]):
+        return fault_at(MISSING_FIELD, start)
+    return OK
+
+
+@kernel
+def _take(b: np.ndarray, p: int, q: int, field: int, st: State, i: int) -> int:
+    if b[p] == 0x6E:
+        return OK
+    if field == HEADERS:
+        if b[p] != 0x5B:
+            return fault_at(BAD_TYPE, p)
+        if q - p > 2:
+            close(st, HEADERS, i, put_bytes(b, p, q, st.data[HEADERS], st.size[HEADERS]))
+        return OK
+    if field >= 4:
+        number, ok = int64_of(b, p, q)
+        if b[p] == 0x22:
+            return fault_at(BAD_TYPE, p)
+        if field == 4 + TIMESTAMP and number == -1:  # how Kafka writes that there is none
+            return OK
+        if not ok or number < 0 or number > _LIMITS[field - 4]:
+            return fault_at(OUT_OF_RANGE, p)
+        st.number[field - 4, i], st.byte[field - 4, i] = number, 1
+        return OK
+    if b[p] != 0x22:
+        return fault_at(BAD_TYPE, p)
+    if field == TOPIC:
+        put_text(st, TOPIC, i, b, p, q, True)
+        return OK
+    text, low, high = b, p + 1, q - 1
+    for k in range(low, high):
+        if b[k] == 0x5C:
+            high = put_string(b, low, high, True, st.text, 0)
+            text, low = st.text, 0
+            break
+    o = put_base64_bytes(text, low, high, st.data[field], st.size[field])
+    if o < 0:
+        return fault_at(-o >> 40, p)
+    close(st, field, i, o)
+    return OK
+
+
+@kernel
+def read_lines(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, found: np.ndarray) -> int:
+    """Read all lines; message ``i`` is line ``i``, and ``found[i]`` its fault (0 for none)."""
+    for i in range(len(starts)):
+        sizes0, sizes1, sizes2, sizes3 = st.size[0], st.size[1], st.size[2], st.size[3]
+        status = read_line(b, starts[i], ends[i], st, i)
+        if status == NEED_MORE:
+            return NEED_MORE
+        found[i] = -status
+        if status != OK:
+            st.size[0], st.size[1], st.size[2], st.size[3] = sizes0, sizes1, sizes2, sizes3
+            for k in range(4):
+                put_null(st, k, i)
+    return OK

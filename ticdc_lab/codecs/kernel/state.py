@@ -1,0 +1,260 @@
+"""What the kernels fill, in Arrow's own layout: texts, numbers and flags of events and of their column images.
+
+A few two-dimensional arrays rather than many small ones: a compiled call hands over every array it is given, so fewer
+arrays make every call cheaper (measured: three times, for the whole decoder).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.text import put_string
+
+# Text columns. An image has three: names, types, values. What follows BEFORE's three is scratch.
+SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE, AFTER, BEFORE = 0, 1, 2, 3, 4, 7
+NAMES, TYPES, VALUES = 0, 1, 2
+TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = 10, 11, 12
+N_TEXTS = 13
+
+# Numbers: of an event, then of a column (AFTER's, BEFORE's).
+MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
+AFTER_FLAGS, BEFORE_FLAGS = 9, 10
+N_NUMBERS = 11
+
+# Bytes: of an event, of a column, of a scratch type.
+KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(
+    10
+)
+AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_USED, TYPE_IS_KEY = range(10, 17)
+N_BYTES = 17
+
+# Counters.
+N_EVENTS, N_AFTER, N_BEFORE = 0, 1, 2
+
+ROW, DDL, WATERMARK = 0, 1, 2
+KINDS = ("row", "ddl", "watermark")
+INSERT, UPDATE, DELETE = 0, 1, 2
+OPS = ("insert", "update", "delete")
+WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = 0, 1, 2
+INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing")
+
+SMALL = 16
+"""Up to so many names a plain comparison is faster than a hash table."""
+
+
+class State(NamedTuple):
+    """Text ``i`` of column ``k`` is ``data[k, end[k, i]:end[k, i + 1]]``."""
+
+    end: np.ndarray
+    data: np.ndarray
+    valid: np.ndarray
+    size: np.ndarray
+    number: np.ndarray
+    byte: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # hides the method of tuples
+    text: np.ndarray
+    stack: np.ndarray
+    table: np.ndarray
+    at: np.ndarray
+
+
+def fresh_state(items: int, room: int) -> State:
+    """An empty state with at least that much room; the thread's own, used again and again, as fresh pages are dear."""
+    st: State | None = getattr(_OWN, "state", None)
+    if st is None or st.valid.shape[1] < items or st.data.shape[1] < room:
+        st = _OWN.state = _new_state(items, room)
+    st.size[:] = st.count[:] = 0
+    return st
+
+
+_OWN = threading.local()
+
+
+def _new_state(items: int, room: int) -> State:
+    """Room for ``items`` events and as many columns in each kind of image, and ``room`` bytes a text column."""
+    end = np.empty((N_TEXTS, items + 1), np.int32)
+    end[:, 0] = 0
+    number = np.empty((N_NUMBERS, items + 1), np.int64)
+    number[:, 0] = 0
+    return State(
+        end,
+        np.empty((N_TEXTS, room), np.uint8),
+        np.empty((N_TEXTS, items), np.uint8),
+        np.zeros(N_TEXTS, np.int64),
+        number,
+        np.empty((N_BYTES, items), np.uint8),
+        np.zeros(3, np.int64),
+        np.empty(room, np.uint8),
+        np.empty(256, np.uint8),
+        np.empty(4 * items + 64, np.int32),
+        np.empty(40, np.int64),
+    )
+
+
+@small_kernel
+def has_room(st: State, k: int, i: int, need: int) -> bool:
+    """Whether text ``i`` of column ``k`` with up to ``need`` bytes fits."""
+    return i < st.valid.shape[1] and st.size[k] + need <= st.data.shape[1]
+
+
+@small_kernel
+def close(st: State, k: int, i: int, stop: int) -> None:
+    """Text ``i`` of column ``k`` ends at ``stop``."""
+    st.size[k] = stop
+    st.end[k, i + 1] = stop
+    st.valid[k, i] = 1
+
+
+@small_kernel
+def put_text(st: State, k: int, i: int, b: np.ndarray, p: int, q: int, escaped: bool) -> None:
+    """Text ``i`` of column ``k`` is what the JSON string from ``p`` to before ``q``, quotes included, writes."""
+    close(st, k, i, put_string(b, p + 1, q - 1, escaped, st.data[k], st.size[k]))
+
+
+@small_kernel
+def put_null(st: State, k: int, i: int) -> None:
+    """Text ``i`` of column ``k`` is null."""
+    st.end[k, i + 1] = st.size[k]
+    st.valid[k, i] = 0
+
+
+@small_kernel
+def same_text(st: State, k: int, i: int, m: int, j: int) -> bool:
+    """Whether text ``i`` of column ``k`` equals text ``j`` of column ``m``."""
+    start, n, other = st.end[k, i], st.end[k, i + 1] - st.end[k, i], st.end[m, j]
+    if st.end[m, j + 1] - other != n:
+        return False
+    for p in range(n):
+        if st.data[k, start + p] != st.data[m, other + p]:
+            return False
+    return True
+
+
+@kernel
+def _slot(st: State, k: int, i: int, mask: int) -> int:
+    h = np.uint64(14695981039346656037)
+    for p in range(st.end[k, i], st.end[k, i + 1]):
+        h = (h ^ np.uint64(st.data[k, p])) * np.uint64(1099511628211)
+    return np.int64((h ^ (h >> np.uint64(29))) & np.uint64(mask))
+
+
+@kernel
+def index_names(st: State, k: int, low: int, high: int) -> int:
+    """Prepare :func:`find_name` over column ``k``: the table's size, 0 for few names, -1 if one is there twice."""
+    if high - low <= SMALL:
+        for i in range(low + 1, high):
+            for j in range(low, i):
+                if same_text(st, k, i, k, j):
+                    return -1
+        return 0
+    size = 64
+    while size < 2 * (high - low):
+        size *= 2
+    st.table[:size] = -1
+    for i in range(low, high):
+        slot = _slot(st, k, i, size - 1)
+        while st.table[slot] >= 0:
+            if same_text(st, k, i, k, st.table[slot]):
+                return -1
+            slot = (slot + 1) & (size - 1)
+        st.table[slot] = i
+    return size
+
+
+@kernel
+def find_name(st: State, k: int, high: int, size: int, m: int, j: int, guess: int) -> int:
+    """Index below ``high`` of the text in column ``k`` equal to text ``j`` of ``m``, or -1; ``guess`` goes first."""
+    if guess < high and same_text(st, k, guess, m, j):
+        return guess
+    if size == 0:
+        for i in range(high):
+            if same_text(st, k, i, m, j):
+                return i
+        return -1
+    slot = _slot(st, m, j, size - 1)
+    while st.table[slot] >= 0:
+        if same_text(st, k, st.table[slot], m, j):
+            return st.table[slot]
+        slot = (slot + 1) & (size - 1)
+    return -1
+
+
+@kernel
+def mark(st: State, out: np.ndarray) -> None:
+    """Remember how far everything is filled."""
+    for k in range(N_TEXTS):
+        out[k] = st.size[k]
+    for k in range(3):
+        out[N_TEXTS + k] = st.count[k]
+
+
+@kernel
+def restore(st: State, marked: np.ndarray) -> None:
+    """Forget what was filled since :func:`mark`."""
+    for k in range(N_TEXTS):
+        st.size[k] = marked[k]
+    for k in range(3):
+        st.count[k] = marked[N_TEXTS + k]
+
+
+@small_kernel
+def event_fits(st: State, need: int) -> bool:
+    """Whether one more event with texts of up to ``need`` bytes fits."""
+    i = st.count[N_EVENTS]
+    for k in range(4):
+        if not has_room(st, k, i, need):
+            return False
+    return True
+
+
+@small_kernel
+def column_fits(st: State, image: int, name: int, type_: int, value: int) -> bool:
+    """Whether one more column of the image (AFTER or BEFORE) fits, with texts of up to so many bytes."""
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    return (
+        has_room(st, image + NAMES, c, name)
+        and has_room(st, image + TYPES, c, type_)
+        and has_room(st, image + VALUES, c, value)
+    )
+
+
+@small_kernel
+def end_column(st: State, image: int, is_key: int, flags: int) -> None:
+    """Count the column whose three texts were written; ``flags`` below zero: the protocol has none."""
+    which = N_AFTER if image == AFTER else N_BEFORE
+    later = which - N_AFTER
+    c = st.count[which]
+    st.byte[AFTER_IS_KEY + later, c] = is_key
+    st.number[AFTER_FLAGS + later, c] = flags
+    st.byte[AFTER_HAS_FLAGS + later, c] = flags >= 0
+    st.count[which] = c + 1
+
+
+@small_kernel
+def new_event(st: State, message: int, seq: int, kind: int) -> int:
+    """Start an event with nothing in it; where its images end is still to be said."""
+    i = st.count[N_EVENTS]
+    st.count[N_EVENTS] = i + 1
+    st.number[MESSAGE, i], st.number[SEQ, i] = message, seq
+    for k in range(AFTER_IS_KEY):
+        st.byte[k, i] = 0
+    st.byte[KIND, i] = kind
+    for k in range(4):
+        put_null(st, k, i)
+    return i
+
+
+@small_kernel
+def end_images(st: State, i: int) -> None:
+    """The images of event ``i`` end where the images are filled to now."""
+    st.number[AFTER_END, i + 1], st.number[BEFORE_END, i + 1] = st.count[N_AFTER], st.count[N_BEFORE]
+
+
+@small_kernel
+def put_ts(st: State, i: int, ts: int) -> None:
+    """Event ``i`` has this commit_ts."""
+    st.number[COMMIT_TS, i], st.byte[HAS_COMMIT_TS, i] = ts, 1

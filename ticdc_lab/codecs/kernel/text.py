@@ -1,0 +1,387 @@
+"""From JSON strings and numbers to the canonical text of a value.
+
+Each function appends to ``out`` at ``o`` and returns the new end, or a fault as in :mod:`.scan`. Room is the caller's
+duty: :func:`room_for` says how much is enough.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.scan import fault_at, hex_number, utf8_step
+
+BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
+NOT_LATIN1, OUT_OF_RANGE = faults.NOT_LATIN1, faults.OUT_OF_RANGE
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
+_BASE64 = np.full(256, 255, np.uint8)
+for _i, _c in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):
+    _BASE64[_c] = _i
+_ESCAPED = np.zeros(256, np.uint8)
+for _c, _v in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    _ESCAPED[_c] = _v
+_GO_ESCAPED = np.zeros(256, np.uint8)
+for _c, _v in zip(b"abfnrtv\\\"'", b"\a\b\f\n\r\t\v\\\"'", strict=True):
+    _GO_ESCAPED[_c] = _v
+
+
+@small_kernel
+def room_for(length: int) -> int:
+    """Bytes that any value of ``length`` raw bytes can need: hex doubles, a float gains at most 32."""
+    return 2 * length + 40
+
+
+@kernel
+def put_rune(code: int, out: np.ndarray, o: int) -> int:
+    """Append a code point as UTF-8."""
+    if code < 0x80:
+        out[o] = code
+        return o + 1
+    if code < 0x800:
+        out[o], out[o + 1] = 0xC0 | code >> 6, 0x80 | code & 0x3F
+        return o + 2
+    if code < 0x10000:
+        out[o], out[o + 1], out[o + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 0x3F, 0x80 | code & 0x3F
+        return o + 3
+    out[o], out[o + 1] = 0xF0 | code >> 18, 0x80 | code >> 12 & 0x3F
+    out[o + 2], out[o + 3] = 0x80 | code >> 6 & 0x3F, 0x80 | code & 0x3F
+    return o + 4
+
+
+@small_kernel
+def put_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append bytes as they are."""
+    for i in range(stop - start):
+        out[o + i] = b[start + i]
+    return o + stop - start
+
+
+@kernel
+def put_string(b: np.ndarray, start: int, stop: int, escaped: bool, out: np.ndarray, o: int) -> int:
+    """Append the text of a checked JSON string, whose inside is between the positions."""
+    if not escaped:
+        return put_bytes(b, start, stop, out, o)
+    p = start
+    while p < stop:
+        c = b[p]
+        if c != 0x5C:
+            out[o] = c
+            o += 1
+            p += 1
+        elif b[p + 1] != 0x75:
+            out[o] = _ESCAPED[b[p + 1]]
+            o += 1
+            p += 2
+        else:
+            code = hex_number(b, p + 2, 4, stop)
+            p += 6
+            if 0xD800 <= code < 0xDC00:
+                code = 0x10000 + ((code - 0xD800) << 10) + hex_number(b, p + 2, 4, stop) - 0xDC00
+                p += 6
+            o = put_rune(code, out, o)
+    return o
+
+
+@small_kernel
+def put_hex(c: int, out: np.ndarray, o: int) -> int:
+    """Append a byte as two hexadecimal digits."""
+    out[o], out[o + 1] = _HEX[c >> 4], _HEX[c & 15]
+    return o + 2
+
+
+@small_kernel
+def _put_0x(out: np.ndarray, o: int) -> int:
+    out[o], out[o + 1] = 0x30, 0x78
+    return o + 2
+
+
+@kernel
+def put_latin1_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append UTF-8 text, each character of which stands for one byte, as ``0x..`` (canal-json's binary columns)."""
+    o = _put_0x(out, o)
+    p = start
+    while p < stop:
+        c = b[p]
+        if c < 0x80:
+            o = put_hex(c, out, o)
+            p += 1
+        elif c == 0xC2 or c == 0xC3:
+            o = put_hex((c & 3) << 6 | b[p + 1] & 0x3F, out, o)
+            p += 2
+        else:
+            return fault_at(NOT_LATIN1, p)
+    return o
+
+
+@kernel
+def put_go_quoted_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append what Go's ``strconv.Quote`` wrote, without its quotes, as ``0x..`` (open-protocol's binary columns)."""
+    o = _put_0x(out, o)
+    p = start
+    while p < stop:
+        if b[p] != 0x5C:
+            o = put_hex(b[p], out, o)
+            p += 1
+            continue
+        if p + 1 >= stop:
+            return fault_at(BAD_ESCAPE, p)
+        c = b[p + 1]
+        if _GO_ESCAPED[c] != 0:
+            o = put_hex(_GO_ESCAPED[c], out, o)
+            p += 2
+            continue
+        n = 2 if c == 0x78 else 4 if c == 0x75 else 8 if c == 0x55 else 0
+        code = hex_number(b, p + 2, n, stop) if n else -1
+        if code < 0 or code > 0x10FFFF or (n > 2 and 0xD800 <= code < 0xE000):
+            return fault_at(BAD_ESCAPE, p)
+        if n == 2:
+            o = put_hex(code, out, o)
+        else:
+            o = _put_rune_hex(code, out, o)
+        p += 2 + n
+    return o
+
+
+@kernel
+def _put_rune_hex(code: int, out: np.ndarray, o: int) -> int:
+    end = put_rune(code, out, o)
+    n = end - o
+    for i in range(n - 1, -1, -1):  # from the back, so that no byte is overwritten before it is read
+        put_hex(out[o + i], out, o + 2 * i)
+    return o + 2 * n
+
+
+@kernel
+def put_base64_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append the bytes that base64 text stands for."""
+    if (stop - start) % 4:
+        return fault_at(BAD_BASE64, start)
+    p = start
+    while p < stop - 4:
+        v0, v1, v2, v3 = _BASE64[b[p]], _BASE64[b[p + 1]], _BASE64[b[p + 2]], _BASE64[b[p + 3]]
+        if (v0 | v1 | v2 | v3) & 0x80:
+            return fault_at(BAD_BASE64, p)
+        out[o], out[o + 1], out[o + 2] = v0 << 2 | v1 >> 4, v1 << 4 | v2 >> 2, v2 << 6 | v3
+        o += 3
+        p += 4
+    return put_base64(b, p, stop, False, out, o, False)
+
+
+@kernel
+def put_base64(b: np.ndarray, start: int, stop: int, as_hex: bool, out: np.ndarray, o: int, checked: bool) -> int:
+    """Append what base64 text stands for: as ``0x..``, as text, or (``checked``) as text that must be UTF-8."""
+    n = stop - start
+    if n % 4:
+        return fault_at(BAD_BASE64, start)
+    if as_hex:
+        o = _put_0x(out, o)
+    begin = o
+    for p in range(start, stop, 4):
+        pad = 0
+        if p + 4 == stop:
+            pad = (b[p + 3] == 0x3D) + (b[p + 3] == 0x3D and b[p + 2] == 0x3D)
+        v = 0
+        for i in range(4 - pad):
+            d = _BASE64[b[p + i]]
+            if d == 255:
+                return fault_at(BAD_BASE64, p + i)
+            v |= d << (18 - 6 * i)
+        for i in range(3 - pad):
+            c = v >> (16 - 8 * i) & 255
+            if as_hex:
+                o = put_hex(c, out, o)
+            else:
+                out[o] = c
+                o += 1
+    return checked_utf8(out, begin, o, start) if checked and not as_hex else o
+
+
+@kernel
+def checked_utf8(out: np.ndarray, start: int, stop: int, where: int) -> int:
+    """``stop`` if the bytes are UTF-8, else a fault at ``where``."""
+    p = start
+    while p < stop:
+        if out[p] < 0x80:
+            p += 1
+            continue
+        n = utf8_step(out, p, stop)
+        if n == 0:
+            return fault_at(BAD_UTF8, where)
+        p += n
+    return stop
+
+
+@kernel
+def is_number(b: np.ndarray, start: int, stop: int) -> bool:
+    """Whether text has the form ``-?digits[.digits][e[+-]digits]``; leading zeros may be there."""
+    p = start
+    if p < stop and b[p] == 0x2D:
+        p += 1
+    q = p
+    while p < stop and 0x30 <= b[p] <= 0x39:
+        p += 1
+    if p == q:
+        return False
+    if p < stop and b[p] == 0x2E:
+        p += 1
+        q = p
+        while p < stop and 0x30 <= b[p] <= 0x39:
+            p += 1
+        if p == q:
+            return False
+    if p < stop and b[p] | 0x20 == 0x65:
+        p += 1
+        if p < stop and (b[p] == 0x2B or b[p] == 0x2D):
+            p += 1
+        q = p
+        while p < stop and 0x30 <= b[p] <= 0x39:
+            p += 1
+        if p == q:
+            return False
+    return p == stop
+
+
+@kernel
+def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append a decimal number as MySQL prints a double: exponent form below 1e-15 and from 1e15 on.
+
+    Works on the digits, so that nothing is rounded.
+    """
+    p = start
+    if b[p] == 0x2D:
+        out[o] = 0x2D
+        o += 1
+        p += 1
+    mantissa_end = p
+    while mantissa_end < stop and b[mantissa_end] | 0x20 != 0x65:
+        mantissa_end += 1
+    exponent = _exponent(b, mantissa_end, stop)
+    point = mantissa_end
+    first = last = -1
+    for i in range(p, mantissa_end):
+        if b[i] == 0x2E:
+            point = i
+        elif b[i] != 0x30:
+            if first < 0:
+                first = i
+            last = i
+    if first < 0:
+        out[o] = 0x30
+        return o + 1
+    exp10 = exponent + (point - first - 1 if first < point else point - first)
+    if exp10 > 400 or exp10 < -400:
+        return fault_at(OUT_OF_RANGE, start)
+    if exp10 < -15 or exp10 >= 15:
+        out[o] = b[first]
+        o = _put_digits(b, first + 1, last + 1, out, o + 1, True)
+        out[o] = 0x65
+        return _put_int(exp10, out, o + 1)
+    if exp10 < 0:
+        out[o], out[o + 1] = 0x30, 0x2E
+        o += 2
+        for _ in range(-exp10 - 1):
+            out[o] = 0x30
+            o += 1
+        return _put_digits(b, first, last + 1, out, o, False)
+    i, left = first, exp10 + 1
+    while left > 0:
+        if i <= last and b[i] == 0x2E:
+            i += 1
+            continue
+        out[o] = b[i] if i <= last else 0x30
+        o += 1
+        i += 1
+        left -= 1
+    if i <= last and b[i] == 0x2E:
+        i += 1
+    return _put_digits(b, i, last + 1, out, o, True)
+
+
+@kernel
+def _exponent(b: np.ndarray, p: int, stop: int) -> int:
+    if p >= stop:
+        return 0
+    p += 1
+    sign = 1
+    if b[p] == 0x2B or b[p] == 0x2D:
+        sign = -1 if b[p] == 0x2D else 1
+        p += 1
+    v = 0
+    while p < stop:
+        v = min(v * 10 + b[p] - 0x30, 1 << 40)
+        p += 1
+    return sign * v
+
+
+@kernel
+def _put_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int, point: bool) -> int:
+    """Append the digits between the positions, leaving a point out; with ``point``, after a point of their own."""
+    for i in range(start, stop):
+        if b[i] == 0x2E:
+            continue
+        if point:
+            out[o] = 0x2E
+            o += 1
+            point = False
+        out[o] = b[i]
+        o += 1
+    return o
+
+
+@kernel
+def _put_int(v: int, out: np.ndarray, o: int) -> int:
+    if v < 0:
+        out[o] = 0x2D
+        o += 1
+        v = -v
+    digits = 1
+    while v >= 10**digits:
+        digits += 1
+    for i in range(digits - 1, -1, -1):
+        out[o + i] = 0x30 + v % 10
+        v //= 10
+    return o + digits
+
+
+@kernel
+def put_integer(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append a JSON number that must be an integer between -2^63 and 2^64 - 1; ``-0`` becomes ``0``."""
+    p = start + (b[start] == 0x2D)
+    for i in range(p, stop):
+        if b[i] < 0x30 or b[i] > 0x39:
+            return fault_at(OUT_OF_RANGE, start)
+    if stop - p > 20 or (stop - p >= 19 and not _fits(b, p, stop, p > start)):
+        return fault_at(OUT_OF_RANGE, start)
+    if p > start and stop - p == 1 and b[p] == 0x30:
+        start = p
+    return put_bytes(b, start, stop, out, o)
+
+
+@kernel
+def _fits(b: np.ndarray, p: int, stop: int, negative: bool) -> bool:
+    limit = np.uint64(1 << 63) if negative else np.uint64(0xFFFFFFFFFFFFFFFF)
+    v = np.uint64(0)
+    for i in range(p, stop):
+        d = np.uint64(b[i] - 0x30)
+        if v > (limit - d) // np.uint64(10):
+            return False
+        v = v * np.uint64(10) + d
+    return True
+
+
+@kernel
+def int64_of(b: np.ndarray, start: int, stop: int) -> tuple[int, bool]:
+    """The integer that a JSON number writes, and whether it is one between -2^63 and 2^63 - 1."""
+    p = start + (b[start] == 0x2D)
+    if stop - p > 19 or p == stop:
+        return 0, False
+    v = np.uint64(0)
+    for i in range(p, stop):
+        if b[i] < 0x30 or b[i] > 0x39:
+            return 0, False
+        v = v * np.uint64(10) + np.uint64(b[i] - 0x30)
+    if v > np.uint64(0x7FFFFFFFFFFFFFFF) + np.uint64(p - start):
+        return 0, False
+    return (-np.int64(v) if p > start else np.int64(v)), True

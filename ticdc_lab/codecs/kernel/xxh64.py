@@ -1,0 +1,75 @@
+"""Spark's ``xxhash64``: XXH64 with the running hash as seed (compared with Spark in the tests)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+
+SEED = np.uint64(42)
+_P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+_P3, _P4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+@small_kernel
+def _rotate(x: np.uint64, n: int) -> np.uint64:
+    return (x << np.uint64(n)) | (x >> np.uint64(64 - n))
+
+
+@small_kernel
+def _word(b: np.ndarray, p: int, n: int) -> np.uint64:
+    v = np.uint64(0)
+    for i in range(n):
+        v |= np.uint64(b[p + i]) << np.uint64(8 * i)
+    return v
+
+
+@small_kernel
+def _round(acc: np.uint64, lane: np.uint64) -> np.uint64:
+    return _rotate(acc + lane * _P2, 31) * _P1
+
+
+@small_kernel
+def _avalanche(h: np.uint64) -> np.uint64:
+    h ^= h >> np.uint64(33)
+    h *= _P2
+    h ^= h >> np.uint64(29)
+    h *= _P3
+    return h ^ (h >> np.uint64(32))
+
+
+@kernel
+def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
+    """Hash of the bytes between the positions."""
+    p = start
+    if stop - start >= 32:
+        v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        while p <= stop - 32:
+            v1, v2 = _round(v1, _word(b, p, 8)), _round(v2, _word(b, p + 8, 8))
+            v3, v4 = _round(v3, _word(b, p + 16, 8)), _round(v4, _word(b, p + 24, 8))
+            p += 32
+        h = _rotate(v1, 1) + _rotate(v2, 7) + _rotate(v3, 12) + _rotate(v4, 18)
+        for v in (v1, v2, v3, v4):
+            h = (h ^ _round(np.uint64(0), v)) * _P1 + _P4
+    else:
+        h = seed + _P5
+    h += np.uint64(stop - start)
+    while p <= stop - 8:
+        h = _rotate(h ^ _round(np.uint64(0), _word(b, p, 8)), 27) * _P1 + _P4
+        p += 8
+    if p <= stop - 4:
+        h = _rotate(h ^ _word(b, p, 4) * _P1, 23) * _P2 + _P3
+        p += 4
+    while p < stop:
+        h = _rotate(h ^ np.uint64(b[p]) * _P5, 11) * _P1
+        p += 1
+    return _avalanche(h)
+
+
+@small_kernel
+def hash_flag(flag: bool, seed: np.uint64) -> np.uint64:
+    """Hash of a boolean, as Spark hashes it: the int 1 or 0."""
+    h = seed + _P5 + np.uint64(4)
+    h ^= np.uint64(1 if flag else 0) * _P1
+    return _avalanche(_rotate(h, 23) * _P2 + _P3)

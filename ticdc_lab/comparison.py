@@ -1,0 +1,110 @@
+"""Every strategy beside every other: small frames for the what-if figures, from a :class:`WhatIf`, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ticdc_lab.dispatch.whatif import WhatIf
+
+MEASURED = ("row_order", "table_order", "transactions")
+"""The guarantees of the seed's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
+
+_WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transaction consistency"}
+
+TsRange = tuple[int, int]
+
+
+def guarantee_frame(
+    what_if: WhatIf, *, partitions: int, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
+) -> pd.DataFrame:
+    """Measure every candidate with so many partitions.
+
+    Parameters
+    ----------
+    what_if, partitions, tables, ts_range
+        As for :meth:`ticdc_lab.dispatch.whatif.WhatIf.guarantees`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        For :func:`ticdc_lab.figures.guarantee_matrix`: ``strategy``, ``guarantee``, ``cases``, ``violations``,
+        ``undecided``, ``max_over_mean`` (only for ``balance``).
+    """
+    out: list[dict[str, Any]] = []
+    for strategy in what_if.candidates:
+        found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
+        if found.empty:
+            continue
+        whole = found[found["table"].isna() & found["guarantee"].isin(MEASURED)]
+        columns = ["guarantee", "cases", "violations", "undecided"]
+        out += [{"strategy": strategy, **r} for r in whole[columns].to_dict("records")]
+        rows = what_if.balance(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)["rows"]
+        if rows.sum():
+            even = float(rows.max() / rows.mean())
+            none = {"cases": 0, "violations": 0, "undecided": 0}
+            out.append({"strategy": strategy, "guarantee": "balance", **none, "max_over_mean": even})
+    return pd.DataFrame(out)
+
+
+def placement(
+    what_if: WhatIf, *, partitions: int, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
+) -> pd.DataFrame:
+    """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.partition_rows`."""
+    each = [
+        what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=s)
+        for s in what_if.candidates
+    ]
+    return pd.concat(each, ignore_index=True)[["strategy", "target_partition", "rows"]]
+
+
+def skew_frame(
+    what_if: WhatIf, *, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
+) -> pd.DataFrame:
+    """Unevenness over 1 to 128 partitions, for :func:`ticdc_lab.figures.skew_curves`.
+
+    Strategies that cannot place every row are left out: a curve of the rows they can place would flatter them.
+    """
+    able = [s for s in what_if.candidates if not what_if.failed(strategy=s)[0]]
+    return what_if.skew_curve(able, tables=tables, ts_range=ts_range)
+
+
+def first_violation(
+    what_if: WhatIf,
+    *,
+    strategy: str,
+    partitions: int,
+    tables: Sequence[str] | None = None,
+    ts_range: TsRange | None = None,
+) -> dict[str, Any] | None:
+    """The first violation of a strategy, of row order before table order before transactions, or None.
+
+    Returns
+    -------
+    dict or None
+        For :func:`ticdc_lab.figures.counterexample`; its partitions are those the strategy would choose.
+    """
+    found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
+    for guarantee in MEASURED if len(found) else ():
+        hit = found[(found["guarantee"] == guarantee) & found["table"].notna() & (found["violations"] > 0)]
+        if len(hit):
+            return _finding(hit.iloc[0].to_dict(), strategy=strategy, partitions=partitions)
+    return None
+
+
+def _finding(row: dict[str, Any], *, strategy: str, partitions: int) -> dict[str, Any]:
+    before, after = row["counterexample"]
+    told = f"{strategy} with {partitions} partitions breaks {_WORDS[row['guarantee']]}"
+    evidence = [
+        {
+            "partition": e["target_partition"],
+            "offset": e["offset"],
+            "commit_ts": e["commit_ts"],
+            "text": f"recorded in {e['partition']} at {e['offset']}",
+        }
+        for e in (before, after)
+    ]
+    key = after["key"] if row["guarantee"] == "row_order" else None
+    return {"guarantee": row["guarantee"], "table": row["table"], "key": key, "message": told, "evidence": evidence}

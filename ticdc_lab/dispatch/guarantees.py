@@ -1,0 +1,216 @@
+"""The seed's guarantee table, measured on a log after a what-if dispatch (seed: 分发方式与一致性保证)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog
+from ticdc_lab.dispatch.changes import first_changes
+from ticdc_lab.schema import require_batch, require_columns
+
+GUARANTEES = (
+    "row_order",
+    "row_order_any_unique",
+    "table_order",
+    "transactions",
+    "transactions_torn",
+    "transactions_overtakable",
+)
+"""What :func:`guarantees` measures, in the order of the seed's table."""
+
+SEED_GUARANTEES: Mapping[str, Mapping[str, str]] = {
+    "tidb-rowid": {"row_order": "some", "table_order": "no", "transactions": "no", "balance": "even"},
+    "index-value": {"row_order": "some", "table_order": "no", "transactions": "no", "balance": "even"},
+    "table": {"row_order": "yes", "table_order": "yes", "transactions": "yes", "balance": "uneven"},
+    "conflict": {"row_order": "some", "table_order": "no", "transactions": "some", "balance": "fairly even"},
+    "ts": {"row_order": "no", "table_order": "no", "transactions": "no", "balance": "even"},
+}
+"""What the seed promises: ``yes``, ``no``, or ``some``, on tables that its footnotes 4 to 6 name."""
+
+_POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
+_ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")
+_RESULT = ("guarantee", "table", "cases", "violations", "undecided", "counterexample")
+
+
+def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> DataFrame:
+    """Measure row order, table order and in-table transactions, per table and in total.
+
+    Parameters
+    ----------
+    dispatched
+        Events with ``target_partition``, as :func:`ticdc_lab.dispatch.strategies.dispatch` gives them. Each change
+        counts once, however often it was delivered; those without commit_ts are left out, because nothing orders them.
+    catalog
+        Gives the unique indexes for ``row_order_any_unique``, which is left out without one.
+
+    Returns
+    -------
+    DataFrame
+        ``guarantee``, ``table`` (``schema.table``; null for the whole log), ``cases``, ``violations`` and ``undecided``
+        (bigint; undecided are cases in which a partition is not known, not counted in ``cases``), ``counterexample``
+        (array of two structs ``target_partition, partition, offset, seq, commit_ts, key``: the earlier and the later
+        change of the first violation).
+
+    Notes
+    -----
+    ``row_order``
+        A case is a pair of consecutive changes of one row, by handle key, in commit order. Violated if they go to
+        different partitions, so that a consumer may apply the later one first.
+    ``row_order_any_unique``
+        The same over rows that share a value of *any* unique index, in the old or new image. A value can pass from one
+        row to another; with more than one unique index the two rows may be in different partitions although each row
+        stays in its own. This is what the seed's footnote 5 is about. Values are compared as bytes: a case-insensitive
+        collation makes more rows equal.
+    ``table_order``
+        A case is a pair of consecutive changes of one table.
+    ``transactions_torn``, ``transactions_overtakable``, ``transactions``
+        A case is the part of one transaction in one table. Torn: its rows go to more than one partition. Overtakable:
+        the previous change of one of its rows, in an earlier transaction, is in another partition. ``transactions``
+        counts those that are either. Torn alone would call ``ts`` consistent, because all rows of a transaction share
+        their commit_ts and hence their partition; but the seed asks for order too, and by ``ts`` a later transaction on
+        the same rows may overtake an earlier one.
+
+    Raises
+    ------
+    ContractError
+        A column is missing.
+    StreamingError
+        The order of changes needs the whole log.
+    """
+    require_columns(dispatched, "target_partition")
+    require_batch(dispatched, function="guarantees", why="the previous change of a row may be anywhere before it")
+    changes = first_changes(dispatched, catalog=catalog, carry=("target_partition",))
+    rows = _pairs(changes.withColumn("of", F.explode_outer("keys")), "table", "of")
+    measures = [
+        _counted(rows, "row_order"),
+        _counted(_pairs(changes.withColumn("of", F.lit(0)), "table", "of"), "table_order"),
+        *_transactions(changes, rows),
+    ]
+    if catalog is not None:
+        uniques = _pairs(changes.withColumn("of", F.explode_outer("uniques")), "table", "of")
+        measures.append(_counted(uniques, "row_order_any_unique"))
+    return reduce(DataFrame.unionByName, measures)
+
+
+def balance(dispatched: DataFrame, *, partitions: int) -> DataFrame:
+    """Count the row changes that each partition gets, each change once.
+
+    Returns
+    -------
+    DataFrame
+        ``target_partition`` (int, every partition from 0), ``rows`` (bigint), ``share`` (double).
+    """
+    require_columns(dispatched, "target_partition")
+    require_batch(dispatched, function="balance", why="a change may be delivered again at any later offset")
+    changes = first_changes(dispatched, catalog=None, carry=("target_partition",))
+    counts = (
+        changes.where(F.col("target_partition").isNotNull()).groupBy("target_partition").agg(F.count("*").alias("rows"))
+    )
+    every = dispatched.sparkSession.range(partitions).select(F.col("id").cast("int").alias("target_partition"))
+    rows = every.join(counts, "target_partition", "left").fillna(0, subset=["rows"])
+    total = F.sum("rows").over(Window.partitionBy(F.lit(1)))
+    return rows.withColumn("share", F.col("rows") / F.when(total > 0, total))
+
+
+def skew(balanced: DataFrame) -> DataFrame:
+    """Sum up :func:`balance` in one row.
+
+    Returns
+    -------
+    DataFrame
+        ``partitions`` (bigint), ``rows`` (bigint), ``idle`` (bigint: partitions without a row), ``max_over_mean``
+        (double, 1 is even) and ``gini`` (double, 0 is even).
+    """
+    require_columns(balanced, "target_partition", "rows", frame="balance")
+    by_rows = Window.partitionBy(F.lit(1)).orderBy("rows", "target_partition")
+    ranked = balanced.withColumn("rank", F.row_number().over(by_rows))
+    n, total = F.count("*"), F.sum("rows")
+    weighted = F.sum(F.col("rank") * F.col("rows"))
+    return ranked.agg(
+        n.alias("partitions"),
+        total.alias("rows"),
+        F.sum(F.when(F.col("rows") == 0, 1).otherwise(0)).alias("idle"),
+        (F.max("rows") * n / F.when(total > 0, total)).alias("max_over_mean"),
+        (2 * weighted / F.when(total > 0, n * total) - (n + 1) / n).alias("gini"),
+    )
+
+
+def _pairs(changes: DataFrame, *by: str) -> DataFrame:
+    """Every change with the previous one of the same ``of``, in commit order: positions and targets.
+
+    ``previous`` is null for the first, and where ``of`` is null: a table without any pair is reported too.
+    """
+    order = Window.partitionBy(*by).orderBy(*_ORDER)
+    position = F.struct(*_POSITION)
+    previous = F.when(F.col("of").isNotNull(), F.lag(position).over(order))
+    return changes.select("table", "commit_ts", "op_rank", position.alias("current"), previous.alias("previous"))
+
+
+def _moved() -> Column:
+    """Whether a pair goes to different partitions; null where one of them is not known."""
+    return F.col("previous.target_partition") != F.col("current.target_partition")
+
+
+def _counted(pairs: DataFrame, guarantee: str) -> DataFrame:
+    evidence = F.when(F.col("previous").isNotNull(), F.array("previous", "current"))
+    cases = pairs.select("table", _moved().alias("broken"), evidence.alias("evidence"))
+    return _summed(cases.withColumn("is_case", F.col("evidence").isNotNull()), guarantee)
+
+
+def _summed(cases: DataFrame, guarantee: str) -> DataFrame:
+    """Per table and in total, from ``table``, ``is_case``, ``broken`` (null = undecided) and ``evidence``."""
+    later = F.get("evidence", 1)
+    first = F.when(
+        F.col("broken"),
+        F.struct(later["commit_ts"], later["partition"], later["offset"], later["seq"], F.col("evidence")),
+    )
+    return (
+        cases.rollup("table")
+        .agg(
+            F.count("broken").alias("cases"),
+            F.count_if("broken").alias("violations"),
+            F.count_if(F.col("is_case") & F.col("broken").isNull()).alias("undecided"),
+            F.min(first)["evidence"].alias("counterexample"),
+        )
+        .withColumn("guarantee", F.lit(guarantee))
+        .select(*_RESULT)
+    )
+
+
+def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
+    """The three measures of in-table transactions, from the changes and the pairs of ``row_order``."""
+    target = F.col("target_partition")
+    at = F.when(target.isNotNull(), F.struct(target, F.struct(*_POSITION).alias("position")))
+    earlier = F.col("previous.commit_ts") < F.col("current.commit_ts")
+    overtaken = F.when(_moved() & earlier, F.struct(*_ORDER_OF_PAIR, F.array("previous", "current").alias("evidence")))
+    nothing = F.lit(None)
+    parts = changes.select("table", "commit_ts", at.alias("at"), nothing.alias("overtaken")).unionByName(
+        rows.select("table", "commit_ts", nothing.alias("at"), overtaken.alias("overtaken"))
+    )
+    low, high = F.col("low"), F.col("high")
+    whole = parts.groupBy("table", "commit_ts").agg(
+        F.min("at").alias("low"), F.max("at").alias("high"), F.min("overtaken").alias("overtaken")
+    )
+    torn = low["target_partition"] != high["target_partition"]
+    is_overtaken = F.when(low.isNotNull(), F.col("overtaken").isNotNull())
+    between = F.array(low["position"], high["position"])
+    before = F.col("overtaken")["evidence"]
+    kinds = {
+        "transactions": (torn | is_overtaken, F.when(torn, between).otherwise(before)),
+        "transactions_torn": (torn, between),
+        "transactions_overtakable": (is_overtaken, before),
+    }
+    return [
+        _summed(whole.select("table", *_case(broken, evidence)), name) for name, (broken, evidence) in kinds.items()
+    ]
+
+
+def _case(broken: Column, evidence: Column) -> list[Column]:
+    return [F.lit(True).alias("is_case"), broken.alias("broken"), evidence.alias("evidence")]
+
+
+_ORDER_OF_PAIR = ("current.partition", "current.offset", "current.seq")

@@ -1,0 +1,124 @@
+"""A changefeed's dispatch rules: which dispatcher serves which table (TiCDC ``sink.dispatchers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog
+from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.definitions import with_answers
+from ticdc_lab.dispatch.hashing import Choice, Flavour
+from ticdc_lab.dispatch.strategies import ADDED, Request, Verdict, decided, strategy_of
+from ticdc_lab.dispatch.table_filter import TableFilter
+from ticdc_lab.schema import require_columns
+
+_RULE = "_dispatch_rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: tables that match ``matcher`` are dispatched by ``partition``, a strategy's name."""
+
+    matcher: tuple[str, ...]
+    partition: str = "default"
+    index: str = ""
+    columns: tuple[str, ...] = ()
+
+
+EVERYTHING = Rule(("*.*",))
+"""What TiCDC appends to every list of rules."""
+
+
+def rules_from_config(config: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
+    """Rules from a changefeed's ``dispatchers``: mappings of ``matcher``, ``partition``, ``index`` and ``columns``."""
+    return tuple(
+        Rule(tuple(c["matcher"]), c.get("partition") or "default", c.get("index") or "", tuple(c.get("columns") or ()))
+        for c in config
+    )
+
+
+def dispatch_by_rules(
+    events: DataFrame,
+    *,
+    rules: Sequence[Rule],
+    partitions: int,
+    catalog: Catalog | None = None,
+    flavour: Flavour = "new",
+    case_sensitive: bool = False,
+) -> DataFrame:
+    """Add the partition that a changefeed with these rules chooses for every row change.
+
+    The first rule that matches a table serves it; ``*.*`` by ``default`` is appended.
+
+    Parameters
+    ----------
+    events
+        The events contract, as for :func:`ticdc_lab.dispatch.strategies.dispatch`. May be a stream.
+    rules
+        Rules in order, see :func:`rules_from_config`.
+    partitions
+        Number of partitions of the topic, N.
+    catalog
+        Table definitions over time; needed for rules with an index.
+    flavour
+        ``new`` or ``classic`` architecture.
+    case_sensitive
+        Whether matchers tell upper from lower case; TiCDC's default is not.
+
+    Returns
+    -------
+    DataFrame
+        Events with ``target_partition``, ``dispatch_key`` and ``dispatch_error`` as ``dispatch`` adds them.
+
+    Raises
+    ------
+    DispatchError
+        A matcher is malformed, or a rule cannot be applied to any row.
+    """
+    all_rules = [*rules, EVERYTHING]
+    filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in all_rules]
+    verdicts = [
+        strategy_of(r.partition)(
+            Request(partitions, r.index or None, r.columns, catalog, flavour, answer=f"_dispatch_answer_{i}")
+        )
+        for i, r in enumerate(all_rules)
+    ]
+    require_columns(events, "kind", "schema_name", "table_name", *{n for v in verdicts for n in v.needs})
+    questions = {f"_dispatch_answer_{i}": v.question for i, v in enumerate(verdicts) if v.question is not None}
+    out = events if catalog is None else with_answers(events, catalog=catalog, questions=questions)
+    out = out.withColumn(_RULE, F.coalesce(*[F.when(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
+    if any(v.choice is not None for v in verdicts):
+        out = hashing.with_hash(out, choice=_choice(verdicts), flavour=flavour)
+    out = decided(
+        out,
+        partition=_case(verdicts, lambda v: v.partition.cast("bigint")),
+        key=_case(verdicts, lambda v: v.key),
+        error=_case(verdicts, lambda v: v.error),
+    )
+    return out.select(*events.columns, *ADDED)
+
+
+def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None]) -> Column:
+    """What ``pick`` gives for the verdict of the row's rule; null where it gives nothing."""
+    picked = [(i, pick(v)) for i, v in enumerate(verdicts)]
+    return F.coalesce(*[F.when(F.col(_RULE) == i, c) for i, c in picked if c is not None])
+
+
+def _choice(verdicts: Sequence[Verdict]) -> Choice:
+    choices = [(i, v.choice) for i, v in enumerate(verdicts) if v.choice is not None]
+
+    def chosen(c: Column) -> Column:
+        return reduce(lambda a, b: a | b, [(F.col(_RULE) == i) & choice.chosen(c) for i, choice in choices])
+
+    def found(slot: int) -> Column:
+        return _case(verdicts, lambda v: None if v.choice is None else dict(enumerate(v.choice.positions)).get(slot))
+
+    slots = max(len(choice.positions) for _, choice in choices)
+    more = _case(verdicts, lambda v: None if v.choice is None else v.choice.more)
+    return Choice(tuple(found(i) for i in range(slots)), F.coalesce(more, F.lit(False)), chosen)

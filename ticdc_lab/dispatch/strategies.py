@@ -1,0 +1,362 @@
+"""Partition dispatchers as pure Spark expressions (seed: Kafka 分区策略; golden README section 2).
+
+A strategy is one function from a :class:`Request` to a :class:`Verdict`, registered in :data:`STRATEGIES`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.schema import require_columns
+
+ADDED = ("target_partition", "dispatch_key", "dispatch_error")
+"""The columns that dispatch adds to events."""
+
+_FAILED = "[CDC:ErrDispatcherFailed]"
+_PRIMARY_FLAG = 8
+_INTEGER_TYPE = "^(tiny|small|medium|big)?int"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a strategy is asked: ``answer`` names the scratch column that will hold the catalog's answer."""
+
+    partitions: int
+    index: str | None = None
+    columns: tuple[str, ...] | None = None
+    catalog: Catalog | None = None
+    flavour: Flavour = "new"
+    answer: str = "_dispatch_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a row is dispatched.
+
+    ``partition`` (int), ``key`` and ``error`` (string) may use the scratch columns that ``choice`` fills
+    (:func:`ticdc_lab.dispatch.hashing.with_hash`) and the answer column of ``question``. ``needs`` are the columns of
+    events they read.
+    """
+
+    partition: Column
+    key: Column
+    error: Column
+    needs: tuple[str, ...] = ()
+    choice: Choice | None = None
+    question: Question | None = None
+
+
+Strategy = Callable[[Request], Verdict]
+
+
+def _no_error() -> Column:
+    return F.lit(None).cast("string")
+
+
+def by_table(request: Request) -> Verdict:
+    """``crc32(schema || table) mod N``; the key is ``schema.table``."""
+    return Verdict(
+        partition=hashing.table_hash() % request.partitions,
+        key=F.concat("schema_name", F.lit("."), "table_name"),
+        error=_no_error(),
+    )
+
+
+def by_ts(request: Request) -> Verdict:
+    """``commit_ts mod N`` as unsigned 64 bits; the key is the decimal commit_ts."""
+    ts = F.col("commit_ts")
+    return Verdict(
+        partition=unsigned_mod(ts, request.partitions),
+        key=_unsigned_text(ts),
+        error=F.when(ts.isNull(), "the event has no commit_ts, by which the ts dispatcher chooses a partition"),
+        needs=("commit_ts",),
+    )
+
+
+def by_index_value(request: Request) -> Verdict:
+    """Hash of the table and the handle key, or the named index; the key is the decimal hash."""
+    if request.index:
+        return _by_named_index(request, request.index)
+    return _hashed(request, choice=hashing.key_columns(), error=_no_error())
+
+
+def by_columns(request: Request) -> Verdict:
+    """Hash of the table and the listed columns; the key is the decimal hash.
+
+    Listing a column twice cancels it out, and an empty list leaves the table's hash, as in TiCDC.
+    """
+    if request.columns is None:
+        raise DispatchError("The columns dispatcher was given no columns.", hint="Pass columns=['user_id', ...].")
+    times = Counter(c.lower() for c in request.columns)
+    hashed = [name for name, n in times.items() if n % 2]
+    choice = hashing.columns_named(hashed)
+    complete = hashing.count_of(F.col(HASH)) >= len(hashed)
+    doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
+    from_image = F.when(doubtful, _error_from_image(request.columns)) if times else _no_error()
+    question = None if request.catalog is None else _columns_question(request.columns)
+    if question is None:
+        return _hashed(request, choice=choice, error=from_image)
+    answer = F.col(request.answer)
+    from_catalog = F.coalesce(answer["error"], F.when(~complete, _not_carried(F.array_join(answer["columns"], " "))))
+    error = F.when(answer.isNull(), from_image).otherwise(from_catalog)
+    return _hashed(request, choice=choice, error=error, question=question)
+
+
+def by_tidb_rowid(request: Request) -> Verdict:
+    """``uint64(_tidb_rowid) mod N`` of TiCDC v4.0 (``cdc/sink/dispatcher/rowid.go``); the key is the decimal row id.
+
+    No protocol carries ``_tidb_rowid``. It can be told only where it is the primary key: a single integer column by
+    which the table is stored. The catalog says which tables are; without one, a single integer key column that the
+    protocol does not deny to be the primary key is taken for it, as every such table was stored so in v4.0.
+    """
+    only, second = F.col(hashing.element(0)), F.col(hashing.element(1))
+    primary = only["flags"].isNull() | (only["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG)) > 0)
+    computable = only.isNotNull() & second.isNull() & only["mysql_type"].rlike(_INTEGER_TYPE) & primary
+    if request.catalog is not None:
+        computable = F.coalesce(F.col(request.answer)["integer_handle"], computable)
+    signed = only["value"].cast("decimal(20,0)")
+    row_id = F.when(F.coalesce(computable, F.lit(False)), F.when(signed < 0, signed + _TWO_TO_64()).otherwise(signed))
+    return Verdict(
+        partition=row_id % request.partitions,
+        key=row_id.cast("string"),
+        error=F.when(
+            row_id.isNull(),
+            F.concat(
+                F.lit("no protocol carries _tidb_rowid, and the rows of "),
+                *(F.col("schema_name"), F.lit("."), F.col("table_name")),
+                F.lit(" are not stored by a single integer primary key that would equal it"),
+            ),
+        ),
+        needs=("op", "columns", "before"),
+        choice=hashing.key_columns(),
+        question=None if request.catalog is None else lambda t: Answer(integer_handle=t.pk_is_handle),
+    )
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "table": by_table,
+    "default": by_table,
+    "ts": by_ts,
+    "index-value": by_index_value,
+    "rowid": by_index_value,
+    "columns": by_columns,
+    "tidb-rowid": by_tidb_rowid,
+}
+"""Rule name to strategy. ``rowid`` is TiCDC's deprecated alias of ``index-value``; ``tidb-rowid`` is ours for v4.0."""
+
+
+def check_strategy(strategy: str) -> None:
+    """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
+    if strategy.lower() not in STRATEGIES:
+        raise DispatchError(
+            f"Unknown dispatch rule {strategy!r}; expected one of {sorted(STRATEGIES)}.",
+            hint="TiCDC only warns and dispatches such a table by `table`; so does `dispatch`.",
+        )
+
+
+def strategy_of(name: str) -> Strategy:
+    """The strategy TiCDC uses for a rule name, in any case; ``table`` for a name it does not know."""
+    return STRATEGIES.get(name.lower(), by_table)
+
+
+def dispatch(
+    events: DataFrame,
+    *,
+    strategy: str,
+    partitions: int,
+    index: str | None = None,
+    columns: Sequence[str] | None = None,
+    catalog: Catalog | None = None,
+    flavour: Flavour = "new",
+) -> DataFrame:
+    """Add the partition that a dispatcher chooses for every row change.
+
+    Parameters
+    ----------
+    events
+        The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
+        ``op``, ``columns`` and ``before``). May be a stream.
+    strategy
+        A name of :data:`STRATEGIES` in any case. Another name means ``table``, as in TiCDC; see :func:`check_strategy`.
+    partitions
+        Number of partitions of the topic, N.
+    index
+        Index name for ``index-value``, in any case; needs a catalog. Default: the handle key.
+    columns
+        Column names for ``columns``, in any case.
+    catalog
+        Table definitions over time; tells TiCDC's own errors from columns the log does not carry.
+    flavour
+        ``new`` or ``classic`` architecture, see :data:`ticdc_lab.dispatch.hashing.Flavour`.
+
+    Returns
+    -------
+    DataFrame
+        Events with ``target_partition int``, ``dispatch_key string`` (TiCDC's partition key) and ``dispatch_error
+        string``: TiCDC's own text where it begins with ``[CDC:ErrDispatcherFailed]``, else why the log cannot tell.
+        Where there is an error the others are null. All three are null unless ``kind`` is ``row``.
+
+    Raises
+    ------
+    DispatchError
+        The rule cannot be applied to any row: N below 1, an index without catalog, no columns, an unknown flavour.
+    ContractError
+        ``events`` lacks a column.
+    """
+    request = Request(_checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour))
+    verdict = strategy_of(strategy)(request)
+    require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
+    out = events
+    if verdict.question is not None and catalog is not None:
+        out = with_answers(out, catalog=catalog, questions={request.answer: verdict.question})
+    if verdict.choice is not None:
+        out = hashing.with_hash(out, choice=verdict.choice, flavour=request.flavour)
+    out = decided(out, partition=verdict.partition, key=verdict.key, error=verdict.error)
+    return out.select(*events.columns, *ADDED)
+
+
+def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:
+    """Add the three columns of :func:`dispatch`, step by step so that Spark computes each expression once."""
+    is_row = F.col("kind") == "row"
+    good = is_row & F.col("dispatch_error").isNull()
+    return events.withColumn("dispatch_error", F.when(is_row, error)).withColumns(
+        {"target_partition": F.when(good, partition.cast("int")), "dispatch_key": F.when(good, key)}
+    )
+
+
+def unsigned_mod(value: Column, n: int) -> Column:
+    """``value mod n`` (bigint) of a bigint read as unsigned 64 bits."""
+    return (F.shiftrightunsigned(value, 1) % n * 2 + value.bitwiseAND(F.lit(1))) % n
+
+
+def _unsigned_text(value: Column) -> Column:
+    return F.when(value >= 0, value.cast("string")).otherwise(
+        (value.cast("decimal(20,0)") + _TWO_TO_64()).cast("string")
+    )
+
+
+def _TWO_TO_64() -> Column:
+    return F.lit("18446744073709551616").cast("decimal(20,0)")
+
+
+def _hashed(request: Request, *, choice: Choice, error: Column, question: Question | None = None) -> Verdict:
+    h = hashing.hash_of(F.col(HASH))
+    unknown = F.when(
+        F.col(HASH).isNull(),
+        "the row has no image, or only the label of an ENUM or SET of which TiCDC hashes the number",
+    )
+    return Verdict(
+        partition=h % request.partitions,
+        key=h.cast("string"),
+        error=F.coalesce(error, unknown),
+        needs=("op", "columns", "before"),
+        choice=choice,
+        question=question,
+    )
+
+
+def _by_named_index(request: Request, index: str) -> Verdict:
+    if request.catalog is None:
+        raise DispatchError(
+            f"Dispatch by the index {index!r} needs table definitions, which row events do not carry.",
+            hint="Pass catalog=catalog_of(events), or Catalog.from_definitions([...]).",
+        )
+    answer = F.col(request.answer)
+    wanted = answer["columns"]
+    error = F.coalesce(
+        answer["error"],
+        F.when(
+            answer.isNull(),
+            F.concat(
+                F.lit("the catalog does not know the indexes of "),
+                *(F.col("schema_name"), F.lit("."), F.col("table_name")),
+                F.lit(" at this commit_ts"),
+            ),
+        ),
+        F.when(hashing.count_of(F.col(HASH)) < F.size(wanted), _not_carried(F.array_join(wanted, " "))),
+    )
+    return _hashed(request, choice=hashing.columns_listed(wanted), error=error, question=_index_question(index))
+
+
+def _index_question(index: str) -> Question:
+    def ask(table: TableDef) -> Answer:
+        found = table.index(index)
+        if found is None:
+            return Answer(
+                error=f"{_FAILED}index not found when dispatch event, table: {table.table_name}, index: {index}"
+            )
+        return Answer(columns=tuple(c for c in found.columns if _is_carried(table, c)))
+
+    return ask
+
+
+def _is_carried(table: TableDef, name: str) -> bool:
+    column = table.column(name)
+    return column is not None and column.generated != "virtual"
+
+
+def _columns_question(columns: Sequence[str]) -> Question:
+    def ask(table: TableDef) -> Answer:
+        for name in columns:
+            column = table.column(name)
+            if column is None:
+                return Answer(error=_missing_text(table.table_name, columns, name.lower()))
+            if column.generated == "virtual":
+                return Answer(
+                    error=f"{_FAILED}found virtual generated columns when dispatch event, table: {table.table_name}, "
+                    f"columns: [{' '.join(columns)}] column: {name.lower()}"
+                )
+        return Answer(columns=tuple(columns))
+
+    return ask
+
+
+def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
+    listed = " ".join(columns)
+    return f"{_FAILED}columns not found when dispatch event, table: {table}, columns: [{listed}], column: {name}"
+
+
+def _error_from_image(columns: Sequence[str]) -> Column:
+    """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
+    listed = F.array(*[F.lit(c.lower()) for c in columns])
+    missing = F.get(F.array_except(listed, hashing.lower_names()), 0)
+    # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
+    only_keys = ~F.array_contains(F.col(hashing.IMAGE)["is_key"], F.lit(False))
+    cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & only_keys
+    prefix = F.lit(f"{_FAILED}columns not found when dispatch event, table: ")
+    text = F.concat(prefix, F.col("table_name"), F.lit(f", columns: [{' '.join(columns)}], column: "), missing)
+    return F.when(missing.isNotNull(), F.when(cut, _not_carried(missing)).otherwise(text))
+
+
+def _not_carried(columns: Column) -> Column:
+    return F.concat(F.lit("the log carries only part of this row, without all of the dispatch columns: "), columns)
+
+
+def _tuple(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(columns, str):
+        raise DispatchError(
+            f"columns must be a list of names; found the text {columns!r}.", hint="Pass columns=['a', 'b']."
+        )
+    return None if columns is None else tuple(columns)
+
+
+def _checked_partitions(partitions: int) -> int:
+    if not 1 <= partitions < 2**31:
+        raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
+    return partitions
+
+
+def _checked_flavour(flavour: str) -> Flavour:
+    if flavour not in ("new", "classic"):
+        raise DispatchError(f"Unknown flavour {flavour!r}; expected 'new' or 'classic'.")
+    return flavour  # type: ignore[return-value]

@@ -1,0 +1,54 @@
+"""Frames to files that people can take away: JSON Lines (plain or gzip), Parquet or Delta."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.errors import SourceError
+
+_JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+
+def write(frame: DataFrame, out: str) -> None:
+    """Write a frame, its partitions in parallel.
+
+    Parameters
+    ----------
+    frame
+        Any frame without binary columns.
+    out
+        ``*.jsonl``, ``*.jsonl.gz``: one local file, a line a row, null fields kept, rows in the order of the frame's
+        partitions. ``*.parquet``: a folder of Parquet files. Anything else: a Delta table. What is there is replaced.
+
+    Raises
+    ------
+    SourceError
+        The folder that ``out`` should lie in does not exist.
+    """
+    if out.endswith(_JSON_ENDINGS):
+        _write_lines(frame, Path(out))
+    elif out.rstrip("/").endswith(".parquet"):
+        frame.write.mode("overwrite").parquet(out)
+    else:
+        frame.write.mode("overwrite").format("delta").option("overwriteSchema", "true").save(out)
+
+
+def _write_lines(frame: DataFrame, out: Path) -> None:
+    if not out.parent.is_dir():
+        raise SourceError(f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first.")
+    zipped = out.suffix == ".gz"
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab_", dir=out.parent) as folder:
+        parts = Path(folder) / "parts"
+        row = F.to_json(F.struct(*frame.columns), {"ignoreNullFields": "false"})
+        frame.select(row.alias("value")).write.option("compression", "gzip" if zipped else "none").text(parts.as_uri())
+        whole = Path(folder) / "whole"
+        with whole.open("wb") as target:
+            for part in sorted(parts.glob("part-*")):
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, target, 1 << 20)
+        whole.replace(out)

@@ -1,0 +1,33 @@
+"""Figures: small pandas frames to plotly figures; pure, and without Spark.
+
+Each title is the finding in words, and one sentence under the figure says what to look for.
+"""
+
+from __future__ import annotations
+
+from ticdc_lab.figures.counterexample import counterexample
+from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
+from ticdc_lab.figures.lag import lag
+from ticdc_lab.figures.partition_load import partition_load
+from ticdc_lab.figures.partition_rows import partition_rows
+from ticdc_lab.figures.skew_curves import skew_curves
+from ticdc_lab.figures.stepped import stepped
+from ticdc_lab.figures.theme import CONFIG, themed
+from ticdc_lab.figures.transaction_spans import transaction_spans
+from ticdc_lab.figures.violations import violations
+from ticdc_lab.figures.watermark_ladder import watermark_ladder
+
+__all__ = [
+    "CONFIG",
+    "counterexample",
+    "guarantee_matrix",
+    "lag",
+    "partition_load",
+    "partition_rows",
+    "skew_curves",
+    "stepped",
+    "themed",
+    "transaction_spans",
+    "violations",
+    "watermark_ladder",
+]

@@ -1,0 +1,116 @@
+"""Counterexample lanes: the fewest messages that show why a guarantee is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+
+_NOTE = (
+    "One lane per partition. The grey arrow is the order upstream (commit ts); the red dashed one an order in which a "
+    "consumer may take the same messages, because Kafka orders nothing across partitions. The ringed value stays."
+)
+_ONE_TRANSACTION = (
+    "One lane per partition. Both messages belong to one transaction: a consumer that has read only one of the lanes "
+    "shows half of it, until it has read the other one as far."
+)
+_SAME_LANE = (
+    "One lane per partition, messages in order of commit ts. The red dashed arrow is the order in which the partition "
+    "delivers them: the ringed message comes last and stays."
+)
+
+
+def counterexample(finding: Mapping[str, Any]) -> go.Figure:
+    """Draw the evidence of one row of :data:`ticdc_lab.schema.FINDINGS`."""
+    given = finding.get("evidence")
+    evidence = [] if given is None else [dict(e) for e in given]
+    if not evidence:
+        return sentence(_title(finding), "The finding names no single message: it is about what is missing.")
+    evidence.sort(key=lambda e: (_known(e["commit_ts"]), _known(e["partition"]), _known(e["offset"])))
+    lanes = sorted({int(e["partition"]) for e in evidence if e["partition"] is not None})
+    place = {p: len(lanes) - 1 - i for i, p in enumerate(lanes)}
+    points = [
+        (i, place.get(int(e["partition"]) if e["partition"] is not None else -1, 0), e) for i, e in enumerate(evidence)
+    ]
+    fig = go.Figure()
+    for p in lanes:
+        fig.add_hline(y=place[p], line={"width": 1, "color": GREY, "dash": "dot"})
+    for p in lanes:
+        mine = [(x, e) for x, _, e in points if e["partition"] == p]
+        style = look(p)
+        fig.add_trace(
+            go.Scatter(
+                x=[x for x, _ in mine],
+                y=[place[p]] * len(mine),
+                mode="markers+text",
+                marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
+                text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, e in mine],
+                textposition="top center",
+                hovertext=[f"partition {p}, offset {e['offset']}<br>commit_ts {e['commit_ts']}" for _, e in mine],
+                hoverinfo="text",
+                name=f"partition {p}",
+                showlegend=False,
+            )
+        )
+    _arrows(fig, points)
+    fig.update_xaxes(
+        title_text="order upstream (commit ts)",
+        tickvals=list(range(len(evidence))),
+        ticktext=[str(e["commit_ts"]) if e["commit_ts"] is not None else "no commit ts" for e in evidence],
+        range=[-0.5, len(evidence) - 0.5],
+        showgrid=False,
+    )
+    ticks = [f"partition {p}" for p in lanes]
+    fig.update_yaxes(tickvals=[place[p] for p in lanes], ticktext=ticks, range=[-0.8, len(lanes) - 0.2], showgrid=False)
+    torn = len(lanes) > 1 and evidence[0]["commit_ts"] == evidence[-1]["commit_ts"] is not None
+    note = _ONE_TRANSACTION if torn else _NOTE if len(lanes) > 1 else _SAME_LANE
+    return finish(fig, title=_title(finding), note=note, height=260 + 60 * len(lanes))
+
+
+def _title(finding: Mapping[str, Any]) -> str:
+    where = [label(finding[c]) for c in ("table", "key") if isinstance(finding.get(c), str)]
+    told = label(finding.get("message") or finding.get("guarantee") or "", most=220)
+    return f"{' '.join(where)}: {told}" if where else told
+
+
+def _arrows(fig: go.Figure, points: list[tuple[int, int, dict[str, Any]]]) -> None:
+    if len(points) < 2:
+        return
+    (x0, y0, first), (x1, y1, last) = points[0], points[-1]
+    if first["commit_ts"] is not None and first["commit_ts"] == last["commit_ts"]:
+        line = {"color": WRONG, "width": 2, "dash": "dash"}
+        fig.add_trace(go.Scatter(x=[x0, x1], y=[y0, y1], mode="lines", line=line, hoverinfo="skip", showlegend=False))
+        return
+    _arrow(fig, (x0, y0), (x1, y1), color=GREY, shift=0.0, dash=False)
+    _arrow(fig, (x1, y1), (x0, y0), color=WRONG, shift=-0.22, dash=True)
+    ring = {"symbol": "circle-open", "size": 32, "color": WRONG, "line": {"width": 3}}
+    fig.add_trace(
+        go.Scatter(
+            x=[x0], y=[y0], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="stays, wrongly"
+        )
+    )
+    text = {"text": "applied last: the older value stays", "font": {"color": WRONG}, "showarrow": False}
+    fig.add_annotation(x=x0, y=y0, yshift=-44, **text)
+
+
+def _arrow(
+    fig: go.Figure, tail: tuple[float, float], head: tuple[float, float], *, color: str, shift: float, dash: bool
+) -> None:
+    """A line with a head, kept clear of the markers at both ends."""
+    (x0, y0), (x1, y1) = tail, head
+    a, b = 0.12, 0.88
+    xs, ys = [x0 + a * (x1 - x0), x0 + b * (x1 - x0)], [y0 + a * (y1 - y0) + shift, y0 + b * (y1 - y0) + shift]
+    line = {"color": color, "width": 2, "dash": "dash" if dash else "solid"}
+    fig.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
+    near = [v[0] + 0.97 * (v[1] - v[0]) for v in (xs, ys)]
+    fig.add_annotation(
+        x=xs[1], y=ys[1], ax=near[0], ay=near[1], xref="x", yref="y", axref="x", ayref="y",
+        showarrow=True, arrowhead=2, arrowsize=1.4, arrowwidth=2, arrowcolor=color, text="", opacity=1,
+    )  # fmt: skip
+
+
+def _known(v: Any) -> int:
+    return -1 if v is None else int(v)

@@ -1,0 +1,127 @@
+"""Guarantee matrix: the seed's table of strategies and promises, with this log's numbers in it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.theme import finish, label, percent, sentence
+
+GUARANTEES = {
+    "row_order": "row order",
+    "table_order": "table order",
+    "transactions": "in-table transactions",
+    "balance": "balance",
+}
+"""Columns of the matrix, in the seed's order, as :mod:`ticdc_lab.dispatch.guarantees` names them, and their words."""
+
+_BY_HASH = ("some", "no", "no", "even")
+_BY_TABLE = ("yes", "yes", "yes", "uneven")
+PROMISES = {
+    "table": _BY_TABLE,
+    "default": _BY_TABLE,
+    "index-value": _BY_HASH,
+    "rowid": _BY_HASH,
+    "tidb-rowid": _BY_HASH,
+    "ts": ("no", "no", "no", "even"),
+}
+"""The seed's table (分发方式与一致性保证); ``default`` means ``table``. It says nothing of ``columns``."""
+
+_MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
+
+_NOTE = (
+    "Each cell: violations out of cases on this log, and below what the seed promises (✔ kept, ✖ not kept). "
+    "Look for violations where ✔ is promised, and for zeros you cannot rely on where it is not."
+)
+_KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{})", "rgba(128,128,128,0.18)"
+
+
+def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str = "") -> go.Figure:
+    """Draw the matrix.
+
+    Parameters
+    ----------
+    measured
+        One row per strategy and guarantee: ``strategy``, ``guarantee`` (of :data:`GUARANTEES`), ``violations``,
+        ``cases``, ``undecided`` (optional: cases in which a partition is not known), ``max_over_mean`` (only for
+        ``balance``).
+    partitions
+        Number of partitions the strategies were asked for.
+    recorded
+        Strategy that counts as the recorded one; printed bold.
+    """
+    if measured.empty:
+        return sentence("No other dispatcher can be compared", "The log holds no row change.")
+    strategies = list(dict.fromkeys(measured["strategy"]))
+    fig = go.Figure()
+    cells = {(r["strategy"], r["guarantee"]): r for r in measured.to_dict("records")}
+    for i, s in enumerate(strategies):
+        for j, g in enumerate(GUARANTEES):
+            _cell(fig, i, j, *_content(cells.get((s, g)), s, j))
+    names = [f"<b>{label(s)}</b>" if s == recorded else label(s) for s in strategies]
+    fig.update_xaxes(
+        tickvals=list(range(4)), ticktext=list(GUARANTEES.values()), side="top", range=[-0.5, 3.5], showgrid=False
+    )
+    fig.update_yaxes(tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], showgrid=False)
+    fig.update_xaxes(zeroline=False, showline=False, ticks="")
+    fig.update_yaxes(zeroline=False, showline=False, ticks="")
+    fig.add_trace(
+        go.Scatter(
+            x=[j for _ in strategies for j in range(4)],
+            y=[i for i in range(len(strategies)) for _ in range(4)],
+            mode="markers",
+            marker={"size": 44, "opacity": 0, "symbol": "square"},
+            hovertext=[_hover(cells.get((s, g)), s, g) for s in strategies for g in GUARANTEES],
+            hoverinfo="text",
+            showlegend=False,
+        )
+    )
+    title = _finding(measured, strategies, partitions)
+    fig = finish(fig, title=title, note=_NOTE, height=190 + 62 * len(strategies), note_below_px=14)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 26)
+
+
+def _finding(measured: pd.DataFrame, strategies: list[str], partitions: int) -> str:
+    checked = measured[measured["guarantee"] != "balance"]
+    broken = checked.groupby("strategy")["violations"].sum()
+    clean = [s for s in strategies if int(broken.get(s, 0)) == 0]
+    on = f"with {partitions} partitions"
+    if not clean:
+        best = min(strategies, key=lambda s: int(broken.get(s, 0)))
+        return f"No strategy keeps every promise on this log {on}; {label(best)} breaks least ({int(broken[best]):,})"
+    who = " and ".join(label(s) for s in clean) if len(clean) < 3 else f"{len(clean)} of {len(strategies)} strategies"
+    keep = "keeps" if len(clean) == 1 else "keep"
+    even = measured[(measured["guarantee"] == "balance") & measured["strategy"].isin(clean)]
+    load = f", at max/mean {even['max_over_mean'].min():.2f}" if len(even) else ""
+    only = "Only " if len(clean) == 1 else ""
+    return f"{only}{who} {keep} row order, table order and transactions on this log {on}{load}"
+
+
+def _content(cell: dict[str, object] | None, strategy: str, column: int) -> tuple[str, str]:
+    """Text and colour of a cell."""
+    word = PROMISES.get(strategy, ("no word",) * 4)[column]
+    promise = _MARKS.get(word, word)
+    if cell is None:
+        return f"not measured<br>seed: {promise}", _UNKNOWN
+    if column == 3:
+        value = float(cell["max_over_mean"])  # type: ignore[arg-type]
+        return f"max/mean {value:.2f}<br>seed: {promise}", _BROKEN.format(min(0.45, 0.12 * (value - 1) + 0.02))
+    broken, cases = int(cell["violations"]), int(cell["cases"])  # type: ignore[call-overload]
+    share = f" ({percent(broken, cases)})" if broken else ""
+    color = _BROKEN.format(0.25 + 0.3 * min(1.0, broken / max(1, cases))) if broken else _KEPT
+    return f"<b>{broken:,}</b> of {cases:,}{share}<br>seed: {promise}", color
+
+
+def _hover(cell: dict[str, object] | None, strategy: str, guarantee: str) -> str:
+    if cell is None:
+        return f"{label(strategy)}: {GUARANTEES[guarantee]} was not measured"
+    unknown = cell.get("undecided")
+    open_cases = 0 if unknown is None or unknown != unknown else int(unknown)  # type: ignore[call-overload]
+    cannot = f"<br>{open_cases:,} more cases cannot be decided: a row has no partition there" if open_cases else ""
+    return f"{label(strategy)}: {GUARANTEES[guarantee]}{cannot}"
+
+
+def _cell(fig: go.Figure, row: int, column: int, text: str, color: str) -> None:
+    box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
+    fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
+    fig.add_annotation(x=column, y=row, text=text, showarrow=False)

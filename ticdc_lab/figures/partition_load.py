@@ -1,0 +1,119 @@
+"""Load heat map: rows per partition or table over time, with the totals at the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, percent, sentence
+
+_NOTE = (
+    "A bright row is a hot lane, a bright column a burst that hits all. The bars at the right are the totals: equal "
+    "lengths mean balance, and the line is their mean."
+)
+
+
+def partition_load(load: pd.DataFrame, *, by: str = "partition") -> go.Figure:
+    """Draw the load heat map.
+
+    Parameters
+    ----------
+    load
+        :func:`ticdc_lab.summary.load_over_time`.
+    by
+        ``partition`` or ``table``: which lanes ``load`` holds.
+    """
+    if load.empty:
+        return sentence("There is no load to show", "The log holds no row change.")
+    lanes = _lanes(load, by)
+    n_buckets = int(load["bucket"].max()) + 1
+    z = np.zeros((len(lanes), n_buckets), dtype=np.int64)
+    names = list(lanes)
+    place = {keys: i for i, keys in enumerate(names)}
+    columns = _columns(by)
+    for keys, b, n in zip(load[columns].itertuples(index=False, name=None), load["bucket"], load["n"], strict=True):
+        z[place[keys], int(b)] += int(n)
+    totals = z.sum(axis=1)
+    x, unit = _axis(load, n_buckets)
+    fig = make_subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
+    y = list(range(len(names)))
+    hover = [[f"{lanes[k]}<br>{count(int(v), 'row')}<br>at {at:,.3f} {unit}" for at, v in zip(x, row, strict=True)]
+             for k, row in zip(names, z, strict=True)]  # fmt: skip
+    bar = {"title": {"text": "rows"}, "x": 1.01, "thickness": 12, "outlinewidth": 0}
+    fig.add_trace(
+        go.Heatmap(
+            z=z,
+            x=x,
+            y=y,
+            colorscale=HEAT,
+            zmin=0,
+            zmax=max(1, int(z.max())),
+            hovertext=hover,
+            hoverinfo="text",
+            colorbar=bar,
+            ygap=1,
+        ),
+        1,
+        1,
+    )
+    bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "textposition": "auto"}
+    fig.add_trace(go.Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars), 1, 2)
+    fig.add_vline(x=float(totals.mean()), line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
+    fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
+    fig.update_yaxes(title_text=by, row=1, col=1)
+    fig.update_yaxes(autorange="reversed", row=1, col=2)
+    fig.update_xaxes(title_text=unit, row=1, col=1)
+    fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, row=1, col=2)
+    title = _finding([lanes[k] for k in names], totals, z, by)
+    left_out = int(load["lanes_total"].max()) - len(names)
+    more = f" {count(left_out, 'lighter lane is', 'lighter lanes are')} not drawn." if left_out > 0 else ""
+    return finish(fig, title=title, note=_NOTE + more, height=max(300, 190 + 26 * len(names)))
+
+
+def gini(totals: Sequence[float] | np.ndarray) -> float:
+    """Gini coefficient: 0 where all are equal, towards 1 where one has everything."""
+    v = np.sort(np.asarray(totals, dtype=float))
+    if not len(v) or v.sum() == 0:
+        return 0.0
+    ranks = np.arange(1, len(v) + 1)
+    return float((2 * (ranks * v).sum() / (len(v) * v.sum())) - (len(v) + 1) / len(v))
+
+
+def _finding(names: list[str], totals: np.ndarray, z: np.ndarray, by: str) -> str:
+    top = int(totals.argmax())
+    share = percent(float(totals[top]), float(totals.sum()))
+    p99 = float(np.percentile(z, 99))
+    numbers = f"max/mean {totals.max() / totals.mean():.2f}, Gini {gini(totals):.2f}, p99 {p99:,.0f} rows a cell"
+    who = names[top] if by == "table" else names[top][0].upper() + names[top][1:]
+    return f"{who} takes {share} of the rows: {numbers}"
+
+
+def _columns(by: str) -> list[str]:
+    return ["topic", "partition"] if by == "partition" else ["schema_name", "table_name"]
+
+
+def _lanes(load: pd.DataFrame, by: str) -> dict[tuple[object, ...], str]:
+    """Lane keys, in order, with the names to print."""
+    columns = _columns(by)
+    keys = list(dict.fromkeys(load[columns].itertuples(index=False, name=None)))
+    if by == "table":
+        heavy = load.groupby(columns, sort=False)["n"].sum()
+        keys.sort(key=lambda k: (-int(heavy[k]), k))
+        return {k: label(f"{k[0]}.{k[1]}") for k in keys}
+    keys.sort()
+    one = load["topic"].nunique() == 1
+    return {k: f"partition {k[1]}" if one else f"{label(k[0], most=24)} partition {k[1]}" for k in keys}
+
+
+def _axis(load: pd.DataFrame, n_buckets: int) -> tuple[np.ndarray, str]:
+    """The middle of each bucket, and the axis title."""
+    if load["from_ms"].isna().any():
+        return np.arange(n_buckets, dtype=float), f"stretch of offsets, of {n_buckets} (the log has no commit_ts)"
+    lo, hi = int(load["from_ms"].min()), int(load["to_ms"].max())
+    first, last = int(load["bucket"].min()), int(load["bucket"].max())
+    width = (hi - lo) / max(1, last - first + 1)
+    return (np.arange(n_buckets) - first + 0.5) * width / 1000, "commit ts, s since the first row (clock of the TSO)"

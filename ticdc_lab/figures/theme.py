@@ -1,0 +1,177 @@
+"""How every figure looks: colours, text, what stands under it, and names made safe.
+
+Series take Okabe-Ito colours with a dash and a marker as second channel; heat maps take cividis. A partition has the
+same look in every figure.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+Theme = Literal["light", "dark"]
+
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800")
+"""Okabe and Ito's colours; their yellow is darkened so that a thin line shows on white, and black is left to text."""
+
+WRONG, GREY = "#D55E00", "#888888"
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hexagon")
+PATTERNS = ("", "/", "x", "-", "|", "+", ".")
+HEAT = "cividis"
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+TEXT_PX = 13
+TITLE_CHARS = 88
+"""Per line of a title, so that it stays clear of the toolbar on a page of 900 pixels."""
+
+CONFIG: Mapping[str, Any] = MappingProxyType(
+    {
+        "displaylogo": False,
+        "responsive": True,
+        "modeBarButtonsToRemove": ["sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d"],
+    }
+)
+"""Toolbar without upload and logo; pass it to ``show`` and ``to_html``."""
+
+_INK = {"light": ("#ffffff", "#1d1d1f", "#dcdcdc"), "dark": ("#16181c", "#e6e6e6", "#3a3d42")}
+
+
+def template(theme: Theme = "light") -> go.layout.Template:
+    """The plotly template of a theme; ``fig.update_layout(template=template("dark"))`` switches a figure."""
+    paper, ink, lines = _INK[theme]
+    axis = {
+        "gridcolor": lines,
+        "linecolor": lines,
+        "zerolinecolor": lines,
+        "automargin": True,
+        "title": {"standoff": 8},
+    }
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": paper,
+            "plot_bgcolor": paper,
+            "font": {"family": FONT, "size": TEXT_PX, "color": ink},
+            "title": {"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 17}},
+            "colorway": list(OKABE_ITO),
+            "colorscale": {"sequential": HEAT},
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {"align": "left", "font": {"size": TEXT_PX}},
+            "legend": {"font": {"size": TEXT_PX}},
+            "modebar": {"remove": ["sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d"]},
+        }
+    )
+
+
+for _theme in ("light", "dark"):
+    pio.templates[f"ticdc_{_theme}"] = template(_theme)
+
+
+def label(name: object, *, most: int = 48) -> str:
+    """A name from the data as text for plotly, which reads some HTML in labels and hovers.
+
+    Control characters become visible escapes, a long name is cut, and markup is escaped.
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
+    cut = shown if len(shown) <= most else shown[: most - 1] + "…"
+    return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name stands in an attribute
+
+
+def wrapped(text: str, *, width: int = 105) -> str:
+    """Text broken into lines for plotly, which does not wrap; entities may not be cut, so names come through
+    :func:`label` without spaces inside entities.
+    """
+    return "<br>".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def finish(fig: go.Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58) -> go.Figure:
+    """Give a figure its finding as title, the sentence under it, and the theme.
+
+    Parameters
+    ----------
+    title, note
+        Plotly text: names in it went through :func:`label`. The note says what to look for.
+    height
+        Pixels.
+    note_below_px
+        Distance of the note from the lowest axis, in pixels.
+    """
+    shown = wrapped(title, width=TITLE_CHARS)
+    lines_above, lines_below = [t.count("<br>") for t in (shown, wrapped(note))]
+    margin = {"l": 70, "r": 30, "t": 62 + 20 * lines_above, "b": note_below_px + 34 + 17 * lines_below}
+    fig.update_layout(
+        template="ticdc_light",
+        title={"text": shown, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 16, "l": 18}},
+        height=height,
+        margin=margin,
+        meta={"finding": title, "note": note},
+    )
+    below = {"xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top"}
+    return fig.add_annotation(
+        text=wrapped(note), showarrow=False, align="left", yshift=-note_below_px, opacity=0.75, **below
+    )
+
+
+def sentence(title: str, why: str) -> go.Figure:
+    """Where there is nothing to draw: a sentence instead of an empty axis."""
+    fig = go.Figure()
+    fig.update_xaxes(visible=False).update_yaxes(visible=False)
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
+    fig.add_annotation(text=wrapped(why), showarrow=False, align="left", font={"size": 15}, **place)
+    fig.update_layout(
+        template="ticdc_light",
+        title={
+            "text": wrapped(title, width=TITLE_CHARS),
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 16, "l": 18},
+        },
+        height=150,
+        margin={"l": 70, "r": 30, "t": 62, "b": 30},
+        meta={"finding": title, "note": why},
+    )
+    return fig
+
+
+def themed(fig: go.Figure, theme: Theme) -> go.Figure:
+    """The same figure in another theme."""
+    return go.Figure(fig).update_layout(template=f"ticdc_{theme}")
+
+
+def look(k: int) -> dict[str, str]:
+    """``color``, ``dash``, ``symbol`` and ``pattern`` of the k-th entity, the same in every figure."""
+    return {
+        "color": OKABE_ITO[k % len(OKABE_ITO)],
+        "dash": DASHES[k % len(DASHES)],
+        "symbol": MARKERS[k % len(MARKERS)],
+        "pattern": PATTERNS[k % len(PATTERNS)],
+    }
+
+
+def hatched(k: int) -> dict[str, Any]:
+    """Marker of the k-th entity's bars: its colour, with a fine pattern as second channel."""
+    style = look(k)
+    lines = {"shape": style["pattern"], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
+    return {"color": style["color"], "line": {"width": 0}, "pattern": lines | {"size": 8, "solidity": 0.15}}
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """``1 row``, ``1,234 rows``."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def percent(part: float, whole: float) -> str:
+    """``82 %``; never 0 % or 100 % where it is not exactly that."""
+    if whole == 0 or part == 0:
+        return "0 %"
+    share = 100 * part / whole
+    if share < 1 or 99 < share < 100:
+        return "under 1 %" if share < 1 else "over 99 %"
+    return f"{share:.0f} %"

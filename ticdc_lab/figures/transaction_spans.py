@@ -1,0 +1,125 @@
+"""Transaction spans: which partitions each transaction touches, and which are not whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.progress import seconds
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
+from ticdc_lab.tso import LOGICAL_BITS
+
+_NOTE = (
+    "Each bar is one transaction over the partitions it touches. Grey is whole; a colour is that of a partition whose "
+    "watermark is missing, so rows may still come; a cross says that a change was delivered more than once."
+)
+
+
+def transaction_spans(sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "") -> go.Figure:
+    """Draw transactions as bars over partitions.
+
+    Parameters
+    ----------
+    sample
+        :func:`ticdc_lab.summary.transaction_sample`.
+    totals
+        :func:`ticdc_lab.summary.transaction_totals`: what the title counts.
+    scope
+        Words after the finding where the totals are not of the whole log.
+    """
+    if sample.empty:
+        return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
+    origin_ms = int(sample["commit_ts"].min()) >> LOGICAL_BITS
+    y = seconds(sample["commit_ts"], origin_ms)
+    fig = go.Figure()
+    missing = [_ints(m) for m in sample["missing"]]
+    whole = np.array([bool(c) for c in sample["complete"]])
+    _bars(fig, sample[whole], y[whole], color=GREY, symbol="circle", name="whole")
+    blockers = sorted({m[0] for m in missing if m})
+    for k in blockers:
+        mine = ~whole & np.array([bool(m) and m[0] == k for m in missing])
+        style = look(k)
+        _bars(fig, sample[mine], y[mine], color=style["color"], symbol=style["symbol"], name=f"waits for partition {k}")
+    unknown = ~whole & np.array([not m for m in missing])
+    _bars(fig, sample[unknown], y[unknown], color=WRONG, symbol="square", name="pending")
+    _repeats(fig, sample, y)
+    n = 1 + max((max(_ints(p), default=0) for p in sample["partitions"]), default=0)
+    fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
+    fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
+    total = totals.iloc[0]
+    return finish(fig, title=_finding(total) + scope, note=_note(len(sample), int(total["n"])), height=560)
+
+
+def _finding(total: pd.Series) -> str:
+    n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
+    spread = f"{percent(int(total['spread']), n)} touch more than one partition"
+    whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
+    state = f"{pending:,} of {count(n, 'transaction')} are pending" if pending else whole
+    again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
+    return f"{state[0].upper()}{state[1:]}; {spread}{again}"
+
+
+def _note(drawn: int, n: int) -> str:
+    return _NOTE if drawn >= n else f"{_NOTE} {drawn:,} of {n:,} are drawn, pending and repeated ones first."
+
+
+def _bars(fig: go.Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:
+    if rows.empty:
+        return
+    x: list[float | None] = []
+    ys: list[float | None] = []
+    text: list[str] = []
+    for row, at in zip(rows.to_dict("records"), y, strict=True):
+        homes = _ints(row["partitions"])
+        x += [*homes, None]
+        ys += [*[float(at)] * len(homes), None]
+        text += [_hover(row)] * (len(homes) + 1)
+    fig.add_trace(
+        go.Scatter(
+            x=x,
+            y=ys,
+            mode="lines+markers",
+            line={"color": color, "width": 1.6},
+            marker={"symbol": symbol, "size": 6, "color": color},
+            name=f"{name} ({len(rows):,})",
+            hovertext=text,
+            hoverinfo="text",
+        )
+    )
+
+
+def _repeats(fig: go.Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
+    again = sample["duplicates"].to_numpy(dtype=np.int64) > 0
+    if not again.any():
+        return
+    points = [(h, float(at), _hover(r)) for r, at in zip(sample[again].to_dict("records"), y[again], strict=True)
+              for h in _ints(r["partitions"])]  # fmt: skip
+    fig.add_trace(
+        go.Scatter(
+            x=[q[0] for q in points],
+            y=[q[1] for q in points],
+            mode="markers",
+            marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": WRONG}},
+            name=f"delivered again ({int(again.sum()):,})",
+            hovertext=[q[2] for q in points],
+            hoverinfo="text",
+        )
+    )
+
+
+def _hover(row: dict[Any, Any]) -> str:
+    tables = ", ".join(label(t) for t in list(row["tables"])[:5]) + (" …" if len(row["tables"]) > 5 else "")
+    said = [f"commit_ts {row['commit_ts']}", f"{count(int(row['n_rows']), 'row')} of {tables}"]
+    if not row["complete"]:
+        said.append(f"waits for partitions {', '.join(map(str, _ints(row['missing'])))}")
+    if row["duplicates"]:
+        said.append(count(int(row["duplicates"]), "repeated delivery", "repeated deliveries"))
+    return "<br>".join(said)
+
+
+def _ints(values: Sequence[int] | None) -> list[int]:
+    return [] if values is None else [int(v) for v in values]

@@ -1,0 +1,75 @@
+"""Violations: how many findings of each guarantee, by table."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.theme import count, finish, hatched, label, sentence
+
+_NOTE = (
+    "Each bar is one guarantee of TiCDC, split by table. A bar of one table points at its dispatch rule; a "
+    "bar over all tables points at the topic or at the consumer that recorded it."
+)
+_TABLES = 7
+
+
+def violations(findings: pd.DataFrame) -> go.Figure:
+    """Draw the findings of :func:`ticdc_lab.audit.audit` by guarantee and table, without severity info."""
+    counted = findings[findings["severity"] != "info"] if len(findings) else findings
+    if counted.empty:
+        return sentence("No guarantee is broken", "The audit found no violation in what could be checked on this log.")
+    tables = counted["table"].fillna("(no table)")
+    ranked = [str(t) for t in sorted(tables.unique(), key=lambda t: (-int((tables == t).sum()), str(t)))]
+    named, rest = ranked[:_TABLES], ranked[_TABLES:]
+    guarantees = sorted(counted["guarantee"].unique(), key=lambda g: (-int((counted["guarantee"] == g).sum()), g))
+    fig = go.Figure()
+    groups = [(label(t), [t]) for t in named] + ([(f"{len(rest)} other tables", rest)] if rest else [])
+    for k, (name, members) in enumerate(groups):
+        mine = counted[tables.isin(members)]
+        n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
+        fig.add_trace(
+            go.Bar(
+                x=n,
+                y=[readable(g) for g in guarantees],
+                orientation="h",
+                name=name,
+                marker=hatched(k),
+                insidetextanchor="middle",
+                textangle=0,
+                text=[v or "" for v in n],
+                hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
+                hoverinfo="text",
+            )
+        )
+    fig.update_layout(barmode="stack", showlegend=True)
+    fig.update_yaxes(autorange="reversed")
+    fig.update_xaxes(title_text="findings", rangemode="tozero")
+    return finish(
+        fig,
+        title=("At least " if is_capped(findings) else "") + _finding(counted, guarantees),
+        note=_NOTE,
+        height=240 + 46 * len(guarantees),
+    )
+
+
+def is_capped(findings: pd.DataFrame) -> bool:
+    """Whether the audit left findings out, which it says in one of severity info."""
+    said = findings[findings["severity"] == "info"]["message"] if len(findings) else pd.Series(dtype=str)
+    return bool(said.astype(str).str.contains("are not listed", regex=False).any())
+
+
+def readable(guarantee: str) -> str:
+    """``rows_stay_in_one_partition`` as words."""
+    return label(guarantee.replace("_", " "))
+
+
+def _finding(counted: pd.DataFrame, guarantees: list[str]) -> str:
+    errors = int((counted["severity"] == "error").sum())
+    warnings = len(counted) - errors
+    parts = [count(errors, "error")] if errors else []
+    parts += [count(warnings, "warning")] if warnings else []
+    most = int((counted["guarantee"] == guarantees[0]).sum())
+    if len(guarantees) == 1:
+        return f"{' and '.join(parts)}, all of them: {readable(guarantees[0])}"
+    return f"{' and '.join(parts)} in {len(guarantees)} guarantees; most ({most:,}): {readable(guarantees[0])}"

@@ -1,0 +1,192 @@
+"""Watermark ladder with the laggard band: how far each partition is resolved, and who holds the topic back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.progress import Lane, Progress, lane_name, progress, seconds
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, look, percent, sentence
+
+_NOTE = (
+    "The thick grey line is the topic's resolved ts. Look for a partition that stays flat while the others climb: "
+    "it holds everyone back"
+)
+
+
+def watermark_ladder(
+    steps: pd.DataFrame, *, partitions: pd.DataFrame, incidents: pd.DataFrame | None = None, topic: str | None = None
+) -> go.Figure:
+    """Draw the resolved ts of every partition over the topic's watermark steps.
+
+    Parameters
+    ----------
+    steps
+        :func:`ticdc_lab.summary.watermark_steps`.
+    partitions
+        ``topic, partition`` of every partition that holds events.
+    incidents
+        :func:`ticdc_lab.summary.incidents`: regressions and stalls to mark.
+    topic
+        Which topic; by default the one with most steps.
+    """
+    if steps.empty:
+        return sentence("How far the log is complete cannot be told", "The log holds no watermark message.")
+    of = progress(steps, partitions)
+    p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
+    found = pd.DataFrame() if incidents is None or incidents.empty else incidents[incidents["topic"] == p.topic]
+    band = p.worst() is not None or not found.empty
+    heights = [0.82, 0.18] if band else [1.0]
+    fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.06)
+    _area(fig, p)
+    for lane in p.stands_s:
+        _ladder_line(fig, p, lane)
+        _band(fig, p, lane)
+    marks = 0 if found.empty else _incidents(fig, p, found)
+    fig.update_yaxes(title_text="resolved ts, s", row=1, col=1)
+    if band:
+        fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
+    fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)", row=len(heights), col=1)
+    fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
+    return finish(fig, title=_finding(p, marks), note=_note(p, band), height=520 if band else 440)
+
+
+def _finding(p: Progress, marks: int) -> str:
+    worst = p.worst()
+    if worst is None:
+        n = len(p.stands_s)
+        told = f"All {count(n, 'partition')} state all {count(p.steps_total, 'watermark')}: nobody holds the topic back"
+        told = told.replace("All 1 partition state", "The one partition states")
+    else:
+        late = p.held_s_max(worst)
+        share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"
+        told = share + (", without any watermark" if math.isnan(late) else f", at most {late:,.3g} s behind")
+    return told + (f"; {count(marks, 'regression or stall', 'regressions and stalls')}" if marks else "")
+
+
+def _note(p: Progress, band: bool) -> str:
+    shown = len(p.x_s)
+    told = f"{_NOTE}, and the band below carries its colour for as long." if band else f"{_NOTE}; here none does."
+    return told if shown >= p.steps_total else f"{told} {p.steps_total:,} steps are drawn as {shown:,}."
+
+
+def _area(fig: go.Figure, p: Progress) -> None:
+    step = {"mode": "lines", "line_shape": "hv", "hoverinfo": "skip", "x": p.x_s}
+    fastest = np.fmax.reduce(list(p.stands_s.values()))
+    fig.add_trace(go.Scatter(y=fastest, line={"width": 0}, showlegend=False, **step), 1, 1)
+    shade = "rgba(128,128,128,0.22)"
+    fig.add_trace(
+        go.Scatter(y=p.least_s, line={"width": 0}, fill="tonexty", fillcolor=shade, name="fastest to slowest", **step),
+        1,
+        1,
+    )
+    fig.add_trace(
+        go.Scatter(y=p.least_s, line={"width": 7, "color": "rgba(128,128,128,0.55)"}, name="minimum", **step), 1, 1
+    )
+
+
+def _ladder_line(fig: go.Figure, p: Progress, lane: Lane) -> None:
+    style, y = look(lane[1]), p.stands_s[lane]
+    upcoming = np.append(np.diff(p.x_s), np.nan)
+    hover = [
+        f"{lane_name(lane, one_topic=True)}<br>resolved ts {_num(v)} s<br>lag {_num(x - v)} s"
+        + ("" if math.isnan(n) else f"<br>the next watermark is {_num(n)} s ahead")
+        for x, v, n in zip(p.x_s, y, upcoming, strict=True)
+    ]
+    few = len(p.x_s) <= 60
+    fig.add_trace(
+        go.Scatter(
+            x=p.x_s,
+            y=y,
+            mode="lines+markers" if few else "lines",
+            line={"shape": "hv", "width": 1.5, "color": style["color"], "dash": style["dash"]},
+            marker={"symbol": style["symbol"], "size": 5, "color": style["color"]},
+            name=lane_name(lane, one_topic=True),
+            legendgroup=str(lane[1]),
+            hovertext=hover,
+            hoverinfo="text",
+        ),
+        1,
+        1,
+    )
+
+
+def _band(fig: go.Figure, p: Progress, lane: Lane) -> None:
+    """Bars from each step to the next where the lane holds the topic back; lanes that tie share the height."""
+    held = p.behind[lane]
+    if not held.any():
+        return
+    ends = np.append(p.x_s[1:], p.x_s[-1])
+    tied = np.sum(list(p.behind.values()), axis=0)
+    before = np.cumsum(list(p.behind.values()), axis=0)[list(p.behind).index(lane)] - 1
+    width = ends - p.x_s
+    least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
+    width = np.maximum(width, least)
+    fig.add_trace(
+        go.Bar(
+            x=(p.x_s + width / 2)[held],
+            width=width[held],
+            y=(1 / tied[held]),
+            base=(before[held] / tied[held]),
+            marker=hatched(lane[1]),
+            name=lane_name(lane, one_topic=True),
+            legendgroup=str(lane[1]),
+            showlegend=False,
+            hovertext=[
+                f"{lane_name(lane, one_topic=True)} holds the minimum, step {i + 1}" for i in np.flatnonzero(held)
+            ],
+            hoverinfo="text",
+        ),
+        2,
+        1,
+    )
+
+
+def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
+    """Regressions as crosses on the line, stalls as hatched spans with their length."""
+    at = _in_s(p, incidents, "resolved_ts")
+    regressed = incidents["regressed"].fillna(False).to_numpy(dtype=bool)
+    stalled = incidents["stalled"].fillna(False).to_numpy(dtype=bool)
+    if regressed.any():
+        back = incidents[regressed]
+        hover = [
+            f"partition {q}, offset {o}: a watermark {s:.3f} s below the one before"
+            for q, o, s in zip(back["partition"], back["offset"], back["regression_s"], strict=True)
+        ]
+        mark = {"symbol": "x", "size": 11, "color": WRONG, "line": {"width": 1, "color": "white"}}
+        x = _in_s(p, back, "partition_resolved_ts")
+        fig.add_trace(
+            go.Scatter(
+                x=x, y=at[regressed], mode="markers", marker=mark, name="regression", hovertext=hover, hoverinfo="text"
+            ),
+            1,
+            1,
+        )
+    for x1, row in zip(at[stalled], incidents[stalled].itertuples(), strict=True):
+        _stall(fig, float(x1), float(row.step_s), int(row.partition))
+    return int(regressed.sum() + stalled.sum())
+
+
+def _stall(fig: go.Figure, end_s: float, length_s: float, partition: int) -> None:
+    text = f"partition {partition} stalled {length_s:,.0f} s"
+    hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
+    span = {"x": [end_s - length_s / 2], "width": [length_s], "y": [1], "base": [0]}
+    marker = {"color": "rgba(0,0,0,0)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
+    fig.add_trace(
+        go.Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text"), 2, 1
+    )
+    fig.add_annotation(
+        text=text, x=end_s - length_s / 2, y=0, yanchor="bottom", yref="y domain", xref="x", showarrow=False
+    )
+
+
+def _in_s(p: Progress, frame: pd.DataFrame, column: str) -> np.ndarray:
+    return seconds(frame[column], p.origin_ms)
+
+
+def _num(v: float) -> str:
+    return "none yet" if math.isnan(v) else f"{v:,.3f}"

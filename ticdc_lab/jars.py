@@ -1,0 +1,155 @@
+"""The jars that the pyspark wheel lacks: pinned, fetched once, checked by their SHA-256, used from a cache folder.
+
+They are fetched one by one with the Ivy that comes inside pyspark. ``spark.jars.packages`` would resolve
+transitively at every start, fetch 50 MB that pyspark already has, and trip over a half-filled local repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ticdc_lab.environment import cache_folder, require_java
+from ticdc_lab.errors import SetupError
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One pinned jar: its coordinate ``group:artifact:revision`` and the SHA-256 of its bytes."""
+
+    coordinate: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Name in the cache folder."""
+        _, artifact, revision = self.coordinate.split(":")
+        return f"{artifact}-{revision}.jar"
+
+
+DELTA = (
+    Jar("io.delta:delta-spark_4.2_2.13:4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
+    Jar("io.delta:delta-storage:4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+)
+
+
+def jar_paths(jars: Sequence[Jar] = DELTA) -> list[Path]:
+    """Paths of ``jars`` in the cache folder, each fetched if it is not there and checked either way.
+
+    Parameters
+    ----------
+    jars
+        What is needed.
+
+    Returns
+    -------
+    list of Path
+        One path a jar, in order. When all are there, nothing is started and no network is touched.
+
+    Raises
+    ------
+    SetupError
+        A jar cannot be had, or what was had is not the pinned one.
+    """
+    folder = cache_folder() / "jars"
+    return [_cached(jar, folder) for jar in jars]
+
+
+def _cached(jar: Jar, folder: Path) -> Path:
+    path = folder / jar.file_name
+    if not path.exists() or _sha256(path) != jar.sha256:
+        _fetch(jar, path)
+    return path
+
+
+def _fetch(jar: Jar, path: Path) -> None:
+    _LOG.warning("Fetching %s into %s", jar.coordinate, path.parent)
+    java = require_java().executable
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as temporary:
+            said = _ivy(java, jar, Path(temporary))
+            got = Path(temporary) / jar.file_name
+            if not got.exists():
+                raise _unavailable(jar, path, reason=_reason(said))
+            if (found := _sha256(got)) != jar.sha256:
+                raise _unavailable(jar, path, reason=f"what came has SHA-256 {found}, but {jar.sha256} is pinned")
+            os.replace(got, path)
+    except OSError as error:
+        raise SetupError(
+            f"The jar folder {path.parent} cannot be written: {error.strerror}.",
+            hint="Run: export TICDC_LAB_CACHE=FOLDER_YOU_CAN_WRITE",
+        ) from error
+
+
+def _ivy(java: Path, jar: Jar, folder: Path) -> str:
+    command = [str(java), *_proxy_options(), "-jar", str(_ivy_jar()), "-cache", str(folder / "ivy")]
+    if settings := os.environ.get("TICDC_LAB_IVY_SETTINGS"):
+        command += ["-settings", settings]
+    command += ["-confs", "default", "-notransitive", "-dependency", *jar.coordinate.split(":")]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=600, check=False)
+    except subprocess.TimeoutExpired:
+        return "no answer within 10 minutes"
+    return done.stdout + done.stderr
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = list(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise SetupError(
+            "pyspark with its jars is not installed in this Python, so no jar can be fetched.", hint="Run: ./lab setup"
+        )
+    return found[0]
+
+
+def _proxy_options() -> list[str]:
+    """Java does not read ``https_proxy`` and its kin, which is what a user behind a proxy has set."""
+    options = []
+    for scheme, url in urllib.request.getproxies().items():
+        proxy = urllib.parse.urlsplit(url if "//" in url else f"//{url}")
+        if scheme in ("http", "https") and proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    return options
+
+
+def _reason(said: str) -> str:
+    """Ivy's own first complaint, without its decoration."""
+    marks = ("UnknownHost", "timed out", "refused", "unreachable", "not found", "SSL", "xception", "denied")
+    lines = [line.strip(" :\t")[:200] for line in said.splitlines() if line.strip(" :\t")]
+    complaints = (line for mark in marks for line in lines if mark in line)
+    return next(complaints, lines[-1] if lines else "no reason given")
+
+
+def _unavailable(jar: Jar, path: Path, *, reason: str) -> SetupError:
+    return SetupError(
+        f"The jar {jar.coordinate}, needed once, cannot be had: {reason}.",
+        hint=f"Run, with a network: ./lab setup   (or copy {jar.file_name} to {path.parent})",
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> None:
+    """Fetch what is missing; used by ``./lab``."""
+    try:
+        jar_paths()
+    except SetupError as error:
+        sys.exit(f"error: {error}")

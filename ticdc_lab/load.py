@@ -1,0 +1,184 @@
+"""From a recorded topic to the events table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab.codecs import Detected, decoder, detect
+from ticdc_lab.errors import ProtocolError
+from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
+from ticdc_lab.sources import Source, open_source
+
+SAMPLE = 256
+"""Messages looked at to tell the protocol."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a load read: messages = decoded + quarantined, checked batch by batch while decoding."""
+
+    messages: int
+    decoded: int
+    quarantined: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """A loaded change log. Its frames are lazy; :meth:`materialise` decodes once and keeps the result.
+
+    Attributes
+    ----------
+    source, protocol
+        What was loaded, as what.
+    has_commit_ts
+        Whether the protocol carries commit_ts here (canal-json only with ``enable-tidb-extension``).
+    messages
+        :data:`ticdc_lab.schema.MESSAGES`.
+    decoded
+        :data:`ticdc_lab.schema.DECODED`.
+    narrow
+        ``decoded`` without the images, at a third of the cost; None where it would be no cheaper.
+    counts
+        Known once materialised.
+    """
+
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    messages: DataFrame
+    decoded: DataFrame
+    narrow: DataFrame | None = None
+    counts: Counts | None = None
+    _seen: tuple[Observation, DataFrame] | None = None
+
+    @property
+    def events(self) -> DataFrame:
+        """The events contract (:data:`ticdc_lab.schema.EVENTS`) with the key hashes (:data:`ticdc_lab.schema.KEYS`)."""
+        return self.decoded.where("error_class IS NULL").select(*EVENTS.names, *KEYS.names)
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """:data:`ticdc_lab.schema.QUARANTINE`: every message that could not be decoded, with the reason."""
+        return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What this log cannot prove, one sentence each; empty if there is nothing to say."""
+        if self.has_commit_ts:
+            return ()
+        return (
+            "canal-json without enable-tidb-extension carries no commit_ts and no watermark: how far the log is "
+            "complete, which transactions are whole and whether rows are in commit order cannot be proved from it.",
+        )
+
+    def require_commit_ts(self, answer: str) -> None:
+        """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
+        if not self.has_commit_ts:
+            raise ProtocolError(
+                f"{self.source}: {answer} cannot be computed. {self.limits[0]}",
+                hint="Create the changefeed with `enable-tidb-extension=true` in its sink-uri and record again.",
+            )
+
+    def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
+        """Decode everything once into Parquet and go on from there.
+
+        Parameters
+        ----------
+        folder
+            A path or URL that does not exist yet; written by Spark.
+        images
+            False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
+            hashes, and decoding costs a third then.
+
+        Returns
+        -------
+        ChangeLog
+            The same log, read from ``folder``, with ``counts``.
+        """
+        counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
+        counted.decoded.write.parquet(folder)
+        stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
+        return replace(counted.finished(), decoded=stored, narrow=None)
+
+    def counted(self) -> ChangeLog:
+        """The same log, which counts what passes through ``decoded`` the first time it is read in full.
+
+        After that action :meth:`finished` knows the counts.
+        """
+        seen, ok = Observation(), F.col("error_class").isNull()
+        observed = self.decoded.observe(
+            seen,
+            F.count_if(ok & (F.col("seq") == 0)).alias("decoded"),
+            F.count_if(~ok).alias("quarantined"),
+            F.count_if(ok).alias("events"),
+        )
+        return replace(self, decoded=observed, _seen=(seen, self.decoded))
+
+    def finished(self) -> ChangeLog:
+        """The log with its ``counts``, after an action on what :meth:`counted` gave."""
+        if self._seen is None:
+            return self
+        seen, plain = self._seen
+        n = seen.get
+        counts = Counts(n["decoded"] + n["quarantined"], n["decoded"], n["quarantined"], n["events"])
+        return replace(self, decoded=plain, counts=counts, _seen=None)
+
+
+def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kind: str = "auto") -> ChangeLog:
+    """Load a recorded topic.
+
+    Looks at up to 256 messages to tell the protocol; everything else is lazy.
+
+    Parameters
+    ----------
+    spark
+        The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
+    source
+        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, or a Delta table of messages.
+    protocol
+        ``open-protocol``, ``canal-json``, or ``auto``: told from the bytes.
+    source_kind
+        ``capture``, ``parquet``, ``delta``, or ``auto``: told from what is there.
+
+    Returns
+    -------
+    ChangeLog
+        Frames ``messages``, ``events`` and ``quarantine``.
+
+    Raises
+    ------
+    SourceError
+        There is nothing to read at ``source``.
+    ProtocolError
+        The protocol cannot be told or is unknown.
+
+    References
+    ----------
+    `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
+    """
+    opened = open_source(spark, source, kind=source_kind)
+    told = detect(opened.sample(SAMPLE), protocol=protocol, source=source)
+    whole, narrow = _decoded(opened, told), _decoded(opened, told, images=False)
+    return ChangeLog(source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow)
+
+
+def _decoded(source: Source, told: Detected, *, images: bool = True) -> DataFrame:
+    read, protocol = source.read, told.protocol
+
+    def run(batches: Batches) -> Batches:
+        events = decoder(protocol, images=images)
+        for messages, rejected in read(batches):
+            yield from events(iter((messages,)))
+            if rejected is not None and rejected.num_rows:
+                yield rejected
+
+    raw = source.raw if source.kind == "capture" else source.raw.drop("timestamp", "headers")
+    return raw.mapInArrow(run, DECODED)

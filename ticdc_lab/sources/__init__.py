@@ -1,0 +1,185 @@
+"""Where change logs lie: files that hold the messages of a topic.
+
+A source is a DataFrame of raw records and the function over Arrow batches that turns them into messages; parsing and
+decoding then run in one pass (:mod:`ticdc_lab.load`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import SourceError
+from ticdc_lab.schema import MESSAGES, require_columns
+from ticdc_lab.sources import capture
+
+KINDS = ("capture", "parquet", "delta")
+"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder."""
+
+_CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+_WHAT = "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, or a Delta table"
+
+Batches = Iterator[pa.RecordBatch]
+Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Raw records, and how to read messages (and what is none) from them."""
+
+    name: str
+    kind: str
+    raw: DataFrame
+    read: Reader
+
+    @property
+    def messages(self) -> DataFrame:
+        """:data:`ticdc_lab.schema.MESSAGES`; what is no message is left out here and shows in the quarantine."""
+        read = self.read
+
+        def run(batches: Batches) -> Batches:
+            return (messages for messages, _ in read(batches))
+
+        return self.raw if self.kind != "capture" else self.raw.mapInArrow(run, MESSAGES)
+
+    def sample(self, n: int) -> pa.Table:
+        """Up to ``n`` of the first messages, read by the driver."""
+        batches = iter(self.raw.limit(n).toArrow().to_batches())
+        found: list[pa.RecordBatch] = []
+        for messages, _ in self.read(batches):
+            found.append(messages.slice(0, n))
+            if sum(b.num_rows for b in found) >= n:
+                break
+        empty = pa.Table.from_batches([], arrow_schema(MESSAGES))
+        return pa.Table.from_batches(found).slice(0, n) if found else empty
+
+
+def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Source:
+    """Find out what lies at ``source`` and how to read it; starts no Spark job.
+
+    Parameters
+    ----------
+    spark
+        The caller's session.
+    source
+        A path, or a URL that the session's Hadoop configuration can read (``s3a://..``).
+    kind
+        One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
+
+    Raises
+    ------
+    SourceError
+        Nothing is there, it is empty, or its kind cannot be told.
+    """
+    if kind not in ("auto", *KINDS):
+        raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
+    files = _files(source)
+    if kind == "auto":
+        kind = _kind_of(source, files)
+    if kind == "delta":
+        return _table(source, kind, spark.read.format("delta").load(source))
+    if kind == "parquet":
+        return _table(source, kind, _parquet(spark, source, files))
+    zipped = [str(f.resolve()) for f in files or () if f.suffix == ".gz"]
+    if files is not None and len(zipped) == len(files):
+        raw = spark.createDataFrame([(f,) for f in zipped], "file string").repartition(len(zipped))
+        return Source(source, kind, raw, capture.read_gzip)
+    if zipped:
+        raise SourceError(
+            f"{source} holds gzip and plain capture files side by side.",
+            hint="Load them one by one, or unpack the gzip files first.",
+        )
+    paths = source if files is None else [_verbatim(f) for f in files]
+    text = spark.read.text(paths, lineSep="\n")
+    raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
+    return Source(source, kind, raw, capture.read_lines)
+
+
+def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> DataFrame:
+    """All the files found, however deep: Spark alone leaves out those in subfolders without a word."""
+    if files is None:
+        return spark.read.parquet(source)
+    if not Path(_local(source)).is_dir():
+        return spark.read.parquet(_verbatim(files[0]))
+    root = f"file://{Path(_local(source)).resolve()}"  # no pattern, so taken as it is
+    return spark.read.option("basePath", root).parquet(*map(_verbatim, files))
+
+
+def _table(source: str, kind: str, df: DataFrame) -> Source:
+    require_columns(df, "topic", "partition", "offset", "key", "value", frame="messages")
+    return Source(source, kind, df.select(*(_typed(df, f) for f in MESSAGES.fields)), _as_they_are)
+
+
+def _typed(df: DataFrame, field: StructField) -> Column:
+    """The column in its contract's type; one that is not there is null, a timestamp in numbers is milliseconds."""
+    column = F.col(field.name) if field.name in df.columns else F.lit(None)
+    if field.name == "timestamp" and field.name in df.columns and isinstance(df.schema["timestamp"].dataType, LongType):
+        column = F.timestamp_millis(column)
+    return column.cast(field.dataType).alias(field.name)
+
+
+def _verbatim(path: Path) -> str:
+    """A path for Spark, which takes some characters for a pattern and decodes none."""
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path.resolve()))
+
+
+def _local(source: str) -> str:
+    return source.removeprefix("file://")
+
+
+def _as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
+    for batch in batches:
+        yield batch, None
+
+
+def _files(source: str) -> list[Path] | None:
+    """The data files at a local path, in name order; None for a URL, which is Spark's to list."""
+    if "://" in source and not source.startswith("file://"):
+        return None
+    path = Path(_local(source))
+    if not path.exists():
+        raise SourceError(
+            f"{source} does not exist; expected {_WHAT}.", hint="Check the path and the working directory."
+        )
+    files = sorted(p for p in path.rglob("*") if p.is_file() and _is_data(p, path)) if path.is_dir() else [path]
+    if not files:
+        raise SourceError(f"The folder {source} holds no data file; expected {_WHAT}.")
+    files = [f for f in files if f.stat().st_size] or files[:1]
+    if not files[0].stat().st_size:
+        raise SourceError(
+            f"{source} is empty: 0 bytes, so there is no message in it.", hint="Was the recording cut short?"
+        )
+    return files
+
+
+def _is_data(p: Path, root: Path) -> bool:
+    inside = p.relative_to(root).parts
+    return not any(part.startswith((".", "_")) and part != "_delta_log" for part in inside)
+
+
+def _kind_of(source: str, files: list[Path] | None) -> str:
+    names = [source] if files is None else [str(f) for f in files]
+    if files is not None and (Path(_local(source)) / "_delta_log").is_dir():
+        return "delta"
+    kinds = {_kind_of_name(n) for n in names}
+    if len(kinds) == 1 and None not in kinds:
+        return str(kinds.pop())
+    found = ", ".join(sorted({Path(n).name for n in names})[:4])
+    raise SourceError(
+        f"Cannot tell what {source} is: found {found}; expected {_WHAT}.",
+        hint=f"Say it with --source-kind {'|'.join(KINDS)}.",
+    )
+
+
+def _kind_of_name(name: str) -> str | None:
+    if name.endswith(_CAPTURE_ENDINGS):
+        return "capture"
+    return "parquet" if name.endswith(".parquet") else None

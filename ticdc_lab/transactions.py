@@ -1,0 +1,287 @@
+"""Upstream transactions restored from a recorded log.
+
+No protocol but mq-v1 carries a start_ts, and none marks the end of a transaction, so commit_ts identifies one, and only
+a watermark at or above it in every partition proves it whole (seed, "Kafka Consumer 逻辑" 3.2; golden README section
+4).
+
+A change is identified by ``commit_ts``, ``op`` and the row's key (``key_hash``, which covers schema and table). It may
+be delivered more than once (seed, constraint 1.2); it counts once. A table without a key offers only the change's
+content (``change_hash``): two equal rows of one transaction cannot be told there from one row delivered twice, and
+count once.
+
+Rows without commit_ts (canal-json without the TiDB extension) belong to no transaction that could be proved and are
+left out; the loader says so, since a transform cannot look at the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from ticdc_lab.keys import with_keys
+from ticdc_lab.prefix import PARTITION, POSITION
+from ticdc_lab.schema import KEYS, TRANSACTIONS, require_batch, require_columns
+from ticdc_lab.watermarks import partition_progress
+
+_NAMES = ("schema_name", "table_name")
+_ARRIVAL = ("offset", "partition", "topic", "seq")
+"""Which delivery counts as the first: Kafka orders one partition only, so across partitions any fixed rule will do."""
+
+
+def op_rank(op: Column | str = "op") -> Column:
+    """Place (tinyint) of an operation in a transaction: delete 0, update 1, insert 2.
+
+    TiCDC's event store orders the rows of a transaction so (golden README section 3). It frees keys before they are
+    taken.
+    """
+    op = F.col(op) if isinstance(op, str) else op
+    return F.when(op == "delete", 0).when(op == "update", 1).otherwise(2).cast("tinyint")
+
+
+def change_id() -> Column:
+    """Number (bigint) that names a change within its commit_ts, equal for every delivery of it."""
+    return F.xxhash64(F.col("op"), F.coalesce("key_hash", "change_hash"))
+
+
+def transactions(events: DataFrame) -> DataFrame:
+    """Restore whole transactions across tables, partitions and topics.
+
+    Parameters
+    ----------
+    events
+        ``kind``, ``commit_ts``, ``start_ts``, ``op``, the names, the position and the hash columns of the events
+        contract (:func:`ticdc_lab.keys.with_keys` adds the hashes where they are missing).
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.schema.TRANSACTIONS`, one row per commit_ts of a row change. ``missing`` names the partitions,
+        of all topics that hold any event, whose resolved_ts has not reached commit_ts, and ``complete`` says there are
+        none.
+
+    Raises
+    ------
+    ContractError
+        A column is missing.
+    StreamingError
+        ``events`` is a stream.
+
+    Notes
+    -----
+    One shuffle, by commit_ts, of five numbers a row. Names come from a small broadcast table.
+    """
+    changes = _changes(events, function="transactions")
+    place = F.xxhash64(*PARTITION, *_NAMES)
+    arrivals = Window.partitionBy("commit_ts").orderBy("change_id", "offset", "place", "seq")
+    is_first = F.coalesce(F.lag("change_id").over(arrivals) != F.col("change_id"), F.lit(True))
+    spans = (
+        changes.select("commit_ts", "start_ts", change_id().alias("change_id"), place.alias("place"), "offset", "seq")
+        .withColumn("is_first", is_first)
+        .groupBy("commit_ts", "place")
+        .agg(
+            F.max("start_ts").alias("start_ts"),
+            F.count_if("is_first").alias("firsts"),
+            F.count(F.lit(1)).alias("deliveries"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+        )
+    )
+    places = (
+        changes.select(*PARTITION, *_NAMES)
+        .distinct()
+        .select(*PARTITION, place.alias("place"), F.concat_ws(".", *_NAMES).alias("table"))
+    )
+    return (
+        spans.join(F.broadcast(places), on="place")
+        .groupBy("commit_ts")
+        .agg(
+            F.max("start_ts").alias("start_ts"),
+            F.sum("firsts").alias("n_rows"),
+            (F.sum("deliveries") - F.sum("firsts")).alias("duplicates"),
+            F.collect_list(F.struct("partition", "topic", "first_offset", "last_offset")).alias("spans"),
+            F.collect_set("table").alias("tables"),
+        )
+        .crossJoin(F.broadcast(_resolved(events)))
+        .select(*_contract())
+    )
+
+
+def transaction_rows(events: DataFrame) -> DataFrame:
+    """Number the rows of every transaction in an order that is safe to apply, each change once.
+
+    Deletes come first, then updates, then inserts, across all tables of the transaction, as golden README section 3
+    says of TiCDC's own order: TiCDC splits an update that changes a unique key into a delete and an insert, so that no
+    row meets a key that another still holds. Within an operation the order is by table and key. With
+    ``output-raw-change-event=true`` such updates stay whole; :func:`split_key_updates` splits those of the handle key
+    first.
+
+    Parameters
+    ----------
+    events
+        As for :func:`transactions`. All columns are passed on; select the few you need before.
+
+    Returns
+    -------
+    DataFrame
+        The rows with a commit_ts, with ``delivery`` (int: 1 for the delivery that counts, 2 and more for repeats),
+        ``apply_order`` (int from 1 within commit_ts; null for repeats) and ``identical`` (false where a repeat differs
+        from the first delivery).
+    """
+    first_hash = F.first("change_hash").over(_deliveries().rowsBetween(Window.unboundedPreceding, 0))
+    repeated = F.col("delivery") > 1
+    apply = Window.partitionBy("commit_ts").orderBy(
+        repeated, op_rank(), *_NAMES, F.coalesce("key_hash", "change_hash"), "offset", "partition", "topic", "seq"
+    )
+    return (
+        _changes(events, function="transaction_rows")
+        .repartition("commit_ts")
+        .withColumn("_id", change_id())
+        .withColumn("delivery", F.row_number().over(_deliveries()))
+        .withColumn("identical", first_hash == F.col("change_hash"))
+        .withColumn("apply_order", F.when(~repeated, F.row_number().over(apply)))
+        .drop("_id")
+    )
+
+
+def duplicates(events: DataFrame) -> DataFrame:
+    """List every delivery of a change beyond its first.
+
+    Parameters
+    ----------
+    events
+        As for :func:`transactions`.
+
+    Returns
+    -------
+    DataFrame
+        ``schema_name, table_name, commit_ts, op, key_hash, topic, partition, offset, seq, delivery`` (from 2),
+        ``first_topic, first_partition, first_offset, first_seq`` and ``identical``: whether the content is that of
+        the first delivery. A repeat in another partition, or one that is not identical, breaks the seed ("Table 迁移").
+    """
+    here = F.struct("topic", "partition", "offset", "seq")
+    first = F.first(here).over(_deliveries().rowsBetween(Window.unboundedPreceding, 0))
+    first_hash = F.first("change_hash").over(_deliveries().rowsBetween(Window.unboundedPreceding, 0))
+    return (
+        _changes(events, function="duplicates")
+        .withColumn("_id", change_id())
+        .withColumn("delivery", F.row_number().over(_deliveries()))
+        .withColumns({"_first": first, "identical": first_hash == F.col("change_hash")})
+        .where("delivery > 1")
+        .select(
+            *_NAMES,
+            "commit_ts",
+            "op",
+            "key_hash",
+            *POSITION,
+            "delivery",
+            *[F.col("_first")[c].alias(f"first_{c}") for c in POSITION],
+            "identical",
+        )
+    )
+
+
+def split_key_updates(events: DataFrame) -> DataFrame:
+    """Turn every update that changes its handle key into a delete and an insert, as TiCDC does by default.
+
+    Parameters
+    ----------
+    events
+        The events contract with the hash columns.
+
+    Returns
+    -------
+    DataFrame
+        The same columns; an update with ``before_key_hash`` becomes two rows at the same position: a delete with the
+        image before, and an insert with the image after.
+
+    References
+    ----------
+    Golden README section 3, "Split". Needs complete old images (not only-output-updated-columns).
+    """
+    require_columns(events, "op", "columns", "before", *KEYS.names)
+    halves = F.when(F.col("before_key_hash").isNull(), F.array(F.lit(None).cast("string"))).otherwise(
+        F.array(F.lit("delete"), F.lit("insert"))
+    )
+    half = F.col("_half")
+    return events.withColumn("_half", F.explode(halves)).select(
+        *[_half_of(name, half).alias(name) for name in events.columns]
+    )
+
+
+def _half_of(name: str, half: Column) -> Column:
+    none = F.lit(None)
+    of = {
+        "op": F.coalesce(half, F.col("op")),
+        "columns": F.when(half == "delete", none).otherwise(F.col("columns")),
+        "before": F.when(half == "insert", none).otherwise(F.col("before")),
+        "key_hash": F.when(half == "delete", F.col("before_key_hash")).otherwise(F.col("key_hash")),
+        "before_key_hash": none.cast("bigint"),
+        "change_hash": F.when(half.isNotNull(), F.xxhash64("change_hash", half)).otherwise(F.col("change_hash")),
+    }
+    return of.get(name, F.col(name))
+
+
+def _changes(events: DataFrame, *, function: str) -> DataFrame:
+    require_columns(events, "kind", "commit_ts", "start_ts", "op", *_NAMES, *POSITION)
+    require_batch(events, function=function, why="a change may be delivered again at any later offset")
+    keyed = events if {"key_hash", "change_hash"} <= set(events.columns) else with_keys(events)
+    return keyed.where("kind = 'row' AND commit_ts IS NOT NULL")
+
+
+def _deliveries() -> WindowSpec:
+    return Window.partitionBy("commit_ts", "_id").orderBy(*_ARRIVAL)
+
+
+def _resolved(events: DataFrame) -> DataFrame:
+    """One row: what every partition of the log is resolved to."""
+    return events.transform(partition_progress).agg(
+        F.collect_list(F.struct(*PARTITION, "resolved_ts")).alias("homes"),
+        # null as soon as one partition has none: then nothing is complete
+        F.when(F.count("resolved_ts") == F.count(F.lit(1)), F.min("resolved_ts")).alias("resolved_ts"),
+    )
+
+
+def _contract() -> list[Column]:
+    """The columns of TRANSACTIONS from the collected spans and the partitions' resolved_ts."""
+    spans, commit_ts = F.col("spans"), F.col("commit_ts")
+    partitions = F.array_distinct(spans["partition"])
+    one_each = F.size(partitions) == F.size(spans)
+    behind = F.filter("homes", lambda h: h["resolved_ts"].isNull() | (h["resolved_ts"] < commit_ts))
+    complete = F.coalesce(commit_ts <= F.col("resolved_ts"), F.lit(False))
+    nobody = F.array().cast("array<int>")
+    of = {
+        "tables": F.sort_array("tables"),
+        "partitions": F.sort_array(partitions),
+        "complete": complete,
+        "missing": F.when(complete, nobody).otherwise(F.sort_array(F.array_distinct(behind["partition"]))),
+        "offsets": F.when(one_each, F.sort_array(spans)).otherwise(_merged(spans)),
+    }
+    return [of.get(f.name, F.col(f.name)).alias(f.name) for f in TRANSACTIONS.fields]
+
+
+def _merged(spans: Column) -> Column:
+    """One span per topic and partition, where several tables of a transaction lie in one; linear in their number."""
+
+    def same(a: Column, b: Column) -> Column:
+        return (a["partition"] == b["partition"]) & (a["topic"] == b["topic"])
+
+    def with_last(span: Column, end: Column) -> Column:
+        return span.withField("last_offset", end["last_offset"])
+
+    def merge(by_first: Column, by_last: Column) -> Column:
+        n = F.size(by_first)
+        starts = F.filter(by_first, lambda s, i: (i == 0) | ~same(s, F.get(by_first, i - 1)))
+        ends = F.filter(by_last, lambda s, i: (i == n - 1) | ~same(s, F.get(by_last, i + 1)))
+        return F.zip_with(starts, ends, with_last)
+
+    ends = F.transform(spans, lambda s: F.struct(s["partition"], s["topic"], s["last_offset"]))
+    return _let(
+        F.sort_array(spans), lambda by_first: _let(F.sort_array(ends), lambda by_last: merge(by_first, by_last))
+    )
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """``body(value)`` with ``value`` computed once, however often a lambda inside uses it."""
+    return F.get(F.transform(F.array(value), body), 0)

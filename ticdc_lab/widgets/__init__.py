@@ -1,0 +1,9 @@
+"""Panels for notebooks: they bind inputs to the package's functions and figures, and do nothing else."""
+
+from __future__ import annotations
+
+from ticdc_lab.widgets.log_panel import LogView, log_panel
+from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
+
+__all__ = ["LogView", "Panel", "WhatIfView", "log_panel", "what_if_panel"]
