@@ -48,7 +48,12 @@ def check_arrays() -> None:
             if isinstance(value, np.ndarray):
                 setattr(module, name, value.view(Checked))
     plain_state, plain_spans = state._new_state, batch.spans
-    state._new_state = lambda *size: state.State(*(a.view(Checked) for a in plain_state(*size)))
+
+    def checked_state(*size: int) -> state.State:
+        plain = plain_state(*size)
+        return state.State(**{name: getattr(plain, name).view(Checked) for name, _, _ in plain.form})
+
+    state._new_state = checked_state
     batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
 
 

@@ -1,17 +1,13 @@
-"""What the kernels fill, in Arrow's own layout: texts, numbers and flags of events and of their column images.
-
-A few two-dimensional arrays rather than many small ones: a compiled call hands over every array it is given, so fewer
-arrays make every call cheaper (measured: three times, for the whole decoder).
-"""
+"""What the kernels fill, in Arrow's own layout: texts, numbers and flags of events and of their column images."""
 
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
 
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.text import put_string
 
 # Text columns. An image has three: names, types, values. What follows BEFORE's three is scratch.
@@ -46,7 +42,7 @@ SMALL = 16
 """Up to so many names a plain comparison is faster than a hash table."""
 
 
-class State(NamedTuple):
+class State(Arrays):
     """Text ``i`` of column ``k`` is ``data[k, end[k, i]:end[k, i + 1]]``."""
 
     end: np.ndarray
@@ -55,7 +51,7 @@ class State(NamedTuple):
     size: np.ndarray
     number: np.ndarray
     byte: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]  # hides the method of tuples
+    count: np.ndarray
     text: np.ndarray
     stack: np.ndarray
     table: np.ndarray
@@ -81,17 +77,17 @@ def _new_state(items: int, room: int) -> State:
     number = np.empty((N_NUMBERS, items + 1), np.int64)
     number[:, 0] = 0
     return State(
-        end,
-        np.empty((N_TEXTS, room), np.uint8),
-        np.empty((N_TEXTS, items), np.uint8),
-        np.zeros(N_TEXTS, np.int64),
-        number,
-        np.empty((N_BYTES, items), np.uint8),
-        np.zeros(3, np.int64),
-        np.empty(room, np.uint8),
-        np.empty(256, np.uint8),
-        np.empty(4 * items + 64, np.int32),
-        np.empty(40, np.int64),
+        end=end,
+        data=np.empty((N_TEXTS, room), np.uint8),
+        valid=np.empty((N_TEXTS, items), np.uint8),
+        size=np.zeros(N_TEXTS, np.int64),
+        number=number,
+        byte=np.empty((N_BYTES, items), np.uint8),
+        count=np.zeros(3, np.int64),
+        text=np.empty(room, np.uint8),
+        stack=np.empty(256, np.uint8),
+        table=np.empty(4 * items + 64, np.int32),
+        at=np.empty(40, np.int64),
     )
 
 
