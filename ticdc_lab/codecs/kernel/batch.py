@@ -112,9 +112,10 @@ def decode_batch(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -
         items, room = 2 * items, 2 * room
     decoded = _events(batch, protocol, st, images)
     _check_count(batch, st, faults)
+    if not faults[:, 0].any():
+        return decoded
     failed = _faults(batch, protocol, faults, keys[1], values[1])
-    whole = pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()
-    return whole[0] if whole else decoded
+    return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
 
 
 def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:

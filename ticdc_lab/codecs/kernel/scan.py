@@ -10,6 +10,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.wide import WORD, fits, load, plain_bytes
 
 MAX_DEPTH = 128
 
@@ -113,6 +114,10 @@ def string_end(b: np.ndarray, p: int, end: int) -> tuple[int, bool]:
     p += 1
     escaped = False
     while p < end:
+        if fits(b, p):
+            p += plain_bytes(load(b, p))
+            if p >= end:
+                break
         kind = _IN_STRING[b[p]]
         if kind == 0:
             p += 1
@@ -291,11 +296,16 @@ def same(b: np.ndarray, start: int, stop: int, word: bytes) -> bool:
     return True
 
 
-@kernel
+@small_kernel
 def word(b: np.ndarray, p: int, q: int) -> np.uint64:
     """The bytes between the positions, eight at most, as one number; what :func:`word_of` makes of a name."""
+    n = min(q - p, WORD)
+    if n == WORD:
+        return load(b, p)
+    if fits(b, p):
+        return load(b, p) & ((np.uint64(1) << np.uint64(8 * n)) - np.uint64(1))
     v = np.uint64(0)
-    for i in range(min(q - p, 8)):
+    for i in range(n):
         v |= np.uint64(b[p + i]) << np.uint64(8 * i)
     return v
 

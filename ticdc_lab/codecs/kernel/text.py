@@ -11,6 +11,7 @@ import numpy as np
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
 from ticdc_lab.codecs.kernel.scan import fault_at, hex_number, utf8_step
+from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
 
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
 NOT_LATIN1, OUT_OF_RANGE = faults.NOT_LATIN1, faults.OUT_OF_RANGE
@@ -53,9 +54,15 @@ def put_rune(code: int, out: np.ndarray, o: int) -> int:
 @small_kernel
 def put_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append bytes as they are."""
-    for i in range(stop - start):
+    n = stop - start
+    i = 0
+    while i < n and fits(b, start + i) and fits(out, o + i):  # up to seven bytes more, which the next text overwrites
+        store(out, o + i, load(b, start + i))
+        i += WORD
+    while i < n:
         out[o + i] = b[start + i]
-    return o + stop - start
+        i += 1
+    return o + n
 
 
 @kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.wide import load
 
 SEED = np.uint64(42)
 _P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -18,11 +19,9 @@ def _rotate(x: np.uint64, n: int) -> np.uint64:
 
 
 @small_kernel
-def _word(b: np.ndarray, p: int, n: int) -> np.uint64:
-    v = np.uint64(0)
-    for i in range(n):
-        v |= np.uint64(b[p + i]) << np.uint64(8 * i)
-    return v
+def _half(b: np.ndarray, p: int) -> np.uint64:
+    low = np.uint64(b[p]) | np.uint64(b[p + 1]) << np.uint64(8)
+    return low | np.uint64(b[p + 2]) << np.uint64(16) | np.uint64(b[p + 3]) << np.uint64(24)
 
 
 @small_kernel
@@ -46,8 +45,8 @@ def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint
     if stop - start >= 32:
         v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while p <= stop - 32:
-            v1, v2 = _round(v1, _word(b, p, 8)), _round(v2, _word(b, p + 8, 8))
-            v3, v4 = _round(v3, _word(b, p + 16, 8)), _round(v4, _word(b, p + 24, 8))
+            v1, v2 = _round(v1, load(b, p)), _round(v2, load(b, p + 8))
+            v3, v4 = _round(v3, load(b, p + 16)), _round(v4, load(b, p + 24))
             p += 32
         h = _rotate(v1, 1) + _rotate(v2, 7) + _rotate(v3, 12) + _rotate(v4, 18)
         for v in (v1, v2, v3, v4):
@@ -56,10 +55,10 @@ def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint
         h = seed + _P5
     h += np.uint64(stop - start)
     while p <= stop - 8:
-        h = _rotate(h ^ _round(np.uint64(0), _word(b, p, 8)), 27) * _P1 + _P4
+        h = _rotate(h ^ _round(np.uint64(0), load(b, p)), 27) * _P1 + _P4
         p += 8
     if p <= stop - 4:
-        h = _rotate(h ^ _word(b, p, 4) * _P1, 23) * _P2 + _P3
+        h = _rotate(h ^ _half(b, p) * _P1, 23) * _P2 + _P3
         p += 4
     while p < stop:
         h = _rotate(h ^ np.uint64(b[p]) * _P5, 11) * _P1

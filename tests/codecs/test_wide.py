@@ -1,0 +1,36 @@
+"""Words of eight bytes agree with bytes one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.text import put_bytes
+from ticdc_lab.codecs.kernel.wide import load, plain_bytes
+
+
+@kernel
+def plain_at(b: np.ndarray, p: int) -> int:
+    return plain_bytes(load(b, p))
+
+
+@given(st.binary(min_size=8, max_size=8), st.integers(0, 7))
+@example(b'"\x21!!!!!!', 0)
+@example(b'\x1f \x80\xff\\"\x00z', 1)
+@example(b"!\x22\x23[\\]\x7f\x80", 2)
+def test_plain_bytes_ends_at_the_first_that_is_not(word: bytes, shift: int) -> None:
+    b = np.frombuffer(b"~" * shift + word, np.uint8).copy()
+    special = [i for i, c in enumerate(word) if c < 0x20 or c >= 0x80 or c in b'"\\']
+    assert plain_at(b, shift) == min([*special, 8])
+
+
+@given(st.binary(max_size=40), st.data())
+def test_bytes_are_put_as_they_are(source: bytes, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(source)))
+    stop = data.draw(st.integers(start, len(source)))
+    out = np.full(stop - start + 3, 0x7E, np.uint8)
+    b = np.frombuffer(source + b"!", np.uint8)[:-1].copy()
+    assert put_bytes(b, start, stop, out, 3) == len(out)
+    assert out.tobytes() == b"~~~" + source[start:stop]
