@@ -3,13 +3,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.schema import TRANSACTIONS
-from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
+from ticdc_lab.transactions import duplicates, restored, split_key_updates, transaction_rows, transactions
 
 CLEAN = [
     "messages_open-protocol_small.jsonl.gz",
@@ -267,6 +268,29 @@ def test_one_shuffle_moves_the_rows(spark):
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", "true")
     assert text.count("Exchange hashpartitioning(commit_ts") == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
+    """A transaction, and a change delivered twice, may lie across any number of batches."""
+    rows = [
+        (5, 3, 1, "s.b", "t", 1, 8), (5, 3, 1, "s.b", "t", 1, 9), (5, 3, 2, "s.a", "t", 0, 4),
+        (5, 3, 2, "s.a", "u", 0, 1), (5, 3, 4, "s.c", "t", 1, 7), (6, None, 4, "s.a", "t", 0, 5),
+        (9, None, 1, "s.a", "t", 2, 5), (9, None, 1, "s.a", "t", 0, 6), (9, None, 1, "s.a", "t", 2, 2),
+    ]  # fmt: skip
+    names = ("commit_ts", "start_ts", "change_id", "table", "topic", "partition", "offset")
+    types = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string(), pa.int32(), pa.int64())
+    table = pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)], names=names)
+    got = pa.Table.from_batches(restored(iter(table.to_batches(max_chunksize=size)))).to_pylist()
+    assert [(r["commit_ts"], r["start_ts"], r["n_rows"], r["duplicates"]) for r in got] == [
+        (5, 3, 3, 2), (6, None, 1, 0), (9, None, 1, 2),
+    ]  # fmt: skip
+    assert [(r["tables"], r["partitions"]) for r in got] == [
+        (["s.a", "s.b", "s.c"], [0, 1]), (["s.a"], [0]), (["s.a"], [0, 2]),
+    ]  # fmt: skip
+    assert [[tuple(o.values()) for o in r["offsets"]] for r in got] == [
+        [(0, "t", 4, 4), (0, "u", 1, 1), (1, "t", 7, 9)], [(0, "t", 5, 5)], [(0, "t", 6, 6), (2, "t", 2, 5)],
+    ]  # fmt: skip
 
 
 def test_streams_and_wrong_frames_are_refused(spark):

@@ -97,26 +97,15 @@ def partition_progress(events: DataFrame) -> DataFrame:
         ``last_offset``.
     """
     require_columns(events, "kind", "commit_ts", "topic", "partition", "offset")
-    stated, row_ts = F.when(F.expr(IS_WATERMARK), F.col("commit_ts")), F.when(F.expr(IS_ROW), F.col("commit_ts"))
-    return events.groupBy(*PARTITION).agg(
-        F.max(stated).alias("resolved_ts"),
-        F.min(stated).alias("first_resolved_ts"),
-        F.count_if(F.expr(IS_WATERMARK)).alias("n_watermarks"),
-        F.count_if(F.expr(IS_ROW)).alias("n_rows"),
-        F.count_if(F.col("kind") == "ddl").alias("n_ddl"),
-        F.min(row_ts).alias("first_commit_ts"),
-        F.max(row_ts).alias("last_commit_ts"),
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-    )
+    return events.groupBy(*PARTITION).agg(*_progress())
 
 
-def partition_watermarks(events: DataFrame, *, stall_s: float = STALL_S, chunk: int = CHUNK) -> DataFrame:
+def partition_watermarks(events: DataFrame, *, stall_s: float = STALL_S) -> DataFrame:
     """Say how far each partition is resolved and how it got there.
 
     Parameters
     ----------
-    events, stall_s, chunk
+    events, stall_s
         As for :func:`watermark_timeline`.
 
     Returns
@@ -126,18 +115,42 @@ def partition_watermarks(events: DataFrame, *, stall_s: float = STALL_S, chunk: 
         ``step_s_max`` (longest step between watermarks), ``unresolved_s`` (seconds from resolved_ts to the
         newest row; 0 when all rows are resolved, null without a watermark). A partition that has rows and no watermark
         is there, with ``resolved_ts`` null.
+
+    Raises
+    ------
+    ContractError
+        A column is missing.
+    StreamingError
+        ``events`` is a stream.
+
+    Notes
+    -----
+    The events are read once. Of what is no watermark one row a partition is left before anything is ordered.
     """
-    timeline = events.transform(watermark_timeline, stall_s=stall_s, chunk=chunk)
-    steps = timeline.groupBy(*PARTITION).agg(
-        F.count_if("regressed").alias("n_regressions"),
-        F.count_if("duplicate").alias("n_duplicates"),
-        F.count_if("stalled").alias("n_stalls"),
-        F.max("step_s").alias("step_s_max"),
-    )
+    require_columns(events, "kind", "commit_ts", *POSITION)
+    require_batch(events, function="partition_watermarks", why="a running maximum follows the offsets of a partition")
+    place = {f"_{name}": F.when(F.expr(IS_WATERMARK), F.col(name)) for name in ("offset", "seq")}
+    narrow = events.select("kind", "commit_ts", *PARTITION, "offset", *[c.alias(name) for name, c in place.items()])
+    facts = narrow.groupBy(*PARTITION, *place).agg(*_progress())
+    before = Window.partitionBy(*PARTITION).orderBy(*place).rowsBetween(Window.unboundedPreceding, -1)
+    stated, highest = F.col("resolved_ts"), F.col("_highest")
+    step_s = lag_s_col(highest, now_ts=stated)
     return (
-        events.transform(partition_progress)
-        .join(steps, on=list(PARTITION), how="left")
-        .fillna(0, subset=["n_regressions", "n_duplicates", "n_stalls"])
+        facts.withColumn("_highest", F.max("resolved_ts").over(before))
+        .groupBy(*PARTITION)
+        .agg(
+            F.max("resolved_ts").alias("resolved_ts"),
+            F.min("first_resolved_ts").alias("first_resolved_ts"),
+            *[F.sum(name).alias(name) for name in ("n_watermarks", "n_rows", "n_ddl")],
+            F.min("first_commit_ts").alias("first_commit_ts"),
+            F.max("last_commit_ts").alias("last_commit_ts"),
+            F.min("first_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.count_if(stated < highest).alias("n_regressions"),
+            F.count_if(stated == highest).alias("n_duplicates"),
+            F.count_if(step_s > stall_s).alias("n_stalls"),
+            F.max(step_s).alias("step_s_max"),
+        )
         .withColumn("unresolved_s", unresolved_s_col("last_commit_ts", "resolved_ts"))
     )
 
@@ -246,6 +259,22 @@ def unresolved_s_col(newest: str, resolved: str) -> Column:
     return F.when(F.col(newest).isNull() & F.col(resolved).isNotNull(), F.lit(0.0)).otherwise(
         F.when(F.col(resolved).isNotNull(), behind)
     )
+
+
+def _progress() -> list[Column]:
+    """The aggregates of :func:`partition_progress`."""
+    stated, row_ts = F.when(F.expr(IS_WATERMARK), F.col("commit_ts")), F.when(F.expr(IS_ROW), F.col("commit_ts"))
+    return [
+        F.max(stated).alias("resolved_ts"),
+        F.min(stated).alias("first_resolved_ts"),
+        F.count_if(F.expr(IS_WATERMARK)).alias("n_watermarks"),
+        F.count_if(F.expr(IS_ROW)).alias("n_rows"),
+        F.count_if(F.col("kind") == "ddl").alias("n_ddl"),
+        F.min(row_ts).alias("first_commit_ts"),
+        F.max(row_ts).alias("last_commit_ts"),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+    ]
 
 
 def _partitions_where(predicate: Callable[[Column], Column]) -> Column:
