@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab import load, workers
 from ticdc_lab.errors import SetupError
 from ticdc_lab.session import ARROW_OPTIONS, _require_class, local_session
 from ticdc_lab.workers import require_workers
@@ -35,8 +36,9 @@ print(json.dumps({"n": spark.read.format("delta").load(sys.argv[1]).count(), "wo
 def session_makers(source: str) -> Iterator[str]:
     """Names in ``source`` with which a Spark session could be started."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr in {"builder", "getOrCreate", "newSession"}:
-            yield node.attr
+        if isinstance(node, ast.Attribute):
+            is_spark = node.attr in {"getOrCreate", "newSession"} or ast.unparse(node).endswith("SparkSession.builder")
+            yield from [node.attr] * is_spark
         if isinstance(node, ast.Call):
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if called in {"SparkContext", "SparkSession", "launch_gateway", "local_session"}:
@@ -166,6 +168,18 @@ def test_workers_without_python(spark: SparkSession, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python3")
     with pytest.raises(SetupError, match=r"no Python at /nowhere/python3\."):
         require_workers(spark)
+
+
+def test_load_tries_the_workers_of_a_session_of_the_callers_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user meets the sentence at the first load, not a stack trace at the first action."""
+    monkeypatch.setattr(workers, "made_here", lambda session: False)
+    monkeypatch.setattr(workers, "_FIT", set())
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.8")
+    sample = PACKAGE.parent / "data/messages_canal-json-tidb_small.jsonl.gz"
+    with pytest.raises(SetupError, match="workers run Python"):
+        load(spark, str(sample))
 
 
 def test_arrow_checks_are_off_in_the_jvm(spark: SparkSession) -> None:

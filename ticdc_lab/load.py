@@ -13,6 +13,7 @@ from ticdc_lab.codecs import Detected, decoder, detect
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, open_source
+from ticdc_lab.workers import require_workers_once
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -159,11 +160,14 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
         There is nothing to read at ``source``.
     ProtocolError
         The protocol cannot be told or is unknown.
+    SetupError
+        The session is the caller's own, and its Python workers cannot run this package.
 
     References
     ----------
     `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
     """
+    require_workers_once(spark)
     opened = open_source(spark, source, kind=source_kind)
     told = detect(opened.sample(SAMPLE), protocol=protocol, source=source)
     whole, narrow = _decoded(opened, told), _decoded(opened, told, images=False)

@@ -93,6 +93,11 @@ def local_session(
         return SparkSession(_context(conf))
 
 
+def made_here(session: SparkSession) -> bool:
+    """Whether :func:`local_session` made the session, and not the caller."""
+    return session.conf.get(_MARK, "") != ""
+
+
 def _active(asked: str) -> SparkSession | None:
     session, context = SparkSession.getActiveSession(), SparkContext._active_spark_context
     if session is None and context is not None:

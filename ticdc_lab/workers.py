@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import SetupError
+from ticdc_lab.session import made_here
 
 _CAUSES = (
     (
@@ -30,6 +31,23 @@ _CAUSES = (
         "Run, on every worker and with its PYSPARK_PYTHON: python -m pip install FOLDER_OF_TICDC_LAB",
     ),
 )
+
+
+_FIT: set[str] = set()
+
+
+def require_workers_once(session: SparkSession) -> None:
+    """:func:`require_workers`, once for each application of a caller's own; a local session always passes.
+
+    Raises
+    ------
+    SetupError
+        As :func:`require_workers`.
+    """
+    application = session.sparkContext.applicationId
+    if application not in _FIT and not made_here(session):
+        require_workers(session)
+    _FIT.add(application)
 
 
 def require_workers(session: SparkSession) -> None:

@@ -19,7 +19,18 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import batch, canal_image, canal_json, identity, open_protocol, scan, state, text, xxh64  # noqa: E402
+from ticdc_lab.codecs.kernel import (  # noqa: E402
+    batch,
+    canal_image,
+    canal_json,
+    identity,
+    open_image,
+    open_protocol,
+    scan,
+    state,
+    text,
+    xxh64,
+)
 
 
 class Checked(np.ndarray):
@@ -43,7 +54,7 @@ def _no_negative(at: Any) -> None:
 
 def check_arrays() -> None:
     """Put checked arrays in place of all that the kernels read and write."""
-    for module in (batch, canal_image, canal_json, identity, open_protocol, scan, state, text, xxh64):
+    for module in (batch, canal_image, canal_json, identity, open_image, open_protocol, scan, state, text, xxh64):
         for name, value in list(vars(module).items()):
             if isinstance(value, np.ndarray):
                 setattr(module, name, value.view(Checked))

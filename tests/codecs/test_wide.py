@@ -13,6 +13,7 @@ from ticdc_lab.codecs.kernel.wide import load, plain_bytes
 
 @kernel
 def plain_at(b: np.ndarray, p: int) -> int:
+    """Compiled."""
     return plain_bytes(load(b, p))
 
 
@@ -21,6 +22,7 @@ def plain_at(b: np.ndarray, p: int) -> int:
 @example(b'\x1f \x80\xff\\"\x00z', 1)
 @example(b"!\x22\x23[\\]\x7f\x80", 2)
 def test_plain_bytes_ends_at_the_first_that_is_not(word: bytes, shift: int) -> None:
+    """The count stops at a quote, a backslash, a control or a byte of a longer character."""
     b = np.frombuffer(b"~" * shift + word, np.uint8).copy()
     special = [i for i, c in enumerate(word) if c < 0x20 or c >= 0x80 or c in b'"\\']
     assert plain_at(b, shift) == min([*special, 8])
@@ -28,6 +30,7 @@ def test_plain_bytes_ends_at_the_first_that_is_not(word: bytes, shift: int) -> N
 
 @given(st.binary(max_size=40), st.data())
 def test_bytes_are_put_as_they_are(source: bytes, data: st.DataObject) -> None:
+    """Also where no whole word fits, and nothing before the place is touched."""
     start = data.draw(st.integers(0, len(source)))
     stop = data.draw(st.integers(start, len(source)))
     out = np.full(stop - start + 3, 0x7E, np.uint8)

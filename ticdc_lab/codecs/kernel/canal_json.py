@@ -10,18 +10,16 @@ from ticdc_lab.codecs.kernel.canal_image import N_DATA, N_KEYS, N_OLD, N_TYPES, 
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.scan import (
-    after_name,
     fault_at,
     next_member,
     same,
     skip_space,
-    string_end,
     value_end,
     word,
     word_of,
 )
 from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts
-from ticdc_lab.codecs.kernel.text import int64_of, put_string
+from ticdc_lab.codecs.kernel.text import int64_of, put_string, read_name
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
@@ -84,17 +82,10 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
         return p
     seen = 0
     while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0:
-            return q
-        if escaped:
-            o = put_string(b, p + 1, q - 1, True, st.text, 0)
-            field = _tidb_field(st.text, 0, o) if inner else _field(st.text, 0, o)
-        else:
-            field = _tidb_field(b, p + 1, q - 1) if inner else _field(b, p + 1, q - 1)
-        p = after_name(b, q, end)
+        text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
             return p
+        field = _tidb_field(text, low, high) if inner else _field(text, low, high)
         if field and seen >> field & 1:
             return fault_at(DUPLICATE_KEY, p)
         seen |= 1 << field

@@ -6,9 +6,9 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel
-from ticdc_lab.codecs.kernel.scan import after_name, fault_at, next_member, same, skip_space, string_end, value_end
+from ticdc_lab.codecs.kernel.scan import fault_at, next_member, same, skip_space, value_end
 from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
-from ticdc_lab.codecs.kernel.text import int64_of, put_base64_bytes, put_bytes, put_string
+from ticdc_lab.codecs.kernel.text import int64_of, put_base64_bytes, put_bytes, put_string, read_name
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
@@ -59,15 +59,10 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         return p
     seen = 0
     while more:
-        q, escaped = string_end(b, p, end)
-        if q < 0:
-            return q
-        field = _field(b, p + 1, q - 1)
-        if escaped:
-            field = _field(st.text, 0, put_string(b, p + 1, q - 1, True, st.text, 0))
-        p = after_name(b, q, end)
+        text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
             return p
+        field = _field(text, low, high)
         q = value_end(b, p, end, st.stack)
         if q < 0:
             return q

@@ -149,12 +149,12 @@ def number_end(b: np.ndarray, p: int, end: int) -> int:
     if b[p] == 0x30:
         p += 1
     else:
-        q = _digits_end(b, p, end)
+        q = digits_end(b, p, end)
         if q == p:
             return fault_at(NOT_JSON, start)
         p = q
     if p < end and b[p] == 0x2E:
-        q = _digits_end(b, p + 1, end)
+        q = digits_end(b, p + 1, end)
         if q == p + 1:
             return fault_at(NOT_JSON, start)
         p = q
@@ -162,7 +162,7 @@ def number_end(b: np.ndarray, p: int, end: int) -> int:
         p += 1
         if p < end and (b[p] == 0x2B or b[p] == 0x2D):
             p += 1
-        q = _digits_end(b, p, end)
+        q = digits_end(b, p, end)
         if q == p:
             return fault_at(NOT_JSON, start)
         p = q
@@ -170,7 +170,8 @@ def number_end(b: np.ndarray, p: int, end: int) -> int:
 
 
 @kernel
-def _digits_end(b: np.ndarray, p: int, end: int) -> int:
+def digits_end(b: np.ndarray, p: int, end: int) -> int:
+    """Position of the next byte that is no decimal digit."""
     while p < end and 0x30 <= b[p] <= 0x39:
         p += 1
     return p

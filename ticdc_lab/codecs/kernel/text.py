@@ -10,7 +10,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
-from ticdc_lab.codecs.kernel.scan import fault_at, hex_number, utf8_step
+from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, string_end, utf8_step
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
 
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
@@ -89,6 +89,21 @@ def put_string(b: np.ndarray, start: int, stop: int, escaped: bool, out: np.ndar
                 p += 6
             o = put_rune(code, out, o)
     return o
+
+
+@small_kernel
+def read_name(b: np.ndarray, p: int, end: int, scratch: np.ndarray) -> tuple[np.ndarray, int, int, int]:
+    """The name of the member at ``p``: the bytes it lies in, from where, to where; and the position of its value.
+
+    That position is the fault where there is one.
+    """
+    q, escaped = string_end(b, p, end)
+    if q < 0:
+        return b, 0, 0, q
+    text, low, high = b, p + 1, q - 1
+    if escaped:
+        text, low, high = scratch, 0, put_string(b, low, high, True, scratch, 0)
+    return text, low, high, after_name(b, q, end)
 
 
 @small_kernel
@@ -223,28 +238,20 @@ def checked_utf8(out: np.ndarray, start: int, stop: int, where: int) -> int:
 @kernel
 def is_number(b: np.ndarray, start: int, stop: int) -> bool:
     """Whether text has the form ``-?digits[.digits][e[+-]digits]``; leading zeros may be there."""
-    p = start
-    if p < stop and b[p] == 0x2D:
-        p += 1
-    q = p
-    while p < stop and 0x30 <= b[p] <= 0x39:
-        p += 1
+    q = start + (start < stop and b[start] == 0x2D)
+    p = digits_end(b, q, stop)
     if p == q:
         return False
     if p < stop and b[p] == 0x2E:
-        p += 1
-        q = p
-        while p < stop and 0x30 <= b[p] <= 0x39:
-            p += 1
+        q = p + 1
+        p = digits_end(b, q, stop)
         if p == q:
             return False
     if p < stop and b[p] | 0x20 == 0x65:
-        p += 1
-        if p < stop and (b[p] == 0x2B or b[p] == 0x2D):
-            p += 1
-        q = p
-        while p < stop and 0x30 <= b[p] <= 0x39:
-            p += 1
+        q = p + 1
+        if q < stop and (b[q] == 0x2B or b[q] == 0x2D):
+            q += 1
+        p = digits_end(b, q, stop)
         if p == q:
             return False
     return p == stop

@@ -1,0 +1,207 @@
+"""Row images of open-protocol: ``{"column": {"t": type, "h": handle, "f": flags, "v": value}, ..}``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.scan import (
+    after_name,
+    fault_at,
+    literal_end,
+    next_member,
+    number_end,
+    string_end,
+    value_end,
+)
+from ticdc_lab.codecs.kernel.state import State, close, column_fits, end_column, index_names, put_null, put_text
+from ticdc_lab.codecs.kernel.text import (
+    int64_of,
+    put_base64,
+    put_bytes,
+    put_float,
+    put_go_quoted_hex,
+    put_integer,
+    put_string,
+    read_name,
+    room_for,
+)
+
+OK, NEED_MORE = faults.OK, faults.NEED_MORE
+MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
+DUPLICATE_KEY, UNKNOWN_TYPE = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE
+AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
+N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
+
+BINARY_FLAG, UNSIGNED_FLAG = 1, 128
+
+# MySQL's type bytes, and how TiCDC writes a value of each: as text, as a JSON integer, as a JSON float, in base64.
+AS_TEXT, AS_INTEGER, AS_FLOAT, AS_BASE64, AS_QUOTED = 1, 2, 3, 4, 5
+_TYPES = {
+    0: ("decimal", AS_TEXT), 1: ("tinyint", AS_INTEGER), 2: ("smallint", AS_INTEGER), 3: ("int", AS_INTEGER),
+    4: ("float", AS_FLOAT), 5: ("double", AS_FLOAT), 6: ("null", 0), 7: ("timestamp", AS_TEXT),
+    8: ("bigint", AS_INTEGER), 9: ("mediumint", AS_INTEGER), 10: ("date", AS_TEXT), 11: ("time", AS_TEXT),
+    12: ("datetime", AS_TEXT), 13: ("year", AS_INTEGER), 14: ("date", AS_TEXT), 15: ("varchar", AS_QUOTED),
+    16: ("bit", AS_INTEGER), 225: ("vector", AS_TEXT), 245: ("json", AS_TEXT), 246: ("decimal", AS_TEXT),
+    247: ("enum", AS_INTEGER), 248: ("set", AS_INTEGER), 249: ("tinytext", AS_BASE64),
+    250: ("mediumtext", AS_BASE64), 251: ("longtext", AS_BASE64), 252: ("text", AS_BASE64),
+    253: ("varchar", AS_QUOTED), 254: ("char", AS_QUOTED), 255: ("geometry", AS_TEXT),
+}  # fmt: skip
+_BINARY_TWIN = {
+    "varchar": "varbinary", "char": "binary", "tinytext": "tinyblob", "mediumtext": "mediumblob",
+    "longtext": "longblob", "text": "blob",
+}  # fmt: skip
+_HAS_SIGN = {"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"}
+
+
+def _type_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    texts, form = [], np.zeros(256, np.uint8)
+    for code in range(256):
+        name, form[code] = _TYPES.get(code, ("", 0))
+        for binary in (False, True):
+            for unsigned in (False, True):
+                kind = _BINARY_TWIN.get(name, name) if binary else name
+                texts.append(kind + " unsigned" if unsigned and kind in _HAS_SIGN else kind)
+    ends = np.cumsum([0] + [len(t) for t in texts]).astype(np.int32)
+    return np.frombuffer("".join(texts).encode(), np.uint8).copy(), ends, form
+
+
+_TYPE_TEXT, _TYPE_END, _FORM = _type_tables()
+
+
+@kernel
+def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
+    """Read ``{"column": {"t":.., "h":.., "f":.., "v":..}, ..}``; the position after it."""
+    which = N_AFTER if image == AFTER else N_BEFORE
+    first = st.count[which]
+    start = p
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    if p < 0:
+        return p
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0:
+            return q
+        if not column_fits(st, image, q - p, 32, 0):
+            return NEED_MORE
+        put_text(st, image + NAMES, st.count[which], b, p, q, escaped)
+        p = after_name(b, q, end)
+        if p < 0:
+            return p
+        p = _column(b, p, end, st, image)
+        if p < 0:
+            return p
+        p, more = next_member(b, p, end, 0x7D, False)
+        if p < 0:
+            return p
+    if index_names(st, image + NAMES, first, st.count[which]) < 0:
+        return fault_at(DUPLICATE_KEY, start)
+    return p
+
+
+@kernel
+def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
+    start = p
+    if p >= end or b[p] != 0x7B:
+        return fault_at(BAD_TYPE, p)
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    if p < 0:
+        return p
+    code = flags = v = v_stop = -1
+    handle = seen = 0
+    v_escaped = False
+    while more:
+        text, low, high, p = read_name(b, p, end, st.text)
+        if p < 0:
+            return p
+        name, escaped = text[low] if high - low == 1 else 0, False
+        bit = 1 if name == 0x74 else 2 if name == 0x66 else 4 if name == 0x76 else 8 if name == 0x68 else 0
+        if seen & bit:
+            return fault_at(DUPLICATE_KEY, p)
+        seen |= bit
+        if p < end and b[p] == 0x22:
+            q, escaped = string_end(b, p, end)
+        elif p < end and (b[p] == 0x2D or 0x30 <= b[p] <= 0x39):
+            q = number_end(b, p, end)
+        elif (p < end and bit and bit != 4) or (bit and p < end and b[p] != 0x7B and b[p] != 0x5B):
+            q = literal_end(b, p, end)
+        elif bit:
+            return fault_at(BAD_TYPE, p)
+        else:
+            q = value_end(b, p, end, st.stack)
+        if q < 0:
+            return q
+        if bit == 1 or bit == 2:
+            number, ok = int64_of(b, p, q)
+            if not ok or b[p] == 0x2D or (bit == 1 and number > 255):
+                return fault_at(OUT_OF_RANGE, p)
+            if bit == 1:
+                code = number
+            else:
+                flags = number
+        elif bit == 4:
+            v, v_stop, v_escaped = p, q, escaped
+        elif bit == 8:
+            if b[p] != 0x74 and b[p] != 0x66:
+                return fault_at(BAD_TYPE, p)
+            handle = 1 if b[p] == 0x74 else 0
+        p, more = next_member(b, q, end, 0x7D, False)
+        if p < 0:
+            return p
+    if code < 0 or flags < 0 or v < 0:
+        return fault_at(MISSING_FIELD, start)
+    status = _put_column(b, v, v_stop, v_escaped, code, flags, st, image)
+    if status != OK:
+        return status
+    end_column(st, image, handle, flags)
+    return p
+
+
+@kernel
+def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, flags: int, st: State, image: int) -> int:
+    """Write type and value of the column at the image's end."""
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    binary = flags & BINARY_FLAG
+    place = code * 4 + 2 * binary + (1 if flags & UNSIGNED_FLAG else 0)
+    if _TYPE_END[place] == _TYPE_END[place + 1]:
+        return fault_at(UNKNOWN_TYPE, v)
+    if not column_fits(st, image, 0, 32, room_for(v_stop - v)):
+        return NEED_MORE
+    types, values = image + TYPES, image + VALUES
+    out = st.data[values]
+    close(st, types, c, put_bytes(_TYPE_TEXT, _TYPE_END[place], _TYPE_END[place + 1], st.data[types], st.size[types]))
+    if b[v] == 0x6E:
+        put_null(st, values, c)
+        return OK
+    form = _FORM[code]
+    o = st.size[values]
+    if b[v] != 0x22:
+        if b[v] == 0x74 or b[v] == 0x66:
+            return fault_at(BAD_TYPE, v)
+        if form == AS_INTEGER:
+            o = put_integer(b, v, v_stop, out, o)
+        elif form == AS_FLOAT:
+            o = put_float(b, v, v_stop, out, o)
+        else:
+            return fault_at(BAD_TYPE, v)
+    elif form == AS_TEXT or (form == AS_QUOTED and not binary):
+        o = put_string(b, v + 1, v_stop - 1, escaped, out, o)
+    elif form in (AS_QUOTED, AS_BASE64):
+        text, start, stop = b, v + 1, v_stop - 1
+        if escaped:
+            stop = put_string(b, start, stop, True, st.text, 0)
+            text, start = st.text, 0
+        if form == AS_QUOTED:
+            o = put_go_quoted_hex(text, start, stop, out, o)
+        else:
+            o = put_base64(text, start, stop, binary == 1, out, o, True)
+        if o < 0:
+            return fault_at(-o >> 40, v)
+    else:
+        return fault_at(BAD_TYPE, v)
+    if o < 0:
+        return o
+    close(st, values, c, o)
+    return OK
