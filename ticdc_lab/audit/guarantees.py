@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 
 from ticdc_lab.audit import broadcasts, rows
 
@@ -15,12 +15,13 @@ class Guarantee:
     """One promise of TiCDC.
 
     Exactly one of ``row`` and ``log`` is set: ``row()`` is a column over
-    :func:`ticdc_lab.audit.history.row_history`, ``log(events, protocol=...)`` a frame of findings.
+    :func:`ticdc_lab.audit.history.row_history`, ``log()`` one over
+    :func:`ticdc_lab.audit.broadcasts.log_breaches`.
     """
 
     sentence: str
     row: Callable[[], Column] | None = None
-    log: Callable[..., DataFrame] | None = None
+    log: Callable[[], Column] | None = None
     needs_commit_ts: bool = True
     needs_watermarks: bool = False
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ticdc_lab.audit.broadcasts import ddl_events_on_all_partitions, log_breaches
 from ticdc_lab.audit.explain import with_causes
 from ticdc_lab.audit.findings import LOCATED, SEVERITIES, as_findings, text
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
-from ticdc_lab.audit.history import row_history
-from ticdc_lab.audit.marks import MARK_CHUNK, NAMES
+from ticdc_lab.audit.history import ROWS_AT_ONCE, row_history
+from ticdc_lab.audit.marks import NAMES
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import FINDINGS, require_batch, require_columns
@@ -28,7 +29,7 @@ def audit(
     max_per_guarantee: int | None = MAX_PER_GUARANTEE,
     causes: DataFrame | None = None,
     with_keys: bool = True,
-    chunk: int = MARK_CHUNK,
+    chunk: int = ROWS_AT_ONCE,
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
 
@@ -52,7 +53,7 @@ def audit(
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
-        Offsets per chunk; changes nothing but the plan.
+        Changes of rows that a task judges at once; changes nothing but its memory.
 
     Returns
     -------
@@ -76,8 +77,11 @@ def audit(
     require_batch(events, function="audit", why="a row may change again at any later offset")
     names = _chosen(checks, protocol=protocol, has_commit_ts=has_commit_ts)
     of_rows = [n for n in names if GUARANTEES[n].row]
-    parts = [g.log(events, protocol=protocol) for g in map(GUARANTEES.__getitem__, names) if g.log]
-    found = [_capped(p, most=max_per_guarantee) for p in parts]
+    of_log = [n for n in names if GUARANTEES[n].log]
+    found = []
+    if of_log:
+        breached = log_breaches(events, protocol=protocol, names=of_log)
+        found.append(_capped(_broken_promises(breached, names=of_log), most=max_per_guarantee))
     if of_rows:
         history = row_history(events, has_commit_ts=has_commit_ts, chunk=chunk)
         broken = _capped(_broken_rows(history, names=of_rows), most=max_per_guarantee)
@@ -121,10 +125,26 @@ def _broken_rows(history: DataFrame, *, names: list[str]) -> DataFrame:
     )
 
 
-def _said(name: str) -> Column:
-    rule = GUARANTEES[name].row
+def _broken_promises(breached: DataFrame, *, names: list[str]) -> DataFrame:
+    """All guarantees about the log in one pass over its breaches; the tables are those of a DDL."""
+    finding = F.coalesce(*[F.when(F.col("guarantee") == n, _rule(n)) for n in names])
+    named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
+    of_ddl = F.col("guarantee") == ddl_events_on_all_partitions.__name__
+    return (
+        breached.select("guarantee", "topic", F.when(of_ddl, named).alias("table"), finding.alias("f"))
+        .select("guarantee", "topic", "table", "f.*")
+        .transform(as_findings)
+    )
+
+
+def _rule(name: str) -> Column:
+    rule = GUARANTEES[name].row or GUARANTEES[name].log
     assert rule is not None
-    finding = rule()
+    return rule()
+
+
+def _said(name: str) -> Column:
+    finding = _rule(name)
     return F.when(finding.isNotNull(), F.struct(F.lit(name).alias("guarantee"), finding.alias("finding")))
 
 

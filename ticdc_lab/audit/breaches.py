@@ -1,0 +1,159 @@
+"""Where watermarks and DDL break a guarantee, found in the log's facts (:func:`ticdc_lab.audit.marks.log_facts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.audit.promises import Facts, Ints, numbers, runs
+
+_EVENT = "struct<partition: int, offset: bigint, commit_ts: bigint>"
+BREACH = f"""
+guarantee string, case string, topic string, partition int, offset bigint, seq int, commit_ts bigint, upto bigint,
+n bigint, schema_name string, table_name string, query string, at {_EVENT}, after {_EVENT}
+"""
+"""A guarantee that is broken: ``at`` and ``after`` are the events that show it, ``n`` and ``upto`` count a run of
+lacking watermarks; what does not apply is null."""
+
+_AT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
+_SCHEMA = pa.schema(
+    [("guarantee", pa.string()), ("case", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
+     ("offset", pa.int64()), ("seq", pa.int32()), ("commit_ts", pa.int64()), ("upto", pa.int64()), ("n", pa.int64()),
+     ("schema_name", pa.string()), ("table_name", pa.string()), ("query", pa.string()), ("at", _AT), ("after", _AT)]
+)  # fmt: skip
+
+Event = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Home:
+    """A partition of the log: what its recording covers, and its watermarks in order."""
+
+    topic: str
+    partition: int
+    first_offset: int | None = None
+    first_ts: int | None = None
+    last_ts: int | None = None
+    offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    seq: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def cover(self, place: Event) -> None:
+        """Take the extent of one of its places into account."""
+        for name, value, best in (
+            ("first_offset", place["offset"], min),
+            ("first_ts", place["commit_ts"], min),
+            ("last_ts", place["last_ts"], max),
+        ):
+            known = [v for v in (getattr(self, name), value) if v is not None]
+            setattr(self, name, best(known, default=None))
+
+    def lacks(self, ddl: Event) -> Event:
+        """The case of a DDL that it should hold."""
+        ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
+        later = bool(offset) and first is not None and first > ts
+        return {"partition": self.partition, "case": "cut" if later or (last is not None and last < ts) else "lost"}
+
+    def event(self, i: int) -> Event:
+        """One of its watermarks."""
+        return {"partition": self.partition, "offset": int(self.offset[i]), "commit_ts": int(self.ts[i])}
+
+
+def breaches(facts: pa.Table, names: Sequence[str], *, ddl_in_partition_0_only: bool) -> Iterator[pa.RecordBatch]:
+    """All that break one of the guarantees ``names``, as :data:`BREACH`."""
+    homes = _homes(facts)
+    topics: dict[str, list[Home]] = {}
+    for home in homes:
+        topics.setdefault(home.topic, []).append(home)
+    found: dict[str, Callable[[], Iterator[Event]]] = {
+        "watermarks_are_monotone": lambda: (b for home in homes for b in _falling(home)),
+        "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps(of)),
+        "ddl_events_on_all_partitions": lambda: _lost_ddl(facts, topics, only_0=ddl_in_partition_0_only),
+    }
+    for name in names:
+        if said := [{"guarantee": name, **b} for b in found[name]()]:
+            yield pa.RecordBatch.from_pylist(said, schema=_SCHEMA)
+
+
+def _homes(facts: pa.Table) -> list[Home]:
+    """Every partition of the log."""
+    homes: dict[tuple[str, int], Home] = {}
+    for p in facts.filter(pc.is_valid(facts["place"])).to_pylist():
+        homes.setdefault((p["topic"], p["partition"]), Home(p["topic"], p["partition"])).cover(p)
+    marks = facts.filter(pc.equal(facts["kind"], "watermark"))
+    topics = marks["topic"].combine_chunks().dictionary_encode()
+    columns = (np.asarray(topics.indices).astype(np.int64), *numbers(marks, "partition", "offset", "seq", "commit_ts"))
+    order = np.lexsort((columns[3], columns[2], columns[1], columns[0]))
+    topic, partition, offset, seq, ts = (c[order] for c in columns)
+    for same_topic in runs(topic):
+        name = topics.dictionary[int(topic[same_topic.start])].as_py()
+        for run in runs(partition[same_topic]):
+            part = slice(same_topic.start + run.start, same_topic.start + run.stop)
+            home = homes[name, int(partition[part.start])]
+            home.offset, home.seq, home.ts = offset[part], seq[part], ts[part]
+    return list(homes.values())
+
+
+def _falling(home: Home) -> Iterator[Event]:
+    """Watermarks below an earlier one of their partition."""
+    highest = np.maximum.accumulate(home.ts)
+    holder = np.maximum.accumulate(np.where(home.ts == highest, np.arange(len(highest)), 0))
+    for i in np.flatnonzero(home.ts < highest).tolist():
+        here = home.event(i)
+        yield here | {"topic": home.topic, "seq": int(home.seq[i]), "at": home.event(int(holder[i])), "after": here}
+
+
+def _gaps(homes: list[Home]) -> Iterator[Event]:
+    """One per run of watermarks that a partition of the topic lacks, or one for the topic where nobody has any."""
+    stated = [h for h in homes if len(h.ts)]
+    if not stated:
+        h = min(homes, key=lambda home: home.partition)
+        least = {"partition": h.partition, "offset": h.first_offset, "commit_ts": h.first_ts}
+        yield least | {"topic": h.topic, "case": "none", "at": least}
+        return
+    values, witnesses = _first_of_each(stated)
+    for home in homes:
+        own, at = np.unique(home.ts, return_index=True)
+        lacking = np.setdiff1d(values, own, assume_unique=True)
+        upper = np.searchsorted(own, lacking)
+        for run in runs(upper):
+            first, upto, after = int(lacking[run.start]), int(lacking[run.stop - 1]), int(upper[run.start])
+            case = "silent" if not len(own) else "late" if first < own[0] else "early" if first > own[-1] else "inside"
+            following = home.event(int(at[after])) if after < len(own) else None
+            offset = home.first_offset if case == "silent" else following and following["offset"]
+            shown = witnesses[int(np.searchsorted(values, first))].tolist()
+            yield {"topic": home.topic, "partition": home.partition, "offset": offset, "commit_ts": first, "case": case,
+                   "upto": upto, "n": run.stop - run.start, "at": dict(zip(_AT.names, shown, strict=True)),
+                   "after": following}  # fmt: skip
+
+
+def _first_of_each(stated: list[Home]) -> tuple[Ints, Ints]:
+    """The values that a topic's watermarks state, and the first event of each in the first partition that has it."""
+    partition = np.concatenate([np.full(len(h.ts), h.partition) for h in stated])
+    offset, ts = (np.concatenate([getattr(h, c) for h in stated]) for c in ("offset", "ts"))
+    order = np.lexsort((offset, partition, ts))
+    values, at = np.unique(ts[order], return_index=True)
+    return values, np.stack([partition, offset, ts], axis=1)[order[at]]
+
+
+def _lost_ddl(facts: pa.Table, topics: dict[str, list[Home]], *, only_0: bool) -> Iterator[Event]:
+    """Every DDL that a partition of its topic lacks."""
+    ddl: Facts = facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist()
+    identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
+    each: dict[tuple[Any, ...], list[Event]] = {}
+    for d in ddl:
+        each.setdefault(tuple(d[c] for c in identity), []).append(d)
+    for same in each.values():
+        witness = min(same, key=lambda d: (d["partition"], d["offset"]))
+        seen = {d["partition"] for d in same}
+        of = topics[witness["topic"]]
+        expected = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)] if only_0 else of
+        for home in expected:
+            if home.partition not in seen:
+                at = {c: witness[c] for c in ("partition", "offset", "commit_ts")}
+                yield {c: witness[c] for c in identity} | home.lacks(witness) | {"at": at}

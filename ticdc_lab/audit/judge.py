@@ -1,0 +1,208 @@
+"""The changes of whole rows, in numbers: which of them may break a guarantee, and what surrounds those.
+
+Most keys leave at the first question, without being sorted: their deliveries lie in one partition, in commit order,
+none twice and none behind a mark that forbids it. All else is computed for the others alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ticdc_lab.audit.promises import Ints, Marks, Promises
+
+Bools = NDArray[np.bool_]
+
+NO_TS = -(2**63)
+"""Stands for a commit_ts that is null: nothing is known about its order."""
+
+LEAVES = 0
+"""Rank of the old key of an update that changes the key, before a transaction's deletes."""
+
+COLUMNS = ("row_id", "place", "commit_ts", "offset", "change_hash", "role")
+"""What is known of a change; ``role`` is ``seq * 4 + rank``."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of rows, all of a row together."""
+
+    row_id: Ints
+    place: Ints
+    commit_ts: Ints
+    offset: Ints
+    change_hash: Ints
+    role: Ints
+
+    @cached_property
+    def seq(self) -> Ints:
+        """Place inside a message."""
+        return self.role >> 2
+
+    @cached_property
+    def rank(self) -> Ints:
+        """Place of the operation in a transaction."""
+        return self.role & 3
+
+    @cached_property
+    def row(self) -> Ints:
+        """Number of the row, from 0."""
+        new = np.append(True, self.row_id[1:] != self.row_id[:-1])
+        return np.cumsum(new) - 1
+
+    def __getitem__(self, which: Any) -> Changes:
+        return Changes(*[getattr(self, c)[which] for c in COLUMNS])
+
+    def __len__(self) -> int:
+        return len(self.row_id)
+
+    def in_order(self, *, has_commit_ts: bool) -> Ints:
+        """Order of each row's changes: of commits, or of places where nothing tells commits."""
+        if has_commit_ts:
+            return np.lexsort((self.seq, self.place, self.offset, self.rank, self.commit_ts, self.row))
+        return np.lexsort((self.seq, self.offset, self.place, self.row))
+
+
+def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.RecordBatch | None:
+    """The changes that may break a guarantee, as :func:`ticdc_lab.audit.history.row_history` yields them."""
+    odd = ~_plain(changes, has_commit_ts=has_commit_ts)
+    if has_commit_ts:
+        resolved, ddl = _forbidden(changes, promises)
+        odd |= (resolved >= 0) | (ddl >= 0)
+    if not odd.any():
+        return None
+    rows = np.zeros(int(changes.row[-1]) + 1, dtype=bool)
+    rows[changes.row[odd]] = True
+    kept = changes[rows[changes.row]]
+    return _histories(kept[kept.in_order(has_commit_ts=has_commit_ts)], promises, has_commit_ts=has_commit_ts)
+
+
+def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:
+    """Whether a change follows the one before it here in every order, or is the first of its row."""
+    ok = np.ones(len(c), dtype=bool)
+    now, was = slice(1, None), slice(None, -1)
+    fine = c.place[now] == c.place[was]
+    if has_commit_ts:
+        ts, before = c.commit_ts[now], c.commit_ts[was]
+        fine &= (before < ts) | ((before == ts) & (c.rank[was] < c.rank[now]))
+        at, earlier = c.offset[now], c.offset[was]
+        fine &= (earlier < at) | ((earlier == at) & (c.seq[was] < c.seq[now]))
+    ok[1:] = fine | (c.row_id[now] != c.row_id[was])
+    return ok
+
+
+def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
+    """The watermark and the DDL before each change that forbid it, as indices; -1 where there is none."""
+    place = np.searchsorted(promises.place, c.place)
+    counts = (c.rank != LEAVES) & (c.commit_ts != NO_TS)
+
+    def broken(marks: Marks, group: Ints, late: Any) -> Ints:
+        if not len(marks.ts):
+            return np.full(len(c), -1)
+        at = marks.last_before(group, c.offset, c.seq)
+        return np.where(counts & (at >= 0) & late(c.commit_ts, marks.ts[at]), at, -1)
+
+    resolved = broken(promises.resolved, promises.home[place], np.less_equal)
+    return resolved, broken(promises.ddl, place, np.less)
+
+
+def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.RecordBatch:
+    """Changes in order, each with its surroundings; those without any reason for a finding are left out."""
+    n = len(c)
+    at = np.arange(n)
+    none = np.full(n, -1)
+    first, leaves = ~_repeats(c, c.row), c.rank == LEAVES
+    home = _last(~leaves & (first | (not has_commit_ts)), at, c.row)
+    late = _late(c) if has_commit_ts else none
+    resolved, ddl = _forbidden(c, promises) if has_commit_ts else (none, none)
+    elsewhere = c.place != c.place[home]
+    other = ~first & (c.change_hash != c.change_hash[home])
+    keep = np.flatnonzero(((home >= 0) & (elsewhere | other)) | (late >= 0) | (resolved >= 0) | (ddl >= 0))
+    place = np.searchsorted(promises.place, c.place)
+    own, names = c[keep], place[keep]
+
+    def event(which: Ints, *fields: str) -> pa.Array:
+        held = {**{f: getattr(c, f)[which] for f in ("place", "offset", "change_hash")},
+                "partition": promises.partition[place[which]].astype(np.int32), "seq": c.seq[which].astype(np.int32),
+                "commit_ts": _timestamps(c.commit_ts[which])}  # fmt: skip
+        return pa.StructArray.from_arrays([pa.array(held[f]) for f in fields], fields, mask=pa.array(which < 0))
+
+    def mark(marks: Marks, which: Ints) -> pa.Array:
+        taken = pa.array(which, mask=which < 0)
+        held = (marks.offset, marks.seq.astype(np.int32), marks.ts)
+        return pa.StructArray.from_arrays(
+            [pa.array(a).take(taken) for a in held], ("offset", "seq", "ts"), mask=pa.array(which < 0)
+        )
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array(promises.topic, pa.string()).take(pa.array(names)),
+            "schema_name": pa.array(promises.schema_name, pa.string()).take(pa.array(names)),
+            "table_name": pa.array(promises.table_name, pa.string()).take(pa.array(names)),
+            "partition": pa.array(promises.partition[names].astype(np.int32)),
+            "place": pa.array(own.place),
+            "offset": pa.array(own.offset),
+            "seq": pa.array(own.seq.astype(np.int32)),
+            "commit_ts": _timestamps(own.commit_ts),
+            "change_hash": pa.array(own.change_hash),
+            "row_id": pa.array(own.row_id),
+            "keyed": pa.array(own.row_id != own.change_hash),
+            "leaves": pa.array(leaves[keep]),
+            "resolved": mark(promises.resolved, resolved[keep]),
+            "ddl": mark(promises.ddl, ddl[keep]),
+            "is_first": pa.array(first[keep]),
+            "home": event(home[keep], "place", "partition", "offset", "seq", "commit_ts", "change_hash"),
+            "late": event(late[keep], "offset", "seq", "commit_ts", "partition"),
+        }
+    )
+
+
+def _timestamps(ts: Ints) -> pa.Array:
+    return pa.array(ts, mask=ts == NO_TS)
+
+
+def _repeats(c: Changes, group: Ints) -> Bools:
+    """Whether a change is the one before it in its group again."""
+    again = np.zeros(len(c), dtype=bool)
+    same = (group[1:] == group[:-1]) & (c.commit_ts[1:] == c.commit_ts[:-1]) & (c.rank[1:] == c.rank[:-1])
+    again[1:] = same & (c.commit_ts[1:] != NO_TS)
+    return again
+
+
+def _last(which: Bools, value: Ints, group: Ints) -> Ints:
+    """The greatest of the non-negative ``value`` where ``which`` holds, before each element of its sorted group; -1
+    where there is none.
+    """
+    span = int(value.max(initial=0)) + 2
+    best = np.maximum.accumulate(group * span + np.where(which, value + 1, 0))
+    before = np.append(-1, best[:-1]) - group * span
+    return np.maximum(before, 0) - 1
+
+
+def _late(c: Changes) -> Ints:
+    """The older change of the row whose first appearance in the partition stands behind this one's, or -1.
+
+    One newer change is enough to show that an older one is late, so each late change is named once.
+    """
+    n = len(c)
+    by_place = np.lexsort((np.arange(n), c.place, c.row))
+    p = c[by_place]
+    group = np.cumsum(np.append(False, (c.row[by_place][1:] != c.row[by_place][:-1]) | (p.place[1:] != p.place[:-1])))
+    first = ~_repeats(p, group)
+    by_position = np.lexsort((p.commit_ts, p.seq, p.offset))
+    position = np.empty(n, dtype=np.int64)
+    position[by_position] = np.arange(n)
+    seen = _last(first, position, group)
+    latest = by_position[seen]
+    behind = (p.offset[latest] > p.offset) | ((p.offset[latest] == p.offset) & (p.seq[latest] > p.seq))
+    older = (p.commit_ts[latest] < p.commit_ts) & (p.commit_ts[latest] != NO_TS)
+    late = np.flatnonzero((seen >= 0) & first & behind & older)
+    _, once = np.unique(latest[late], return_index=True)
+    found = np.full(n, -1)
+    found[by_place[late[once]]] = by_place[latest[late[once]]]
+    return found

@@ -1,0 +1,138 @@
+"""What a partition had promised before an event: its highest watermark, and the newest DDL that blocks a table.
+
+Built once from :func:`ticdc_lab.audit.marks.log_facts` and sent to every task that judges rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Facts = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Watermarks or DDL in order of group, offset and seq; in a group each exceeds all before it.
+
+    Sorted by ``group * span + offset``, which fits 64 bits for any offsets that Kafka reaches.
+    """
+
+    group: Ints
+    offset: Ints
+    seq: Ints
+    ts: Ints
+
+    @classmethod
+    def rising(cls, group: Ints, offset: Ints, seq: Ints, ts: Ints) -> Self:
+        """Those that exceed all before them: a row is compared with the last mark before it."""
+        order = np.lexsort((ts, seq, offset, group))
+        group, offset, seq, ts = (a[order] for a in (group, offset, seq, ts))
+        keep = np.zeros(len(ts), dtype=bool)
+        for part in runs(group):
+            own = ts[part]
+            keep[part] = np.append(True, own[1:] > np.maximum.accumulate(own)[:-1])
+        return cls(group[keep], offset[keep], seq[keep], ts[keep])
+
+    def last_before(self, group: Ints, offset: Ints, seq: Ints) -> Ints:
+        """Index of the last mark that stands before each event in its group, or -1."""
+        if not len(self.ts):
+            return np.full(len(group), -1)
+        span = int(self.offset.max()) + 2
+        keys, wanted = self.group * span + self.offset, group * span + np.minimum(offset, span - 1)
+        at = np.searchsorted(keys, wanted)
+        while (same := self._same_message(keys, at, wanted, seq)).any():
+            at = at + same
+        return np.where((at > 0) & (self.group[at - 1] == group), at - 1, -1)
+
+    def _same_message(self, keys: Ints, at: Ints, wanted: Ints, seq: Ints) -> NDArray[np.bool_]:
+        """Whether the next mark is of the event's own message, but earlier in it."""
+        i = np.minimum(at, len(keys) - 1)
+        same: NDArray[np.bool_] = (at < len(keys)) & (keys[i] == wanted) & (self.seq[i] < seq)
+        return same
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All places of a log with their names, and what binds the rows of each."""
+
+    place: Ints
+    topic: list[str]
+    partition: Ints
+    schema_name: list[str]
+    table_name: list[str]
+    home: Ints
+    """Per place the number of its topic and partition."""
+    resolved: Marks
+    """By home."""
+    ddl: Marks
+    """By place, as an index."""
+
+    @classmethod
+    def read(cls, facts: pa.Table) -> Self:
+        """Gather them from the log's facts."""
+        places: Facts = facts.filter(pc.equal(facts["kind"], "rows")).sort_by("place").to_pylist()
+        marks = facts.filter(pc.equal(facts["kind"], "watermark"))
+        homes = {(p["topic"], p["partition"]): 0 for p in places}
+        homes = {home: i for i, home in enumerate(homes)}
+        return cls(
+            place=_ints(p["place"] for p in places),
+            topic=[p["topic"] for p in places],
+            partition=_ints(p["partition"] for p in places),
+            schema_name=[p["schema_name"] for p in places],
+            table_name=[p["table_name"] for p in places],
+            home=_ints(homes[p["topic"], p["partition"]] for p in places),
+            resolved=_resolved(marks, homes),
+            ddl=_ddl(facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist(), places),
+        )
+
+
+def runs(group: Ints) -> list[slice]:
+    """Where each group lies in a sorted array of groups."""
+    starts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)]
+    return [slice(a, b) for a, b in pairwise(starts) if a < b]
+
+
+def numbers(table: pa.Table | pa.RecordBatch, *names: str) -> tuple[Ints, ...]:
+    """Columns without nulls as int64."""
+    return tuple(np.asarray(table[n]).astype(np.int64, copy=False) for n in names)
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _resolved(marks: pa.Table, homes: dict[tuple[str, int], int]) -> Marks:
+    """The watermarks of partitions that hold rows."""
+    topics = marks["topic"].combine_chunks().dictionary_encode()
+    group = np.full(len(marks), -1)
+    partition, offset, seq, ts = numbers(marks, "partition", "offset", "seq", "commit_ts")
+    for (topic, number), i in homes.items():
+        code = topics.dictionary.index(topic).as_py()
+        group[(np.asarray(topics.indices) == code) & (partition == number)] = i
+    of = group >= 0
+    return Marks.rising(group[of], offset[of], seq[of], ts[of])
+
+
+def _ddl(ddl: Facts, places: Facts) -> Marks:
+    """Per place the DDL that block its table."""
+    within: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+    for i, p in enumerate(places):
+        within.setdefault((p["topic"], p["partition"], p["schema_name"]), []).append((p["table_name"], i))
+    found = [
+        (i, d["offset"], d["seq"], d["commit_ts"])
+        for d in ddl
+        for b in d["blocked"]
+        if b["schema"] is not None
+        for table, i in within.get((d["topic"], d["partition"], b["schema"]), [])
+        if b["table"] is None or b["table"] == table
+    ]
+    return Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
