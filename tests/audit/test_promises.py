@@ -1,0 +1,27 @@
+"""The last mark before an event, against a plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ticdc_lab.audit.promises import Marks
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_rising_mark_before_an_event_is_found(seed):
+    """Groups, equal offsets with several seq, far offsets and falling marks are told apart."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(0, 40))
+    group, seq, ts = (rng.integers(0, 3, n) for _ in range(3))
+    offset = rng.choice([0, 1, 2, 3, 10**12], n)
+    where, at, place = (
+        rng.integers(0, 4, 200),
+        rng.choice([0, 1, 2, 3, 4, 10**12, 2 * 10**12], 200),
+        rng.integers(0, 4, 200),
+    )
+    marks = Marks.rising(group, offset, seq, ts)
+    found = marks.last_before(where, at, place)
+    for g, o, s, i in zip(where, at, place, found, strict=True):
+        before = [t for a, b, c, t in zip(group, offset, seq, ts, strict=True) if a == g and (b, c) < (o, s)]
+        assert (marks.ts[i] if i >= 0 else None) == max(before, default=None)
