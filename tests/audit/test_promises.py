@@ -8,16 +8,17 @@ import pytest
 from ticdc_lab.audit.promises import Marks
 
 
+@pytest.mark.parametrize("far", [10**12, 2**62 + 1])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_last_rising_mark_before_an_event_is_found(seed):
+def test_the_last_rising_mark_before_an_event_is_found(seed: int, far: int) -> None:
     """Groups, equal offsets with several seq, far offsets and falling marks are told apart."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(0, 40))
     group, seq, ts = (rng.integers(0, 3, n) for _ in range(3))
-    offset = rng.choice([0, 1, 2, 3, 10**12], n)
+    offset = rng.choice([0, 1, 2, 3, far], n)
     where, at, place = (
         rng.integers(0, 4, 200),
-        rng.choice([0, 1, 2, 3, 4, 10**12, 2 * 10**12], 200),
+        rng.choice([0, 1, 2, 3, 4, far - 1, far, 2**63 - 1], 200),
         rng.integers(0, 4, 200),
     )
     marks = Marks.rising(group, offset, seq, ts)

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+_LARGE = 2**62
+"""Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
+
 Ints = NDArray[np.int64]
 Facts = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Watermarks or DDL in order of group, offset and seq; in a group each exceeds all before it.
-
-    Sorted by ``group * span + offset``, which fits 64 bits for any offsets that Kafka reaches.
-    """
+    """Watermarks or DDL in order of group, offset and seq; in a group each exceeds all before it."""
 
     group: Ints
     offset: Ints
@@ -46,8 +46,11 @@ class Marks:
         """Index of the last mark that stands before each event in its group, or -1."""
         if not len(self.ts):
             return np.full(len(group), -1)
-        span = int(self.offset.max()) + 2
-        keys, wanted = self.group * span + self.offset, group * span + np.minimum(offset, span - 1)
+        own, span = self.offset, int(self.offset.max()) + 2
+        if span > _LARGE // (int(max(self.group.max(), group.max(initial=0))) + 1):
+            own, offset = _ranked(own, self.offset), _ranked(offset, self.offset)
+            span = 2 * len(self.offset) + 2
+        keys, wanted = self.group * span + own, group * span + np.minimum(offset, span - 1)
         at = np.searchsorted(keys, wanted)
         while (same := self._same_message(keys, at, wanted, seq)).any():
             at = at + same
@@ -104,6 +107,13 @@ def runs(group: Ints) -> list[slice]:
 def numbers(table: pa.Table | pa.RecordBatch, *names: str) -> tuple[Ints, ...]:
     """Columns without nulls as int64."""
     return tuple(np.asarray(table[n]).astype(np.int64, copy=False) for n in names)
+
+
+def _ranked(offset: Ints, marks: Ints) -> Ints:
+    """Small numbers in the order of the offsets, equal to a mark's where the offset is."""
+    known = np.unique(marks)
+    at = np.searchsorted(known, offset)
+    return 2 * at + (known[np.minimum(at, len(known) - 1)] == offset)
 
 
 def _ints(values: Iterable[int]) -> Ints:
