@@ -184,5 +184,4 @@ def _decoded(source: Source, told: Detected, *, images: bool = True) -> DataFram
             if rejected is not None and rejected.num_rows:
                 yield rejected
 
-    raw = source.raw if source.kind == "capture" else source.raw.drop("timestamp", "headers")
-    return raw.mapInArrow(run, DECODED)
+    return source.raw.mapInArrow(run, DECODED)

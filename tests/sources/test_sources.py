@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab import sources
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.load import ChangeLog, load
-from ticdc_lab.sources import open_source
+from ticdc_lab.sources import open_source, parquet
 
 NAME = "messages_canal-json-tidb_small.jsonl.gz"
 Lines = list[bytes]
@@ -161,6 +164,21 @@ def test_parquet_in_folders_below_and_by_partition_is_not_left_out(spark: SparkS
         assert open_source(spark, str(tmp_path / folder)).messages.count() == n
     found = open_source(spark, str(tmp_path / "by")).messages.select("partition").distinct().collect()
     assert {r[0] for r in found} == {r[0] for r in messages.select("partition").distinct().collect()}
+
+
+def test_many_row_groups_and_other_types_give_the_same_events(spark: SparkSession, tmp_path: Path) -> None:
+    """Row groups are read by the workers themselves; a file whose types need a conversion goes through Spark."""
+    plain = load(spark, str(golden(NAME)))
+    table = plain.messages.toArrow()
+    pq.write_table(table, tmp_path / "groups.parquet", row_group_size=97)
+    wide = table.set_column(1, "partition", table["partition"].cast(pa.int64()))
+    pq.write_table(wide, tmp_path / "wide.parquet")
+    columns = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "change_hash", "query")
+    expected = bag(plain.events.select(*columns))
+    for name, way in (("groups", parquet.read_groups), ("wide", sources._as_they_are)):
+        path = str(tmp_path / f"{name}.parquet")
+        assert open_source(spark, path).read is way
+        assert bag(load(spark, path).events.select(*columns)) == expected
 
 
 def test_a_timestamp_in_numbers_is_milliseconds(spark: SparkSession, tmp_path: Path, write: Callable[..., str]) -> None:

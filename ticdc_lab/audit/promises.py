@@ -113,7 +113,8 @@ def _ranked(offset: Ints, marks: Ints) -> Ints:
     """Small numbers in the order of the offsets, equal to a mark's where the offset is."""
     known = np.unique(marks)
     at = np.searchsorted(known, offset)
-    return 2 * at + (known[np.minimum(at, len(known) - 1)] == offset)
+    ranks: Ints = 2 * at + (known[np.minimum(at, len(known) - 1)] == offset)
+    return ranks
 
 
 def _ints(values: Iterable[int]) -> Ints:

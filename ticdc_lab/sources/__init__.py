@@ -19,13 +19,17 @@ from pyspark.sql.types import LongType, StructField
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture
+from ticdc_lab.sources import capture, parquet
 
 KINDS = ("capture", "parquet", "delta")
 """Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _WHAT = "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, or a Delta table"
+
+_FILES_LOOKED_INTO = 1_000
+"""Up to so many Parquet files the driver reads the footers of; beyond, Spark plans the reading."""
+_GROUPS_A_TASK = 8
 
 Batches = Iterator[pa.RecordBatch]
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
@@ -36,9 +40,10 @@ class Source:
     """Raw records, and how to read messages (and what is none) from them."""
 
     name: str
-    kind: str
     raw: DataFrame
     read: Reader
+    table: DataFrame | None = None
+    """The messages, where Spark can read them by itself."""
 
     @property
     def messages(self) -> DataFrame:
@@ -48,7 +53,7 @@ class Source:
         def run(batches: Batches) -> Batches:
             return (messages for messages, _ in read(batches))
 
-        return self.raw if self.kind != "capture" else self.raw.mapInArrow(run, MESSAGES)
+        return self.raw.mapInArrow(run, MESSAGES) if self.table is None else self.table
 
     def sample(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages, read by the driver."""
@@ -85,13 +90,13 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
     if kind == "auto":
         kind = _kind_of(source, files)
     if kind == "delta":
-        return _table(source, kind, spark.read.format("delta").load(source))
+        return _table(source, spark.read.format("delta").load(source))
     if kind == "parquet":
-        return _table(source, kind, _parquet(spark, source, files))
+        return _parquet_source(spark, source, files)
     zipped = [str(f.resolve()) for f in files or () if f.suffix == ".gz"]
     if files is not None and len(zipped) == len(files):
         raw = spark.createDataFrame([(f,) for f in zipped], "file string").repartition(len(zipped))
-        return Source(source, kind, raw, capture.read_gzip)
+        return Source(source, raw, capture.read_gzip)
     if zipped:
         raise SourceError(
             f"{source} holds gzip and plain capture files side by side.",
@@ -100,7 +105,24 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
     paths = source if files is None else [_verbatim(f) for f in files]
     text = spark.read.text(paths, lineSep="\n")
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
-    return Source(source, kind, raw, capture.read_lines)
+    return Source(source, raw, capture.read_lines)
+
+
+def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
+    table = _table(source, _parquet(spark, source, files))
+    if files is None or len(files) > _FILES_LOOKED_INTO or any(_has_columns_in_name(f, source) for f in files):
+        return table
+    groups = parquet.row_groups(files)
+    if not groups:
+        return table
+    n_tasks = min(len(groups), max(spark.sparkContext.defaultParallelism, len(groups) // _GROUPS_A_TASK))
+    raw = spark.createDataFrame(groups, "file string, row_group int").repartition(n_tasks)
+    return Source(source, raw, parquet.read_groups, table.table)
+
+
+def _has_columns_in_name(file: Path, source: str) -> bool:
+    """Whether folders below the source name columns, as in ``partition=3``."""
+    return any("=" in part for part in file.relative_to(_local(source)).parts[:-1])
 
 
 def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> DataFrame:
@@ -113,9 +135,10 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
     return spark.read.option("basePath", root).parquet(*map(_verbatim, files))
 
 
-def _table(source: str, kind: str, df: DataFrame) -> Source:
-    require_columns(df, "topic", "partition", "offset", "key", "value", frame="messages")
-    return Source(source, kind, df.select(*(_typed(df, f) for f in MESSAGES.fields)), _as_they_are)
+def _table(source: str, df: DataFrame) -> Source:
+    require_columns(df, *parquet.COLUMNS, frame="messages")
+    messages = df.select(*(_typed(df, f) for f in MESSAGES.fields))
+    return Source(source, messages.select(*parquet.COLUMNS), _as_they_are, messages)
 
 
 def _typed(df: DataFrame, field: StructField) -> Column:
