@@ -157,3 +157,67 @@ def test_a_missing_file_is_an_error_with_a_hint(lab: Any) -> None:
     said = lab("audit", "no/such/file.jsonl", code=2)
     assert "does not exist" in said.stderr
     assert "Hint:" in said.stderr
+
+
+@pytest.mark.parametrize("command", ["events", "transactions"])
+def test_a_relative_out_is_a_file_in_the_working_directory(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """As in the README."""
+    monkeypatch.chdir(tmp_path)
+    lab(command, CANAL, "--out", "out.jsonl")
+    assert lines(tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("out", ["log.jsonl", ".", "../log.jsonl/.."])
+def test_the_recording_is_never_written_over(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """Neither by --out nor by --quarantine, whatever way its place is written."""
+    monkeypatch.chdir(tmp_path)
+    before = gzip.decompress(Path(CANAL).read_bytes())
+    (tmp_path / "log.jsonl").write_bytes(before)
+    for options in (["--out", out], ["--out", "x.jsonl", "--quarantine", out]):
+        said = lab("events", str(tmp_path / "log.jsonl"), *options, code=2)
+        assert "would destroy the recording" in said.output
+    assert (tmp_path / "log.jsonl").read_bytes() == before
+
+
+def test_watermarks_name_regressions_and_who_held_the_topic_back(lab: Any, tmp_path: Path) -> None:
+    """Partition 1 states nothing for a while; partition 0 falls back once."""
+    ts = [(1_700_000_000_000 + 1000 * i) << 18 for i in range(5)]
+    stated = {0: [ts[0], ts[1], ts[2], ts[1], ts[3]], 1: [ts[0], ts[3]]}
+    log = write_lines(
+        tmp_path / "log.jsonl",
+        [
+            {
+                "topic": "t",
+                "partition": p,
+                "offset": i,
+                "key": None,
+                "value": base64.b64encode(
+                    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK","es":1,"ts":1,'
+                    b'"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"watermarkTs":%d}}'
+                    % mark
+                ).decode(),
+            }
+            for p, marks in stated.items()
+            for i, mark in enumerate(marks)
+        ],
+    )
+    said = lab("watermarks", log).output
+    assert "partition 1 of t held it back for 2 of 4 steps" in said and "2.000 s behind" in said
+    header, first, second = [line.split() for line in said.splitlines() if line.startswith(("topic ", "t "))]
+    regressions = header.index("n_regressions")
+    assert (first[regressions], second[regressions]) == ("1", "0")
+
+
+def test_whatever_fails_is_not_taken_for_findings(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 1 says that an audit found something; an error that nobody foresaw is a 2."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("no space left\nand more")
+
+    monkeypatch.setattr("ticdc_lab.load.load", broken)
+    said = lab("audit", CANAL, code=2)
+    assert "ticdc-lab: no space left" in said.output and "--debug" in said.output

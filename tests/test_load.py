@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,15 @@ def test_decode_refuses_a_frame_without_the_columns_and_an_unknown_protocol(spar
         decode(spark.range(1), protocol="canal-json")
     with pytest.raises(ProtocolError, match="simple"):
         decode(load(spark, str(golden(NAMES[0]))).messages, protocol="simple")
+
+
+def test_rows_without_a_commit_ts_among_others_are_counted_and_said(spark: SparkSession, tmp_path: Path) -> None:
+    """A changefeed that got the extension while it was recorded."""
+    both = load(spark, str(golden(NAMES[1]))).messages.unionByName(load(spark, str(golden(WITHOUT_TS))).messages)
+    both.write.parquet(str(tmp_path / "both.parquet"))
+    log = load(spark, str(tmp_path / "both.parquet"), protocol="canal-json")
+    stored = replace(log, has_commit_ts=True).materialise(str(tmp_path / "log"))
+    assert stored.counts is not None
+    undated = stored.events.where("kind = 'row' AND commit_ts IS NULL").count()
+    assert stored.counts.undated == undated > 0
+    assert f"{undated} row changes" in stored.limits[0]

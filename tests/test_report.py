@@ -19,6 +19,7 @@ from whatifs import what_if
 from ticdc_lab.load import load
 from ticdc_lab.report import render, report
 from ticdc_lab.report.what_if import compare
+from ticdc_lab.summary import HELD, POINTS
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
 
@@ -106,6 +107,16 @@ def test_report_of_a_log_without_a_watermark_in_one_partition() -> None:
         render(replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64"))))
     ).text
     assert "complete up to no point, because not every partition has a watermark: partition 1 never stated one." in text
+
+
+def test_a_list_cut_short_is_no_exact_number() -> None:
+    """Where a frame holds its most rows, its sums are said to be the least."""
+    whole = summary()
+    many = pd.concat([whole.contents] * (HELD // len(whole.contents) + 1), ignore_index=True)
+    tables = pd.concat([whole.tables.assign(unresolved_rows=0)] * POINTS, ignore_index=True)
+    text = parsed(render(replace(whole, contents=many, tables=tables))).text
+    assert "log holds at least" in text and "beyond which no row lies" not in text
+    assert "holds at least" not in parsed(render(whole)).text
 
 
 @pytest.mark.browser

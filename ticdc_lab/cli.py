@@ -11,7 +11,6 @@ from functools import wraps
 from typing import Any
 
 import click
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab import progress
@@ -20,6 +19,7 @@ from ticdc_lab.errors import TiCDCLabError
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 
 _HIDE_TRACE = "Run with --debug for the whole trace."
+_LAGGARDS, _LAGGARDS_SAID = 1_000, 5
 
 
 def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +39,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON object on
 
 
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors of this package and of Spark end in a message and exit code 2."""
+    """Every error ends in a message and exit code 2: 1 says that there are findings."""
 
     @wraps(command)
     def run(*args: Any, debug: bool, **kwargs: Any) -> None:
@@ -50,10 +50,13 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             click.echo(f"ticdc-lab: {e}", err=True)
             sys.exit(FAILED)
-        except (PySparkException, OSError) as e:
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
             if debug:
                 raise
-            click.echo(f"ticdc-lab: {str(e).strip().splitlines()[0]}\n\nHint: {_HIDE_TRACE}", err=True)
+            said = (str(e).strip() or type(e).__name__).splitlines()[0]
+            click.echo(f"ticdc-lab: {said}\n\nHint: {_HIDE_TRACE}", err=True)
             sys.exit(FAILED)
 
     return run
@@ -134,9 +137,10 @@ def main() -> None:
 @_json
 def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: str) -> None:
     """Canonical events, one row each."""
-    from ticdc_lab.export import write
+    from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
 
+    require_apart(source, out, quarantine)
     with _opened(source, where) as (spark, log):
         counted = log.counted()
         with progress.shown(spark, f"decoding {log.protocol}"):
@@ -156,7 +160,10 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 @_json
 def watermarks(source: str, as_json: bool, **where: str) -> None:
     """How far the log is complete: per topic, partition and table."""
+    from pyspark.sql import functions as F
+
     from ticdc_lab import watermarks as w
+    from ticdc_lab.laggards import laggard_spans
 
     with _decoded(source, where, images=False) as (spark, log):
         log.require_commit_ts("resolved_ts")
@@ -165,14 +172,22 @@ def watermarks(source: str, as_json: bool, **where: str) -> None:
                 "topics": _small(log.events.transform(w.topic_watermarks).orderBy("topic")),
                 "partitions": _small(log.events.transform(w.partition_watermarks).orderBy("topic", "partition")),
                 "tables": _small(log.events.transform(w.table_watermarks).orderBy("schema_name", "table_name")),
+                "laggards": _small(
+                    log.events.transform(laggard_spans)
+                    .orderBy(F.desc("steps"), "topic", "partition", "first_step")
+                    .limit(_LAGGARDS)
+                ),
             }
         if as_json:
             _print_json(_facts(log) | found)
             return
         for t in found["topics"]:
             click.echo(_topic_sentence(t))
+        for span in found["laggards"][:_LAGGARDS_SAID]:
+            click.echo(_laggard_sentence(span))
         _table(
-            found["partitions"], "topic", "partition", "resolved_ts", "n_watermarks", "regressions", "last_commit_ts"
+            found["partitions"],
+            *("topic", "partition", "resolved_ts", "n_watermarks", "n_regressions", "n_stalls", "last_commit_ts"),
         )
         _table(found["tables"], "schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts")
 
@@ -187,8 +202,14 @@ def _topic_sentence(t: dict[str, Any]) -> str:
     return f"Topic {t['topic']}: complete up to resolved_ts {t['resolved_ts']} ({at}), {held}."
 
 
+def _laggard_sentence(span: dict[str, Any]) -> str:
+    lag = "before its first watermark" if span["lag_s_max"] is None else f"up to {span['lag_s_max']:.3f} s behind"
+    until = "and still does at the end" if span["at_end"] else f"until {span['to_ts']}"
+    steps = f"{span['steps']} of {span['steps_total']} steps of the topic's watermark"
+    return f"  partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}"
+
+
 def _table(rows: list[dict[str, Any]], *names: str) -> None:
-    names = tuple(n for n in names if rows and n in rows[0])
     cells = [names, *[tuple("" if r[n] is None else str(r[n]) for n in names) for r in rows]]
     widths = [max(len(c[i]) for c in cells) for i in range(len(names))]
     for c in cells:
@@ -203,9 +224,10 @@ def transactions(source: str, out: str | None, as_json: bool, **where: str) -> N
     """Whole transactions, restored across tables and partitions."""
     from pyspark.sql import functions as F
 
-    from ticdc_lab.export import write
+    from ticdc_lab.export import require_apart, write
     from ticdc_lab.transactions import transactions as restore
 
+    require_apart(source, out)
     with _decoded(source, where, images=False) as (spark, log):
         log.require_commit_ts("transactions")
         restored = log.events.transform(restore)
@@ -251,10 +273,11 @@ def dispatch(
     from ticdc_lab.dispatch import check_strategy
     from ticdc_lab.dispatch import dispatch as redispatch
     from ticdc_lab.dispatch.strategies import ADDED
-    from ticdc_lab.export import write
+    from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
 
     check_strategy(strategy)
+    require_apart(source, out)
     with _decoded(source, where) as (spark, log):
         if strategy == "ts":
             log.require_commit_ts("dispatch by ts")
@@ -329,8 +352,10 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
 @click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
 def report(source: str, out: str, **where: str) -> None:
     """Everything about a log in one HTML file that needs no network."""
+    from ticdc_lab.export import require_apart
     from ticdc_lab.report import report as write_report
 
+    require_apart(source, out)
     with _decoded(source, where) as (spark, log), progress.shown(spark, "report"):
         click.echo(str(write_report(log, out)))
 

@@ -31,11 +31,22 @@ def write(frame: DataFrame, out: str) -> None:
         The folder that ``out`` should lie in does not exist.
     """
     if out.endswith(_JSON_ENDINGS):
-        _write_lines(frame, Path(out))
+        _write_lines(frame, Path(out).absolute())
     elif out.rstrip("/").endswith(".parquet"):
         frame.write.mode("overwrite").parquet(out)
     else:
         frame.write.mode("overwrite").format("delta").option("overwriteSchema", "true").save(out)
+
+
+def require_apart(source: str, *outs: str | None) -> None:
+    """Raise :class:`SourceError` where writing to one of ``outs`` would replace ``source`` or what it lies in."""
+    recording = Path(source.removeprefix("file://")).resolve()
+    for out in outs:
+        if out and (place := Path(out.removeprefix("file://")).resolve()) in (recording, *recording.parents):
+            raise SourceError(
+                f"Writing to {out} would destroy the recording {source}: {place} is it, or holds it.",
+                hint="Name another place to write to.",
+            )
 
 
 def _write_lines(frame: DataFrame, out: Path) -> None:

@@ -18,6 +18,11 @@ from ticdc_lab.workers import require_workers_once
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
 
+_UNDATED = (
+    "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
+    "watermark or check of order can say anything about them."
+)
+
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -29,6 +34,8 @@ class Counts:
     decoded: int
     quarantined: int
     events: int
+    undated: int = 0
+    """Row changes without a commit_ts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,8 @@ class ChangeLog:
     def limits(self) -> tuple[str, ...]:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
         if self.has_commit_ts:
-            return ()
+            undated = 0 if self.counts is None else self.counts.undated
+            return (_UNDATED.format(n=undated),) if undated else ()
         return (
             "canal-json without enable-tidb-extension carries no commit_ts and no watermark: how far the log is "
             "complete, which transactions are whole and whether rows are in commit order cannot be proved from it.",
@@ -120,6 +128,7 @@ class ChangeLog:
             F.count_if(ok & (F.col("seq") == 0)).alias("decoded"),
             F.count_if(~ok).alias("quarantined"),
             F.count_if(ok).alias("events"),
+            F.count_if(ok & (F.col("kind") == "row") & F.col("commit_ts").isNull()).alias("undated"),
         )
         return replace(self, decoded=observed, _seen=(seen, self.decoded))
 
@@ -129,7 +138,7 @@ class ChangeLog:
             return self
         seen, plain = self._seen
         n = seen.get
-        counts = Counts(n["decoded"] + n["quarantined"], n["decoded"], n["quarantined"], n["events"])
+        counts = Counts(n["decoded"] + n["quarantined"], n["decoded"], n["quarantined"], n["events"], n["undated"])
         return replace(self, decoded=plain, counts=counts, _seen=None)
 
 

@@ -27,6 +27,9 @@ POINTS = 2_000
 LISTED = 200
 """Most entries of a list that a person reads."""
 
+HELD = 20_000
+"""Most groups that :func:`contents` counts."""
+
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
@@ -114,7 +117,7 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None) -> Summary:
     )
 
 
-def contents(events: DataFrame, *, most: int = 20_000) -> DataFrame:
+def contents(events: DataFrame, *, most: int = HELD) -> DataFrame:
     """Count what the log holds: per ``topic, partition, schema_name, table_name, kind, op`` a number ``n``."""
     by = ["topic", "partition", "schema_name", "table_name", "kind", "op"]
     return events.groupBy(*by).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n"), *by).limit(most)

@@ -11,7 +11,7 @@ from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
 from ticdc_lab.report.page import Section, Table, plain
 from ticdc_lab.report.what_if import Studies
-from ticdc_lab.summary import LISTED, Summary
+from ticdc_lab.summary import HELD, LISTED, POINTS, Summary
 
 _MANY = 300
 
@@ -28,7 +28,8 @@ def holds(s: Summary) -> str:
     rows = _n(s.contents, kind="row")
     tables = len(_tables(s.contents))
     homes = len(s.contents[["topic", "partition"]].drop_duplicates())
-    held = f"This {s.protocol} log holds {count(rows, 'row change')} of {count(tables, 'table')}"
+    least = "at least " if len(s.contents) >= HELD else ""
+    held = f"This {s.protocol} log holds {least}{count(rows, 'row change')} of {count(tables, 'table')}"
     bad = 0 if s.counts is None else s.counts.quarantined
     lost = f"; {count(bad, 'message is', 'messages are')} in quarantine" if bad else ""
     return f"{held} in {count(homes, 'partition')}{lost}."
@@ -45,11 +46,11 @@ def complete_to(s: Summary) -> str:
         return f"It is complete up to no point, because not every partition has a watermark{where}."
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
-    beyond = (
-        f"; {count(open_rows, 'row change lies', 'row changes lie')} beyond"
-        if open_rows
-        else ", beyond which no row lies"
-    )
+    is_cut = len(s.tables) >= POINTS
+    beyond = "" if is_cut else ", beyond which no row lies"
+    if open_rows:
+        least_open = "at least " if is_cut else ""
+        beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"
     return f"It is complete up to {when(least)} (resolved ts {least}){beyond}."
 
 
@@ -61,7 +62,11 @@ def when(ts: int) -> str:
 def contents(s: Summary) -> Section:
     """What the log holds: inventory, DDL and quarantine."""
     rows = s.contents[s.contents["kind"] == "row"]
-    body: list[Table | go.Figure | str] = ["Tables", _table_inventory(s, rows), "Partitions", _partition_inventory(s)]
+    by_table, by_partition = _table_inventory(s, rows), _partition_inventory(s)
+    body: list[Table | go.Figure | str] = [
+        *(_titled("Tables", len(by_table.rows), _MANY), by_table),
+        *(_titled("Partitions", len(by_partition.rows), _MANY), by_partition),
+    ]
     if len(s.ddl):
         body += [_titled("DDL", len(s.ddl)), _ddl(s.ddl)]
     if len(s.quarantine):
