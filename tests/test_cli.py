@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,28 +184,19 @@ def test_the_recording_is_never_written_over(
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
 
+def watermark(partition: int, offset: int, ts: int) -> dict[str, Any]:
+    """A canal-json watermark message."""
+    value = {"type": "TIDB_WATERMARK", "isDdl": False, "database": "", "table": "", "_tidb": {"watermarkTs": ts}}
+    text = base64.b64encode(json.dumps(value).encode()).decode()
+    return {"topic": "t", "partition": partition, "offset": offset, "key": None, "value": text}
+
+
 def test_watermarks_name_regressions_and_who_held_the_topic_back(lab: Any, tmp_path: Path) -> None:
     """Partition 1 states nothing for a while; partition 0 falls back once."""
     ts = [(1_700_000_000_000 + 1000 * i) << 18 for i in range(5)]
     stated = {0: [ts[0], ts[1], ts[2], ts[1], ts[3]], 1: [ts[0], ts[3]]}
-    log = write_lines(
-        tmp_path / "log.jsonl",
-        [
-            {
-                "topic": "t",
-                "partition": p,
-                "offset": i,
-                "key": None,
-                "value": base64.b64encode(
-                    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK","es":1,"ts":1,'
-                    b'"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"watermarkTs":%d}}'
-                    % mark
-                ).decode(),
-            }
-            for p, marks in stated.items()
-            for i, mark in enumerate(marks)
-        ],
-    )
+    marks = [(p, offset, mark) for p, own in stated.items() for offset, mark in enumerate(own)]
+    log = write_lines(tmp_path / "log.jsonl", [watermark(*mark) for mark in marks])
     said = lab("watermarks", log).output
     assert "partition 1 of t held it back for 2 of 4 steps" in said and "2.000 s behind" in said
     header, first, second = [line.split() for line in said.splitlines() if line.startswith(("topic ", "t "))]
@@ -218,6 +210,6 @@ def test_whatever_fails_is_not_taken_for_findings(lab: Any, monkeypatch: pytest.
     def broken(*_: object, **__: object) -> None:
         raise ValueError("no space left\nand more")
 
-    monkeypatch.setattr("ticdc_lab.load.load", broken)
+    monkeypatch.setattr(sys.modules["ticdc_lab.load"], "load", broken)
     said = lab("audit", CANAL, code=2)
     assert "ticdc-lab: no space left" in said.output and "--debug" in said.output

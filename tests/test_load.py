@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import decode
-from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.load import load
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, MESSAGES, QUARANTINE
 
@@ -120,3 +121,34 @@ def test_rows_without_a_commit_ts_among_others_are_counted_and_said(spark: Spark
     undated = stored.events.where("kind = 'row' AND commit_ts IS NULL").count()
     assert stored.counts.undated == undated > 0
     assert f"{undated} row changes" in stored.limits[0]
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_what_the_workers_write_is_what_they_decode(spark: SparkSession, tmp_path: Path, images: bool) -> None:
+    """Every column of every row and message in quarantine, whatever characters the folder's name has."""
+    names = (NAMES[1], "messages_canal-json-lz4_small.jsonl.gz")
+    both = [load(spark, str(golden(name)), protocol="canal-json").messages for name in names]
+    both[0].unionByName(both[1]).repartition(3).write.parquet(str(tmp_path / "in"))
+    log = load(spark, str(tmp_path / "in"), protocol="canal-json")
+    stored = log.materialise(str(tmp_path / "a [b] {c}"), images=images)
+    again = stored.materialise(str(tmp_path / "again"))  # from Parquet to Parquet: Spark's own writer
+    decoded = log.decoded if images else log.narrow
+    assert decoded is not None
+    for kept in (stored, again):
+        assert kept.decoded.schema == DECODED
+        assert decoded.exceptAll(kept.decoded).count() == kept.decoded.exceptAll(decoded).count() == 0
+    assert stored.counts == again.counts and stored.counts is not None and stored.counts.quarantined == 1_826
+
+
+def test_a_folder_that_is_there_is_left_alone_and_a_failure_leaves_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is mixed into what somebody else wrote."""
+    log = load(spark, str(golden(NAMES[0])))
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(SourceError, match="is there already"):
+        log.materialise(str(tmp_path / "mine"))
+    pq.write_table(log.messages.toArrow(), tmp_path / "gone.parquet")
+    lost = load(spark, str(tmp_path / "gone.parquet"))
+    (tmp_path / "gone.parquet").unlink()
+    with pytest.raises(Exception, match=r"gone\.parquet"):
+        lost.materialise(str(tmp_path / "half"))
+    assert not (tmp_path / "half").exists()

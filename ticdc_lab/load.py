@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs import Detected, decoder, detect
-from ticdc_lab.errors import ProtocolError
+from ticdc_lab.codecs import decoder, detect
+from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
-from ticdc_lab.sources import Source, open_source
+from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
 from ticdc_lab.workers import require_workers_once
 
 SAMPLE = 256
@@ -66,6 +68,7 @@ class ChangeLog:
     narrow: DataFrame | None = None
     counts: Counts | None = None
     _seen: tuple[Observation, DataFrame] | None = None
+    _source: Source | None = None
 
     @property
     def events(self) -> DataFrame:
@@ -102,7 +105,8 @@ class ChangeLog:
         Parameters
         ----------
         folder
-            A path or URL that does not exist yet; written by Spark.
+            A path or URL that does not exist yet. A local one the workers write, and every worker must see it; any
+            other Spark writes.
         images
             False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
             hashes, and decoding costs a third then.
@@ -111,11 +115,38 @@ class ChangeLog:
         -------
         ChangeLog
             The same log, read from ``folder``, with ``counts``.
+
+        Raises
+        ------
+        SourceError
+            The folder is there already.
         """
+        if self._source is not None and (local := local_path(folder)) is not None:
+            return self._written(self._source, local, images=images)
         counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
         counted.decoded.write.parquet(folder)
         stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
-        return replace(counted.finished(), decoded=stored, narrow=None)
+        return replace(counted.finished(), decoded=stored, narrow=None, _source=None)
+
+    def _written(self, source: Source, folder: Path, *, images: bool) -> ChangeLog:
+        """The workers write what they decode; only which files they wrote comes here."""
+        if folder.exists():
+            raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
+        folder.mkdir(parents=True)
+        decode = _decoding(source, self.protocol, images=images)
+        try:
+            written = source.raw.mapInArrow(parquet.writing(decode, str(folder)), parquet.WRITTEN).toArrow()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        n = {name: sum(written[name].to_pylist()) for name in ("decoded", "quarantined", "events", "undated")}
+        files = [
+            verbatim(Path(file)) for file in sorted(written["file"].to_pylist())
+        ]  # their names begin with the task
+        spark = self.decoded.sparkSession
+        stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
+        return replace(self, decoded=stored, narrow=None, counts=counts, _source=None)
 
     def counted(self) -> ChangeLog:
         """The same log, which counts what passes through ``decoded`` the first time it is read in full.
@@ -179,12 +210,15 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     require_workers_once(spark)
     opened = open_source(spark, source, kind=source_kind)
     told = detect(opened.sample(SAMPLE), protocol=protocol, source=source)
-    whole, narrow = _decoded(opened, told), _decoded(opened, told, images=False)
-    return ChangeLog(source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow)
+    whole, narrow = (
+        opened.raw.mapInArrow(_decoding(opened, told.protocol, images=images), DECODED) for images in (True, False)
+    )
+    return ChangeLog(source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, _source=opened)
 
 
-def _decoded(source: Source, told: Detected, *, images: bool = True) -> DataFrame:
-    read, protocol = source.read, told.protocol
+def _decoding(source: Source, protocol: str, *, images: bool) -> Callable[[Batches], Batches]:
+    """Raw records to :data:`ticdc_lab.schema.DECODED`."""
+    read = source.read
 
     def run(batches: Batches) -> Batches:
         events = decoder(protocol, images=images)
@@ -193,4 +227,4 @@ def _decoded(source: Source, told: Detected, *, images: bool = True) -> DataFram
             if rejected is not None and rejected.num_rows:
                 yield rejected
 
-    return source.raw.mapInArrow(run, DECODED)
+    return run

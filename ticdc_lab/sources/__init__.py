@@ -102,7 +102,7 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
             f"{source} holds gzip and plain capture files side by side.",
             hint="Load them one by one, or unpack the gzip files first.",
         )
-    paths = source if files is None else [_verbatim(f) for f in files]
+    paths = source if files is None else [verbatim(f) for f in files]
     text = spark.read.text(paths, lineSep="\n")
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
     return Source(source, raw, capture.read_lines)
@@ -130,9 +130,9 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
     if files is None:
         return spark.read.parquet(source)
     if not Path(_local(source)).is_dir():
-        return spark.read.parquet(_verbatim(files[0]))
+        return spark.read.parquet(verbatim(files[0]))
     root = f"file://{Path(_local(source)).resolve()}"  # no pattern, so taken as it is
-    return spark.read.option("basePath", root).parquet(*map(_verbatim, files))
+    return spark.read.option("basePath", root).parquet(*map(verbatim, files))
 
 
 def _table(source: str, df: DataFrame) -> Source:
@@ -149,9 +149,14 @@ def _typed(df: DataFrame, field: StructField) -> Column:
     return column.cast(field.dataType).alias(field.name)
 
 
-def _verbatim(path: Path) -> str:
+def verbatim(path: Path) -> str:
     """A path for Spark, which takes some characters for a pattern and decodes none."""
     return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path.resolve()))
+
+
+def local_path(place: str) -> Path | None:
+    """A place as a path of this machine, or None for a URL of another kind."""
+    return Path(_local(place)).absolute() if "://" not in place or place.startswith("file://") else None
 
 
 def _local(source: str) -> str:
@@ -165,9 +170,9 @@ def _as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
 
 def _files(source: str) -> list[Path] | None:
     """The data files at a local path, in name order; None for a URL, which is Spark's to list."""
-    if "://" in source and not source.startswith("file://"):
+    path = local_path(source)
+    if path is None:
         return None
-    path = Path(_local(source))
     if not path.exists():
         raise SourceError(
             f"{source} does not exist; expected {_WHAT}.", hint="Check the path and the working directory."
