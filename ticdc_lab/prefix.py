@@ -28,17 +28,15 @@ def chunk_col(chunk: int = CHUNK) -> Column:
     return F.expr(f"offset div {chunk}L")
 
 
-def with_running(marks: DataFrame, *, value: str, by: tuple[str, ...] = PARTITION, chunk: int = CHUNK) -> DataFrame:
+def with_running(marks: DataFrame, *, value: str, chunk: int = CHUNK) -> DataFrame:
     """Add what stands before each event in its partition.
 
     Parameters
     ----------
     marks
-        Any events with ``topic``, ``partition``, ``offset``, ``seq``, the columns ``by`` and ``value``.
+        Any events with ``topic``, ``partition``, ``offset``, ``seq`` and ``value``.
     value
         A bigint column.
-    by
-        Which events are seen together: the partition, or the partition and more, such as a table.
     chunk
         Offsets per chunk.
 
@@ -53,8 +51,8 @@ def with_running(marks: DataFrame, *, value: str, by: tuple[str, ...] = PARTITIO
     ContractError
         A column is missing, or ``chunk`` is below 1.
     """
-    require_columns(marks, *POSITION, *by, value, frame="marks")
-    keys = [*by, "_chunk"]
+    require_columns(marks, *POSITION, value, frame="marks")
+    keys = [*PARTITION, "_chunk"]
     here = F.struct(F.col(value).alias("value"), "offset")
     inside = Window.partitionBy(*keys).orderBy("offset", "seq")
     before = inside.rowsBetween(Window.unboundedPreceding, -1)
@@ -63,7 +61,7 @@ def with_running(marks: DataFrame, *, value: str, by: tuple[str, ...] = PARTITIO
     )
     carried = _carried(chunked.groupBy(*keys).agg(
         F.max(here).alias("highest"), F.max_by(here, F.struct("offset", "seq")).alias("previous")
-    ), by=by)  # fmt: skip
+    ))  # fmt: skip
     return (
         chunked.join(carried, on=[chunked[k].eqNullSafe(carried[f"_c_{k}"]) for k in keys], how="left")
         .withColumns(
@@ -77,12 +75,12 @@ def with_running(marks: DataFrame, *, value: str, by: tuple[str, ...] = PARTITIO
     )
 
 
-def _carried(summaries: DataFrame, *, by: tuple[str, ...]) -> DataFrame:
+def _carried(summaries: DataFrame) -> DataFrame:
     """What the chunks before a chunk amount to; one narrow row per chunk."""
-    chunks = Window.partitionBy(*by).orderBy("_chunk")
+    chunks = Window.partitionBy(*PARTITION).orderBy("_chunk")
     earlier = chunks.rowsBetween(Window.unboundedPreceding, -1)
     return summaries.select(
-        *[F.col(k).alias(f"_c_{k}") for k in (*by, "_chunk")],
+        *[F.col(k).alias(f"_c_{k}") for k in (*PARTITION, "_chunk")],
         F.lag("previous").over(chunks).alias("_c_previous"),
         F.max("highest").over(earlier).alias("_c_highest"),
     )

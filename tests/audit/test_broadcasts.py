@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from tiny_logs import ddl, found, mark, row
+
+from ticdc_lab.audit import breaches
 
 
 def test_a_watermark_that_falls_back_is_found(spark):
@@ -13,6 +16,18 @@ def test_a_watermark_that_falls_back_is_found(spark):
         ((name, "error", None, None, 7, 0, 3), [(0, 2, 9), (0, 3, 7)]),
         ((name, "error", None, None, 8, 0, 4), [(0, 2, 9), (0, 4, 8)]),
     ]
+
+
+def test_falls_without_end_are_held_a_few_at_a_time(monkeypatch):
+    """One absurdly high watermark makes every later one fall; none of those is lost, and no list holds them all."""
+    monkeypatch.setattr(breaches, "AT_ONCE", 10)
+    marks = [{"kind": "watermark", "topic": "t", "partition": 0, "offset": i, "seq": 0, "commit_ts": i or 10**9}
+             for i in range(95)]  # fmt: skip
+    place = {"kind": "other", "topic": "t", "partition": 0, "offset": 0, "seq": None, "commit_ts": 1, "last_ts": 10**9}
+    facts = pa.Table.from_pylist([{"place": 7, **place}, *[m | {"place": None, "last_ts": None} for m in marks]])
+    found = list(breaches.breaches(facts, ["watermarks_are_monotone"], ddl_in_partition_0_only=False))
+    assert [len(b) for b in found] == [10] * 9 + [4]
+    assert [o for b in found for o in b["offset"].to_pylist()] == list(range(1, 95))
 
 
 def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding(spark):

@@ -90,6 +90,13 @@ def test_a_change_that_first_appears_after_a_newer_one_is_late(spark):
     assert found(spark, [row(0, 0, 3, "insert"), row(0, 1, 3, "delete")], name) == []
 
 
+def test_a_late_change_is_shown_by_any_change_of_the_newer_commit(spark):
+    """The older change stands between two changes of one newer transaction: before its delete, after its insert."""
+    name = "first_appearances_are_ordered"
+    events = [row(0, 5, 10), row(0, 6, 20, "delete"), row(0, 1, 20)]
+    assert found(spark, events, name) == [((name, "error", "s.a", "id=1", 10, 0, 5), [(0, 1, 20), (0, 5, 10)])]
+
+
 def test_order_inside_a_batched_message_counts(spark):
     """Seq orders the rows of one message."""
     name = "first_appearances_are_ordered"
@@ -211,6 +218,58 @@ def test_a_cause_turns_a_move_into_a_warning_that_says_so(spark):
         ("error", "s.b", "the row moves from partition 0 to 1, which no dispatch rule of its table explains"),
         ("warning", "s.a", "the row moves from partition 0 to 1 because the table is dispatched by ts"),
     ]
+
+
+def test_a_move_that_does_not_follow_the_rule_stays_an_error(spark):
+    """The cause holds for moves between events that lie where the rule puts them, in its own topic."""
+    causes = spark.createDataFrame(
+        [("t", "s", "a", "the table is dispatched by ts", None, None, None), ("t", "s", "a", None, 1, 5, 0),
+         ("u", "s", "b", "the table is dispatched by ts", None, None, None)],
+        "topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int",
+    )  # fmt: skip
+    events = [row(0, 0, 2), row(1, 0, 3, "update"), row(0, 1, 4, "update"), row(1, 5, 6, "update"),
+              row(0, 6, 8, "update"), row(0, 8, 1, table="b"), row(1, 8, 2, "update", table="b")]  # fmt: skip
+    name = "rows_stay_in_one_partition"
+    frame = events_frame(spark, events).transform(audit, protocol="open-protocol", causes=causes, checks=[name])
+    said = {(f.table, f.commit_ts): (f.severity, f.message.partition("to ")[2][1:]) for f in frame.collect()}
+    rule = ", which does not follow the rule of its table: the table is dispatched by ts"
+    assert said == {
+        ("s.a", 3): ("warning", " because the table is dispatched by ts"),
+        ("s.a", 4): ("warning", " because the table is dispatched by ts"),
+        ("s.a", 6): ("error", rule),
+        ("s.a", 8): ("error", rule),
+        ("s.b", 2): ("error", ", which no dispatch rule of its table explains"),
+    }
+
+
+def test_order_inside_a_partition_has_no_cause(spark):
+    """A rule chooses partitions; it does not say in which order one is written."""
+    causes = spark.createDataFrame([("s", "a", "it is by ts")], "schema_name string, table_name string, cause string")
+    events = [row(0, 1, 4), row(0, 2, 2, "update")]
+    frame = events_frame(spark, events).transform(audit, protocol="open-protocol", causes=causes)
+    (late,) = frame.where("guarantee = 'first_appearances_are_ordered'").collect()
+    assert (late.severity, "because" in late.message) == ("error", False)
+
+
+def test_explained_moves_do_not_push_errors_out(spark):
+    """Errors come first also among more explained moves than are listed."""
+    causes = spark.createDataFrame([("s", "a", "it is by ts")], "schema_name string, table_name string, cause string")
+    moves = [e for i in range(5) for e in (row(0, i, 1, key=f"{i}"), row(1, i, 2, "update", key=f"{i}"))]
+    events = [*moves, row(0, 99, 1, table="b"), row(1, 99, 2, "update", table="b")]
+    frame = events_frame(spark, events).transform(
+        audit, protocol="open-protocol", causes=causes, checks=["rows_stay_in_one_partition"], max_per_guarantee=2
+    )
+    assert [(f.severity, f.table) for f in frame.collect()] == [("error", "s.b"), ("warning", "s.a"), ("info", None)]
+
+
+def test_an_event_recorded_twice_does_not_multiply_findings(spark):
+    """Captures may overlap; the key is looked up once a finding."""
+    events = [mark(0, 0, 9), row(0, 1, 1), row(0, 1, 1)]
+    frame = events_frame(spark, events)
+    keyed = frame.transform(audit, protocol="open-protocol", checks=["nothing_below_resolved_ts"])
+    plain = frame.transform(audit, protocol="open-protocol", checks=["nothing_below_resolved_ts"], with_keys=False)
+    assert keyed.drop("key").collect() == plain.drop("key").collect()
+    assert {f.key for f in keyed.collect()} == {"id=1"}
 
 
 def test_findings_beyond_the_most_are_counted(spark):

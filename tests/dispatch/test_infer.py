@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
+import pytest
+from conftest import events_frame
 from pyspark.sql import functions as F
 
+from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import infer_rules, move_causes
 
 RULES = {
@@ -49,3 +53,56 @@ def test_causes_name_only_tables_whose_rows_move(events_of: Any) -> None:
     assert set(causes) == {"shop.parted", "shop.users", "Fin_Ops.Customers"}
     assert causes["shop.parted"] == ("the table is dispatched by ts (all 388 rows lie in partition commit_ts mod 4)")
     assert "by column name, whose value changes (all 229 rows" in causes["Fin_Ops.Customers"]
+
+
+def sent(partition: int, offset: int, ts: int, key: str, v: str = "1") -> dict[str, Any]:
+    """An insert of table s.a with a key ``id`` and a column ``v``."""
+    image = [{"name": n, "mysql_type": "int", "value": x, "is_key": n == "id", "flags": None}
+             for n, x in (("id", key), ("v", v))]  # fmt: skip
+    names = {"topic": "t", "schema_name": "s", "table_name": "a", "kind": "row", "op": "insert"}
+    return names | {"partition": partition, "offset": offset, "seq": 0, "commit_ts": ts, "columns": image}
+
+
+def by(ts: int, **columns: str) -> int:
+    """The partition of 4 by these columns, or by ts."""
+    h = zlib.crc32(b"sa")
+    for name, value in columns.items():
+        h ^= zlib.crc32((name + value).encode())
+    return (h if columns else ts) % 4
+
+
+def topic_by(rule: str) -> list[dict[str, Any]]:
+    """60 keys with three changes each, sent by a rule."""
+    events = []
+    for i in range(180):
+        key, v, ts = str(i % 60), str(i), 1000 + 7 * i + i // 60
+        partition = by(ts, **{"id": {"id": key}, "v": {"v": v}, "ts": {}}[rule])
+        events.append(sent(partition, i, ts, key, v))
+    return events
+
+
+@pytest.mark.parametrize("rule", ["id", "v", "ts"])
+def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, rule: str) -> None:
+    """A rule by the key moves no row; one that does still says which of the events it did not put where they lie."""
+    events = topic_by(rule)
+    fault = 100
+    events[fault] |= {"partition": (events[fault]["partition"] + 1) % 4}
+    frame = events_frame(spark, events)
+    causes = frame.transform(move_causes)
+    got = causes.collect()
+    assert [(r["topic"], r["table_name"]) for r in got if r["cause"]] == ([] if rule == "id" else [("t", "a")])
+    misplaced = [(r["partition"], r["offset"], r["seq"]) for r in got if not r["cause"]]
+    assert misplaced == ([] if rule == "id" else [(events[fault]["partition"], fault, 0)])
+    check = "rows_stay_in_one_partition"
+    found = frame.transform(audit, protocol="open-protocol", checks=[check], causes=causes).collect()
+    shown = {(f["severity"], any(e["offset"] == fault for e in f["evidence"])) for f in found}
+    assert shown == ({("error", True)} if rule == "id" else {("error", True), ("warning", False)})
+
+
+def test_a_column_without_values_does_not_stand_for_the_table(spark: Any) -> None:
+    """NULL adds nothing to the hash, so such a column fits as well as the table itself, which moves nothing."""
+    events = [sent(by(0, **{"": ""}), i, 1000 + 7 * i, str(i % 20)) for i in range(60)]
+    for e in events:
+        e["columns"][1]["value"] = None
+    events[30] |= {"partition": (events[30]["partition"] + 1) % 4}
+    assert events_frame(spark, events).transform(move_causes).collect() == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.audit.promises import Facts, Ints, numbers, runs
+from ticdc_lab.audit.promises import Facts, Ints, by_partition, runs
 
 _EVENT = "struct<partition: int, offset: bigint, commit_ts: bigint>"
 BREACH = f"""
@@ -26,6 +27,9 @@ _SCHEMA = pa.schema(
      ("offset", pa.int64()), ("seq", pa.int32()), ("commit_ts", pa.int64()), ("upto", pa.int64()), ("n", pa.int64()),
      ("schema_name", pa.string()), ("table_name", pa.string()), ("query", pa.string()), ("at", _AT), ("after", _AT)]
 )  # fmt: skip
+
+AT_ONCE = 4096
+"""Breaches held at a time: after one absurdly high watermark every later one falls back."""
 
 Event = dict[str, Any]
 
@@ -76,7 +80,8 @@ def breaches(facts: pa.Table, names: Sequence[str], *, ddl_in_partition_0_only: 
         "ddl_events_on_all_partitions": lambda: _lost_ddl(facts, topics, only_0=ddl_in_partition_0_only),
     }
     for name in names:
-        if said := [{"guarantee": name, **b} for b in found[name]()]:
+        each = found[name]()
+        while said := [{"guarantee": name, **b} for b in islice(each, AT_ONCE)]:
             yield pa.RecordBatch.from_pylist(said, schema=_SCHEMA)
 
 
@@ -86,16 +91,9 @@ def _homes(facts: pa.Table) -> list[Home]:
     for p in facts.filter(pc.is_valid(facts["place"])).to_pylist():
         homes.setdefault((p["topic"], p["partition"]), Home(p["topic"], p["partition"])).cover(p)
     marks = facts.filter(pc.equal(facts["kind"], "watermark"))
-    topics = marks["topic"].combine_chunks().dictionary_encode()
-    columns = (np.asarray(topics.indices).astype(np.int64), *numbers(marks, "partition", "offset", "seq", "commit_ts"))
-    order = np.lexsort((columns[3], columns[2], columns[1], columns[0]))
-    topic, partition, offset, seq, ts = (c[order] for c in columns)
-    for same_topic in runs(topic):
-        name = topics.dictionary[int(topic[same_topic.start])].as_py()
-        for run in runs(partition[same_topic]):
-            part = slice(same_topic.start + run.start, same_topic.start + run.stop)
-            home = homes[name, int(partition[part.start])]
-            home.offset, home.seq, home.ts = offset[part], seq[part], ts[part]
+    for topic, partition, *columns in by_partition(marks):
+        home = homes[topic, partition]
+        home.offset, home.seq, home.ts = columns
     return list(homes.values())
 
 

@@ -2,7 +2,8 @@
 
 All guarantees about rows read this view; the rows of a sound log never leave its first stage. Spark brings the changes
 of a row together and sorts by row, which spills where memory is short; Python then holds some whole rows at a time
-(:mod:`ticdc_lab.audit.judge`).
+(:mod:`ticdc_lab.audit.judge`). A row is held whole, and its judging takes some 600 bytes a change: one row that
+changed a million times, such as a counter, needs 600 MB in one task, and cannot be split.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _HISTORY = f"""
 topic string, schema_name string, table_name string, partition int, place bigint, offset bigint, seq int,
 commit_ts bigint, change_hash bigint, row_id bigint, keyed boolean, leaves boolean, resolved {_MARK}, ddl {_MARK},
 is_first boolean,
-home struct<place: bigint, partition: int, offset: bigint, seq: int, commit_ts: bigint, change_hash: bigint>,
+home struct<
+    place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint, change_hash: bigint
+>,
 late struct<offset: bigint, seq: int, commit_ts: bigint, partition: int>
 """
 

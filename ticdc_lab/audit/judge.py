@@ -124,12 +124,13 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
     other = ~first & (c.change_hash != c.change_hash[home])
     keep = np.flatnonzero(((home >= 0) & (elsewhere | other)) | (late >= 0) | (resolved >= 0) | (ddl >= 0))
     place = np.searchsorted(promises.place, c.place)
-    own, names = c[keep], place[keep]
+    own, names, topics = c[keep], place[keep], pa.array(promises.topic, pa.string())
 
     def event(which: Ints, *fields: str) -> pa.Array:
         held = {**{f: getattr(c, f)[which] for f in ("place", "offset", "change_hash")},
                 "partition": promises.partition[place[which]].astype(np.int32), "seq": c.seq[which].astype(np.int32),
-                "commit_ts": _timestamps(c.commit_ts[which])}  # fmt: skip
+                "commit_ts": _timestamps(c.commit_ts[which]),
+                "topic": topics.take(pa.array(place[which]))}  # fmt: skip
         return pa.StructArray.from_arrays([pa.array(held[f]) for f in fields], fields, mask=pa.array(which < 0))
 
     def mark(marks: Marks, which: Ints) -> pa.Array:
@@ -141,7 +142,7 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
 
     return pa.RecordBatch.from_pydict(
         {
-            "topic": pa.array(promises.topic, pa.string()).take(pa.array(names)),
+            "topic": topics.take(pa.array(names)),
             "schema_name": pa.array(promises.schema_name, pa.string()).take(pa.array(names)),
             "table_name": pa.array(promises.table_name, pa.string()).take(pa.array(names)),
             "partition": pa.array(promises.partition[names].astype(np.int32)),
@@ -156,7 +157,7 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
             "resolved": mark(promises.resolved, resolved[keep]),
             "ddl": mark(promises.ddl, ddl[keep]),
             "is_first": pa.array(first[keep]),
-            "home": event(home[keep], "place", "partition", "offset", "seq", "commit_ts", "change_hash"),
+            "home": event(home[keep], "place", "topic", "partition", "offset", "seq", "commit_ts", "change_hash"),
             "late": event(late[keep], "offset", "seq", "commit_ts", "partition"),
         }
     )
@@ -197,11 +198,12 @@ def _late(c: Changes) -> Ints:
     by_position = np.lexsort((p.commit_ts, p.seq, p.offset))
     position = np.empty(n, dtype=np.int64)
     position[by_position] = np.arange(n)
-    seen = _last(first, position, group)
+    # what stands before the first change of its commit_ts is older than all of them
+    new = np.append(True, (group[1:] != group[:-1]) | (p.commit_ts[1:] != p.commit_ts[:-1]))
+    seen = _last(first & (p.commit_ts != NO_TS), position, group)[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
     latest = by_position[seen]
     behind = (p.offset[latest] > p.offset) | ((p.offset[latest] == p.offset) & (p.seq[latest] > p.seq))
-    older = (p.commit_ts[latest] < p.commit_ts) & (p.commit_ts[latest] != NO_TS)
-    late = np.flatnonzero((seen >= 0) & first & behind & older)
+    late = np.flatnonzero((seen >= 0) & first & behind)
     _, once = np.unique(latest[late], return_index=True)
     found = np.full(n, -1)
     found[by_place[late[once]]] = by_place[latest[late[once]]]

@@ -1,11 +1,13 @@
 """What a partition had promised before an event: its highest watermark, and the newest DDL that blocks a table.
 
-Built once from :func:`ticdc_lab.audit.marks.log_facts` and sent to every task that judges rows.
+Built once from :func:`ticdc_lab.audit.marks.log_facts` and sent to every task that judges rows, each of which holds it
+whole: 32 bytes for a watermark that exceeds those before it, in a partition with rows; nothing for all others. A
+hundred partitions with one a second for a day are 280 MB a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -104,6 +106,20 @@ def runs(group: Ints) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(starts) if a < b]
 
 
+def by_partition(marks: pa.Table) -> Iterator[tuple[str, int, Ints, Ints, Ints]]:
+    """Watermarks of each topic and partition: their offsets, seq and commit_ts, in order."""
+    topics = marks["topic"].combine_chunks().dictionary_encode()
+    code = np.asarray(topics.indices).astype(np.int64)
+    partition, offset, seq, ts = numbers(marks, "partition", "offset", "seq", "commit_ts")
+    order = np.lexsort((ts, seq, offset, partition, code))
+    code, partition, offset, seq, ts = (a[order] for a in (code, partition, offset, seq, ts))
+    for topic in runs(code):
+        name = topics.dictionary[int(code[topic.start])].as_py()
+        for run in runs(partition[topic]):
+            own = slice(topic.start + run.start, topic.start + run.stop)
+            yield name, int(partition[own.start]), offset[own], seq[own], ts[own]
+
+
 def numbers(table: pa.Table | pa.RecordBatch, *names: str) -> tuple[Ints, ...]:
     """Columns without nulls as int64."""
     return tuple(np.asarray(table[n]).astype(np.int64, copy=False) for n in names)
@@ -123,14 +139,11 @@ def _ints(values: Iterable[int]) -> Ints:
 
 def _resolved(marks: pa.Table, homes: dict[tuple[str, int], int]) -> Marks:
     """The watermarks of partitions that hold rows."""
-    topics = marks["topic"].combine_chunks().dictionary_encode()
-    group = np.full(len(marks), -1)
-    partition, offset, seq, ts = numbers(marks, "partition", "offset", "seq", "commit_ts")
-    for (topic, number), i in homes.items():
-        code = topics.dictionary.index(topic).as_py()
-        group[(np.asarray(topics.indices) == code) & (partition == number)] = i
-    of = group >= 0
-    return Marks.rising(group[of], offset[of], seq[of], ts[of])
+    found = [np.empty((4, 0), dtype=np.int64)]
+    for topic, partition, offset, seq, ts in by_partition(marks):
+        if (home := homes.get((topic, partition))) is not None:
+            found.append(np.stack([np.full(len(ts), home), offset, seq, ts]))
+    return Marks.rising(*np.concatenate(found, axis=1))
 
 
 def _ddl(ddl: Facts, places: Facts) -> Marks:

@@ -39,22 +39,28 @@ def rows_stay_in_one_partition() -> Column:
             severity=F.when(F.col("leaves"), "warning").otherwise("error"),
             message=F.when(F.col("leaves"), left).when(first, moved).otherwise(copied),
             evidence=evidence(home, _event()),
-            moved=first & ~F.col("leaves"),
+            # a rule places the rows of one topic; what leaves its key has no rule to follow
+            moved_from=F.when(
+                first & ~F.col("leaves") & (home["topic"] == F.col("topic")),
+                F.struct(*[home[c].alias(c) for c in ("partition", "offset", "seq")]),
+            ),
         ),
     )
 
 
 def first_appearances_are_ordered() -> Column:
-    """Seed, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows)."""
+    """Seed, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
+
+    Inside a partition: no dispatch rule explains what breaks it.
+    """
     late = F.col("late")
     return F.when(
         F.col("keyed") & late.isNotNull(),
         placed(
-            late.withField("seq", late["seq"]),
+            late,
             severity="error",
             message=text("the change first appears after the row's newer change of commit_ts ", F.col("commit_ts")),
             evidence=evidence(_event(), late),
-            moved=F.lit(True),
         ),
     )
 

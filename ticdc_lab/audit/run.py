@@ -48,8 +48,8 @@ def audit(
         Most findings of one guarantee, errors first; one more, of severity info, says how many were left out. None:
         all.
     causes
-        ``schema_name, table_name, cause``: tables whose dispatch rule moves rows, see
-        :func:`ticdc_lab.audit.explain.with_causes`. Without it, moves are not explained.
+        Tables whose dispatch rule moves rows, see :func:`ticdc_lab.audit.explain.with_causes` and
+        :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
@@ -84,8 +84,9 @@ def audit(
         found.append(_capped(_broken_promises(breached, names=of_log), most=max_per_guarantee))
     if of_rows:
         history = row_history(events, has_commit_ts=has_commit_ts, chunk=chunk)
-        broken = _capped(_broken_rows(history, names=of_rows), most=max_per_guarantee)
-        broken = with_causes(broken, causes=causes)
+        # causes first: what they lower must not crowd errors out
+        broken = with_causes(_broken_rows(history, names=of_rows), causes=causes)
+        broken = _capped(broken, most=max_per_guarantee)
         found.append(_with_row_keys(broken, events=events) if with_keys else broken)
     whole = found[0]
     for part in found[1:]:
@@ -176,9 +177,11 @@ def _with_row_keys(findings: DataFrame, *, events: DataFrame) -> DataFrame:
     key = F.array_join(
         F.transform(F.filter(image, lambda c: c["is_key"]), lambda c: F.concat(c["name"], F.lit("="), c["value"])), ", "
     )
-    said = findings.select(*[F.col(c).alias(f"_f_{c}") for c in LOCATED])
+    said = findings.select(*[F.col(c).alias(f"_f_{c}") for c in LOCATED], F.monotonically_increasing_id().alias("_id"))
     same = [F.col(c).eqNullSafe(F.col(f"_f_{c}")) for c in POSITION]
     located = events.where("kind = 'row'").select(*POSITION, key.alias("_key")).join(F.broadcast(said), on=same)
+    # captures may overlap, so one event be there twice
+    located = located.groupBy(*said.columns).agg(F.min("_key").alias("_key"))
     of = {c: F.col(f"_f_{c}") for c in LOCATED} | {
         "key": F.when((F.col("_key") != "") & F.col("_f_table").isNotNull(), F.col("_key"))
     }

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.hashing import HASH, IMAGE
 from ticdc_lab.keys import with_keys
+from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import require_batch, require_columns
 
 EXPLAINED = 0.95
@@ -46,7 +47,7 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
     rows = _with_partition_count(events, partitions=partitions).where("kind = 'row'")
     rows = rows.withColumn(IMAGE, hashing.dispatched_image())
-    return _best(_whole_row_rules(rows).unionByName(_column_rules(rows)))
+    return _best(_whole_row_rules(rows).unionByName(_column_rules(rows))).drop("moves")
 
 
 def move_causes(events: DataFrame) -> DataFrame:
@@ -60,10 +61,12 @@ def move_causes(events: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        ``schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; only tables that a rule
-        explains (:data:`EXPLAINED`).
+        ``topic, schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; only tables that a rule
+        explains (:data:`EXPLAINED`) which can move a row: not one by table or by columns of the handle key alone, as a
+        row keeps these. Besides, with null ``cause``, one row per event of these tables that does not lie where the
+        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing.
     """
-    require_columns(events, *_NEEDED)
+    require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     marked = _with_partition_count(events.transform(with_keys), partitions=None)
     changes = marked.where("kind = 'row' AND key_hash IS NOT NULL")
@@ -78,9 +81,23 @@ def move_causes(events: DataFrame) -> DataFrame:
     of = F.broadcast(moved.select(*[F.col(c).alias(f"_m_{c}") for c in _TABLE]))
     rows = marked.where("kind = 'row'").join(of, on=same, how="left_semi")
     rows = rows.withColumn(IMAGE, hashing.dispatched_image())
-    rules = _best(_whole_row_rules(rows).unionByName(_column_rules(rows)).where("rule <> 'table'"))
-    explained = rules.where(F.col("n_explained") >= F.col("n_rows") * EXPLAINED)
-    return explained.groupBy("schema_name", "table_name").agg(F.min(_cause()).alias("cause"))
+    rules = _best(_whole_row_rules(rows).unionByName(_column_rules(rows)))
+    explained = rules.where(F.col("moves") & (F.col("n_explained") >= F.col("n_rows") * EXPLAINED))
+    tables = explained.select(*_TABLE, _cause().alias("cause"))
+    return tables.unionByName(_misplaced(rows, explained), allowMissingColumns=True)
+
+
+def _misplaced(rows: DataFrame, rules: DataFrame) -> DataFrame:
+    """Where rows lie elsewhere than their table's rule puts them, one by ts or a column."""
+    of = F.broadcast(rules.select(*[F.col(c).alias(f"_r_{c}") for c in _TABLE], F.col("rule").alias("_rule")))
+    same = [F.col(c).eqNullSafe(F.col(f"_r_{c}")) for c in _TABLE]
+    named = F.get(F.filter(IMAGE, lambda c: c["name"] == _column_of(F.col("_rule"))), 0)
+    column, n = F.col("_c"), F.col("partitions")
+    h = hashing.table_hash().bitwiseXOR(hashing.column_hash(column, flavour="new"))
+    by_column = F.when(column.isNotNull(), h % n)
+    target = F.when(F.col("_rule") == "ts", F.pmod("commit_ts", n)).otherwise(by_column)
+    placed = rows.join(of, on=same).withColumn("_c", named).where(target != F.col("partition"))
+    return placed.select(*_TABLE, "partition", "offset", "seq")
 
 
 def _with_partition_count(events: DataFrame, *, partitions: int | None) -> DataFrame:
@@ -91,10 +108,10 @@ def _with_partition_count(events: DataFrame, *, partitions: int | None) -> DataF
 
 
 def _best(tried: DataFrame) -> DataFrame:
-    """Of all rules tried on a table the one that explains most rows, of equals the simplest."""
-    best = F.max(F.struct("n_explained", (-F.col("rank")).alias("order"), "rule", "n_rows"))
+    """Of all rules tried on a table the one that explains most rows, of equals the simplest; ``moves`` if it can."""
+    best = F.max(F.struct("n_explained", (-F.col("rank")).alias("order"), "rule", "n_rows", "moves"))
     found = tried.groupBy(*_TABLE, "partitions").agg(best.alias("b"))
-    return found.select(*_TABLE, "b.rule", "b.n_rows", "b.n_explained", "partitions")
+    return found.select(*_TABLE, "b.rule", "b.n_rows", "b.n_explained", "partitions", "b.moves")
 
 
 def _whole_row_rules(rows: DataFrame) -> DataFrame:
@@ -112,7 +129,8 @@ def _whole_row_rules(rows: DataFrame) -> DataFrame:
             for rule, (rank, _) in fits.items()
         ]
     )
-    return counted.select(*_TABLE, "partitions", "n_rows", F.inline(each))
+    moves = F.col("rule") == "ts"
+    return counted.select(*_TABLE, "partitions", "n_rows", F.inline(each)).withColumn("moves", moves)
 
 
 def _column_rules(rows: DataFrame) -> DataFrame:
@@ -122,9 +140,15 @@ def _column_rules(rows: DataFrame) -> DataFrame:
     counted = each.groupBy(*_TABLE, "partitions", column["name"].alias("_name")).agg(
         F.count_if(h % F.col("partitions") == F.col("partition")).alias("n_explained"),
         F.count(F.lit(1)).alias("n_rows"),
+        F.coalesce(~F.every(column["is_key"]), F.lit(True)).alias("moves"),
     )
     rule = F.concat(F.lit("columns:"), F.col("_name"))
-    return counted.select(*_TABLE, "partitions", "n_rows", rule.alias("rule"), F.lit(2).alias("rank"), "n_explained")
+    tried = (*_TABLE, "partitions", "n_rows", "n_explained", "moves")
+    return counted.select(*tried, rule.alias("rule"), F.lit(2).alias("rank"))
+
+
+def _column_of(rule: Column) -> Column:
+    return F.substring(rule, len("columns:") + 1, 1 << 16)
 
 
 def _cause() -> Column:
@@ -135,13 +159,8 @@ def _cause() -> Column:
     by_ts = F.concat(
         F.lit("the table is dispatched by ts ("), share, F.lit(" rows lie in partition commit_ts mod "), n, F.lit(")")
     )
-    column = F.substring(rule, len("columns:") + 1, 1 << 16)
     by_column = F.concat(
-        F.lit("the table is dispatched by column "), column, F.lit(", whose value changes ("), share,
+        F.lit("the table is dispatched by column "), _column_of(rule), F.lit(", whose value changes ("), share,
         F.lit(" rows lie in the partition of its hash mod "), n, F.lit(")"),
     )  # fmt: skip
-    by_key = F.concat(
-        F.lit("the table is dispatched by index-value ("), share,
-        F.lit(" rows lie in the partition of their key's hash mod "), n, F.lit(")"),
-    )  # fmt: skip
-    return F.when(rule == "ts", by_ts).when(rule == "index-value", by_key).otherwise(by_column)
+    return F.when(rule == "ts", by_ts).otherwise(by_column)
