@@ -213,3 +213,28 @@ def test_whatever_fails_is_not_taken_for_findings(lab: Any, monkeypatch: pytest.
     monkeypatch.setattr(sys.modules["ticdc_lab.load"], "load", broken)
     said = lab("audit", CANAL, code=2)
     assert "ticdc-lab: no space left" in said.output and "--debug" in said.output
+
+
+@pytest.mark.parametrize("command", ["audit", "watermarks", "transactions"])
+def test_a_log_of_which_nothing_could_be_decoded_is_not_clean(lab: Any, command: str) -> None:
+    """Under a wrong protocol no check finds anything, which proves nothing."""
+    said = lab(command, OPEN, "--protocol", "canal-json", code=2)
+    assert "none of 1470 messages could be decoded as canal-json" in said.output
+
+
+def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path) -> None:
+    """A transaction may have lost a row with a damaged message, so none is proved whole without a word of it."""
+    messages = lines(Path(CANAL))
+    for m in messages[300:305]:
+        m["value"] = base64.b64encode(b'{"cut').decode()
+    log = write_lines(tmp_path / "log.jsonl", messages)
+    assert "complete but for what 5 quarantined messages held" in lab("transactions", log).stdout
+    facts = json.loads(lab("audit", log, "--json", code=None).stdout)
+    assert "5 messages could not be read" in facts["limits"][0]
+
+
+def test_text_that_is_no_capture_says_what_was_expected(lab: Any, tmp_path: Path) -> None:
+    """Not that none of 0 messages is of a protocol."""
+    path = tmp_path / "notes.jsonl"
+    path.write_text("these are\nmy notes\n")
+    assert "no message was found in it" in lab("audit", str(path), code=2).output

@@ -82,6 +82,7 @@ def _decoded(source: str, where: Mapping[str, str], *, images: bool = True) -> I
         with progress.shown(spark, f"decoding {log.protocol}"):
             log = log.materialise(f"{folder}/decoded", images=images)
         _say_counts(log)
+        log.require_events()
         yield spark, log
 
 
@@ -182,7 +183,7 @@ def watermarks(source: str, as_json: bool, **where: str) -> None:
             _print_json(_facts(log) | found)
             return
         for t in found["topics"]:
-            click.echo(_topic_sentence(t))
+            click.echo(_topic_sentence(t, _but_for(log)))
         for span in found["laggards"][:_LAGGARDS_SAID]:
             click.echo(_laggard_sentence(span))
         _table(
@@ -192,14 +193,19 @@ def watermarks(source: str, as_json: bool, **where: str) -> None:
         _table(found["tables"], "schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts")
 
 
-def _topic_sentence(t: dict[str, Any]) -> str:
+def _but_for(log: Any) -> str:
+    n = log.counts.quarantined
+    return f" but for what {n} quarantined messages held" if n else ""
+
+
+def _topic_sentence(t: dict[str, Any], but_for: str) -> str:
     from ticdc_lab.tso import to_datetime
 
     if t["resolved_ts"] is None:
         return f"Topic {t['topic']}: nothing is proved complete; partitions {t['unmarked']} have had no watermark."
     at = to_datetime(t["resolved_ts"]).isoformat(sep=" ", timespec="milliseconds")
     held = f"held back {t['lag_s']:.3f} s by partitions {t['holders']}" if t["lag_s"] else "no partition lags"
-    return f"Topic {t['topic']}: complete up to resolved_ts {t['resolved_ts']} ({at}), {held}."
+    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {t['resolved_ts']} ({at}), {held}."
 
 
 def _laggard_sentence(span: dict[str, Any]) -> str:
@@ -248,8 +254,8 @@ def transactions(source: str, out: str | None, as_json: bool, **where: str) -> N
         else:
             click.echo(
                 f"{summary['transactions']} transactions ({summary['rows']} row changes): {summary['complete']}"
-                f" complete, {summary['pending']} pending; {summary['across_partitions']} lie in several partitions;"
-                f" {summary['duplicates']} deliveries were repeats."
+                f" complete{_but_for(log)}, {summary['pending']} pending; {summary['across_partitions']} lie in several"
+                f" partitions; {summary['duplicates']} deliveries were repeats."
             )
 
 

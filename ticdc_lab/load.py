@@ -20,6 +20,10 @@ from ticdc_lab.workers import require_workers_once
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
 
+_LOST = (
+    "{n} messages could not be read (see the quarantine): what they held is missing from every answer, so what is "
+    "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
+)
 _UNDATED = (
     "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
     "watermark or check of order can say anything about them."
@@ -83,10 +87,13 @@ class ChangeLog:
     @property
     def limits(self) -> tuple[str, ...]:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
+        n = self.counts
+        lost = (_LOST.format(n=n.quarantined),) if n is not None and n.quarantined else ()
+        undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
         if self.has_commit_ts:
-            undated = 0 if self.counts is None else self.counts.undated
-            return (_UNDATED.format(n=undated),) if undated else ()
+            return (*lost, *undated)
         return (
+            *lost,
             "canal-json without enable-tidb-extension carries no commit_ts and no watermark: how far the log is "
             "complete, which transactions are whole and whether rows are in commit order cannot be proved from it.",
         )
@@ -95,8 +102,19 @@ class ChangeLog:
         """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
         if not self.has_commit_ts:
             raise ProtocolError(
-                f"{self.source}: {answer} cannot be computed. {self.limits[0]}",
+                f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
                 hint="Create the changefeed with `enable-tidb-extension=true` in its sink-uri and record again.",
+            )
+
+    def require_events(self) -> None:
+        """Raise :class:`ProtocolError` if messages were read and none could be decoded; needs ``counts``."""
+        n = self.counts
+        if n is not None and n.quarantined and not n.decoded:
+            raise ProtocolError(
+                f"{self.source}: none of {n.messages} messages could be decoded as {self.protocol}, so there is "
+                "nothing to answer from.",
+                hint="Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events --quarantine "
+                "bad.parquet.",
             )
 
     def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:

@@ -47,6 +47,11 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         events = events.filter(pc.is_null(events["error_class"])) if events is not None else None
         if events is not None and (decoded is None or events.num_rows > decoded.num_rows):
             best, decoded = candidate, events
+    if protocol == "auto" and not sample.num_rows:
+        raise ProtocolError(
+            f"{source}: no message was found in it, by which the protocol could be told.",
+            hint="A capture file has one JSON object a line, with topic, partition, offset, key and value (base64).",
+        )
     if protocol == "auto" and (decoded is None or decoded.num_rows == 0):
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "

@@ -160,7 +160,7 @@ def check_strategy(strategy: str) -> None:
     if strategy.lower() not in STRATEGIES:
         raise DispatchError(
             f"Unknown dispatch rule {strategy!r}; expected one of {sorted(STRATEGIES)}.",
-            hint="TiCDC only warns and dispatches such a table by `table`; so does `dispatch`.",
+            hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
         )
 
 

@@ -14,8 +14,8 @@ _NOTE = (
     "consumer may take the same messages, because Kafka orders nothing across partitions. The ringed value stays."
 )
 _ONE_TRANSACTION = (
-    "One lane per partition. Both messages belong to one transaction: a consumer that has read only one of the lanes "
-    "shows half of it, until it has read the other one as far."
+    "One lane per partition. Both messages belong to one transaction, the left one first: a consumer that has read "
+    "only the other lane shows half of it, and in the wrong order, until it has read this one as far."
 )
 _SAME_LANE = (
     "One lane per partition, messages in order of commit ts. The red dashed arrow is the order in which the partition "

@@ -30,8 +30,8 @@ PROMISES = {
 _MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
 
 _NOTE = (
-    "Each cell: violations out of cases on this log, and below what the seed promises (✔ kept, ✖ not kept). "
-    "Look for violations where ✔ is promised, and for zeros you cannot rely on where it is not."
+    "Each cell: violations out of cases on this log, and below what the seed, TiCDC's MQ design, promises (✔ kept, "
+    "✖ not). Look for violations where ✔ is promised, and for zeros you cannot rely on where it is not."
 )
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{})", "rgba(128,128,128,0.18)"
 

@@ -10,8 +10,9 @@ import plotly.graph_objects as go
 from ticdc_lab.figures.theme import GREY, finish, label, look, sentence
 
 _NOTE = (
-    "1 is perfect balance; the grey line is the worst case, everything in one partition. Look for curves that go flat "
-    "(too few tables or keys to spread) and for jumps at powers of two, which the commit ts is prone to."
+    "1 is perfect balance; the grey line is the worst case, everything in one partition. Only strategies that can "
+    "place every row are drawn. Look for curves that rise (too few tables or keys to spread) and for jumps at powers "
+    "of two, which the commit ts is prone to."
 )
 
 
