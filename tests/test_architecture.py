@@ -19,7 +19,7 @@ STEPS = (
     ("sources", "codecs"),
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
-    ("watermarks", "laggards", "transactions", "dispatch"),
+    ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
     ("audit",),
     ("summary", "export", "comparison"),
     ("figures",),

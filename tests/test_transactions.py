@@ -9,8 +9,9 @@ from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.restoration import restored
 from ticdc_lab.schema import TRANSACTIONS
-from ticdc_lab.transactions import duplicates, restored, split_key_updates, transaction_rows, transactions
+from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
 
 CLEAN = [
     "messages_open-protocol_small.jsonl.gz",

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.schema import DECODED, MESSAGES
@@ -26,7 +27,10 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-WRITTEN = "file string, decoded bigint, quarantined bigint, events bigint, undated bigint"
+WRITTEN = StructType(
+    [StructField("file", StringType())]
+    + [StructField(name, LongType()) for name in ("decoded", "quarantined", "events", "undated")]
+)
 """What a task says of its file."""
 
 Batches = Iterator[pa.RecordBatch]
@@ -78,7 +82,7 @@ def writing(decode: Callable[[Batches], Batches], folder: str) -> Callable[[Batc
                     counts[name] += n
                 file.write_table(group, row_group_size=len(group))
         said = {"file": str(path)} | counts
-        yield pa.RecordBatch.from_pylist([said], pa.schema([_field(f) for f in WRITTEN.split(", ")]))
+        yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
 
@@ -107,8 +111,3 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "events": events,
         "undated": pc.sum(undated).as_py() or 0,
     }
-
-
-def _field(text: str) -> pa.Field:
-    name, kind = text.split(" ")
-    return pa.field(name, pa.int64() if kind == "bigint" else pa.string())
