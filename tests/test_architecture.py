@@ -21,7 +21,7 @@ STEPS = (
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
     ("audit",),
-    ("summary", "export", "comparison", "fidelity"),
+    ("summary", "export", "comparison", "fidelity", "browse"),
     ("figures",),
     ("widgets", "report"),
     ("cli",),
