@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ticdc_lab.browse import Browser, Page
+from ticdc_lab.browse import Browser, Page, TableTimeline
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.load import ChangeLog
 from ticdc_lab.schema import DECODED
-from ticdc_lab.widgets import BrowseView, RowView, browse_panel, row_panel
+from ticdc_lab.widgets import BrowseView, RowView, TableView, browse_panel, row_panel, table_panel
 
 
 def column(name: str, value: str | None, is_key: bool = False) -> dict[str, Any]:
@@ -131,3 +131,31 @@ def test_row_panel_follows_a_row(browser: Browser) -> None:
     assert "1 delivery is a repeat" in panel.figure.layout.meta["finding"]
     panel.value = RowView("s.t", "id=99")
     assert "No change of s.t id=99" in panel.figure.layout.meta["finding"]
+
+
+@pytest.fixture
+def timeline(tmp_path: Path) -> TableTimeline:
+    """Two rows: one is updated and deleted, one stays; a delete is there and valid at no time."""
+    rows = [
+        {"id": 1, "v": "a", "_commit_ts": 10, "_op": "insert", "_valid_from": 10, "_valid_to": 20},
+        {"id": 1, "v": "b", "_commit_ts": 20, "_op": "update", "_valid_from": 20, "_valid_to": 40},
+        {"id": 1, "v": "b", "_commit_ts": 40, "_op": "delete", "_valid_from": 40, "_valid_to": 40},
+        {"id": 2, "v": None, "_commit_ts": 30, "_op": "insert", "_valid_from": 30, "_valid_to": None},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "part.parquet")
+    return TableTimeline(str(tmp_path))
+
+
+@pytest.mark.parametrize(("ts", "ids"), [(9, []), (10, [1]), (20, [1]), (39, [2, 1]), (40, [2]), (99, [2])])
+def test_a_table_is_shown_as_of_a_moment(timeline: TableTimeline, ts: int, ids: list[int]) -> None:
+    """A version is there from its commit_ts until just before the next one's."""
+    assert list(timeline.rows(ts)["id"]) == ids and timeline.count(ts) == len(ids)
+    assert list(timeline.rows(ts).columns) == ["id", "v", "commit_ts"]
+
+
+def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:
+    """The slider stops at every change; the newest moment comes first."""
+    panel = table_panel(timeline, table="s.t")
+    assert timeline.moments() == [10, 20, 30, 40] and panel.value == TableView(40)
+    panel.value = TableView(30)
+    assert panel.figure.layout.meta["finding"] == "s.t has 2 rows at commit_ts 30"

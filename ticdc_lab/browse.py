@@ -214,3 +214,39 @@ _NONE = object()
 
 def _dict(image: Any) -> dict[str, str | None]:
     return {} if image is None or image is pd.NA else {c["name"]: c["value"] for c in image}
+
+
+_VALID = "_valid_from <= ? AND coalesce(? < _valid_to, true)"
+
+
+class TableTimeline:
+    """A table at any moment, from its history.
+
+    Parameters
+    ----------
+    folder
+        A local folder that a frame of :func:`ticdc_lab.tables.table_history` was written to as Parquet.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._connection = duckdb.connect()
+        files = f"{folder.rstrip('/')}/*.parquet".replace("'", "''")
+        self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet('{files}')")
+
+    def moments(self) -> list[int]:
+        """Every commit_ts (TSO) at which the table changed, in order."""
+        ends = "SELECT _valid_from AS ts FROM history UNION SELECT _valid_to FROM history"
+        found = self._connection.execute(f"SELECT ts FROM ({ends}) WHERE ts IS NOT NULL ORDER BY ts").fetchall()
+        return [int(ts) for (ts,) in found]
+
+    def count(self, ts: int) -> int:
+        """Number of rows at ``ts`` (TSO)."""
+        found = self._connection.execute(f"SELECT count(*) FROM history WHERE {_VALID}", [ts, ts]).fetchall()
+        return int(found[0][0])
+
+    def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
+        """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row."""
+        names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name[0] != "_"]
+        shown = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+        query = f"SELECT {shown}, _commit_ts AS commit_ts FROM history WHERE {_VALID} ORDER BY _commit_ts DESC, {shown}"
+        return self._connection.execute(f"{query} LIMIT ?", [ts, ts, n]).df()

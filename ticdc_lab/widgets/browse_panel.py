@@ -9,14 +9,19 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
-from ticdc_lab.browse import PAGE, Browser, Page
+from ticdc_lab.browse import PAGE, Browser, Page, TableTimeline
 from ticdc_lab.figures.theme import count
+from ticdc_lab.tso import to_datetime
 from ticdc_lab.widgets.panel import Panel
 
 _KINDS = ("", "row", "ddl", "watermark", "bootstrap", "admin", "quarantine")
 _NOTE = (
     "Messages in the order of partition and offset, as the log holds them. Look for offsets that are left out, for a "
     "commit_ts smaller than one above it, and for what is in quarantine."
+)
+_TABLE_NOTE = (
+    "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come and "
+    "go, and for a moment at which the rows do not fit together."
 )
 
 
@@ -97,3 +102,36 @@ def row_panel(browser: Browser) -> Panel[RowView]:
         return figures.row_life(browser.row_life(view.table, view.key), table=view.table, key=view.key)
 
     return Panel(RowView, controls=controls, draw=draw)
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """The moment that a table panel shows: the TSO of one of the table's changes."""
+
+    ts: int
+
+
+def table_panel(timeline: TableTimeline, *, table: str) -> Panel[TableView]:
+    """Build a panel that shows a table after any of its changes.
+
+    Parameters
+    ----------
+    timeline
+        The table's history.
+    table
+        What the title calls it.
+    """
+    moments = timeline.moments() or [0]
+    options = [(f"{to_datetime(ts):%H:%M:%S.%f}"[:-3], ts) for ts in moments]
+    controls = {
+        "ts": widgets.SelectionSlider(
+            options=options, value=moments[-1], description="as of", continuous_update=False,
+            layout=widgets.Layout(width="520px"),
+        )
+    }  # fmt: skip
+
+    def draw(view: TableView) -> go.Figure:
+        title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {view.ts}"
+        return figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE)
+
+    return Panel(TableView, controls=controls, draw=draw)
