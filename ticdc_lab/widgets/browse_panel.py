@@ -20,8 +20,8 @@ _NOTE = (
     "commit_ts smaller than one above it, and for what is in quarantine."
 )
 _TABLE_NOTE = (
-    "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come and "
-    "go, and for a moment at which the rows do not fit together."
+    "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come "
+    "and go, and for a moment at which the rows do not fit together."
 )
 
 
