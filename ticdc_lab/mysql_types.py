@@ -79,6 +79,7 @@ BY_SEED = {t.seed: t for t in TYPES}
 
 _ALWAYS_UNSIGNED = frozenset({"year", "bit"})  # TiDB flags them so
 _UNSIGNED = re.compile(r"\bunsigned\b", re.IGNORECASE)
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
 @cache
@@ -98,3 +99,8 @@ def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
     found = BY_NAME[base]
     after = re.sub(r"\(.*\)", "", mysql_type or "", flags=re.DOTALL)
     return found, found.name in _ALWAYS_UNSIGNED or _UNSIGNED.search(after) is not None
+
+
+def labels_of(mysql_type: str) -> tuple[str, ...]:
+    """Labels that the text of an ENUM or SET type lists; none if it lists none."""
+    return tuple(label.replace("''", "'") for label in _LABEL.findall(mysql_type))

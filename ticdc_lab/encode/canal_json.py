@@ -55,7 +55,7 @@ def _mysql_type(shape: Shape) -> str:
 
 def image(cells: Cells) -> pa.Array:
     """The members of each row's image."""
-    values = by_form(cells.value, cells.numbers(lambda s: s.type.form), _HOW)
+    values = by_form(cells.with_numbers(), cells.numbers(lambda s: s.type.form), _HOW)
     return cells.joined(joined(cells.of_shape(_name), ":", pc.fill_null(values, "null")))
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.errors import ProtocolError
-from ticdc_lab.mysql_types import MySQLType, type_of
+from ticdc_lab.mysql_types import MySQLType, labels_of, type_of
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +28,8 @@ class Shape:
     flags: int | None
     keys: int
     """Columns of the handle key in the image."""
+    labels: tuple[str, ...] = ()
+    """Of an ENUM or SET, where the type's text lists them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Cells:
     def numbers(self, f: Callable[[Shape], int]) -> Ints:
         """A number that depends on the column alone."""
         return np.array([f(s) for s in self.shapes], np.int64)[self.shape]
+
+    def with_numbers(self) -> pa.Array:
+        """The values, with the numbers of ENUM and SET labels, which TiCDC writes; digits are a number already."""
+        values = self.value
+        for i, s in enumerate(self.shapes):
+            if not s.labels:
+                continue
+            digits = pc.fill_null(pc.match_substring_regex(values, r"^\d+$"), True)
+            mask = pc.and_(pa.array(self.shape == i), pc.invert(digits))
+            if pc.any(mask).as_py():
+                values = pc.replace_with_mask(values, mask, pa.array(_numbered(values.filter(mask).to_pylist(), s)))
+        return values
 
     def row_of_cell(self) -> Ints:
         """The row that each cell belongs to."""
@@ -88,7 +102,17 @@ def _shape(cell: dict[str, Any], keys: int, row: int, tables: Callable[[int], st
         kind, unsigned = type_of(cell["mysql_type"])
     except ProtocolError as e:
         raise ProtocolError(f"{tables(row)}, column {cell['name']}: {e.message}") from None
-    return Shape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys)
+    labels = labels_of(cell["mysql_type"]) if kind.name in ("enum", "set") else ()
+    return Shape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels)
+
+
+def _numbered(found: list[str], shape: Shape) -> list[str]:
+    """The number of each label, or of each list of labels for a SET; what is no label stays as it is."""
+    place = {label: i for i, label in enumerate(shape.labels)}
+    if shape.type.name == "enum":
+        return [str(place[v] + 1) if v in place else "0" if v == "" else v for v in found]
+    parts = [(v, v.split(",") if v else []) for v in found]
+    return [str(sum(1 << place[p] for p in ps)) if place.keys() >= set(ps) else v for v, ps in parts]
 
 
 def _codes(values: pa.Array) -> Ints:

@@ -41,9 +41,14 @@ def _label_or_number(texts: pa.Array) -> pa.Array:
     return pc.if_else(digits, texts, quoted(texts))
 
 
+def _float(texts: pa.Array) -> pa.Array:
+    """JSON readers take ``-0`` for the integer 0."""
+    return pc.replace_substring_regex(number("FLOAT or DOUBLE", FLOAT_TEXT)(texts), "^-0$", "-0.0")
+
+
 _HOW = {
     m.INTEGER: number("integer, BIT or YEAR", INTEGER_TEXT),
-    m.FLOAT: number("FLOAT or DOUBLE", FLOAT_TEXT),
+    m.FLOAT: _float,
     m.TEXT: quoted,
     m.STRING: quoted,
     m.LONG_TEXT: quoted,
