@@ -71,7 +71,7 @@ def number(what: str, pattern: str) -> Written:
 
     def written(texts: pa.Array) -> pa.Array:
         good = pc.fill_null(pc.match_substring_regex(texts, pattern), True)
-        if not pc.all(good).as_py():
+        if good.false_count:
             found = texts.filter(pc.invert(good))[0].as_py()
             raise ProtocolError(
                 f"A value of an {what} column is {found!r}; expected a number.",
