@@ -16,6 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,18 @@ def _number(kind: int, value: str | None) -> Any:
     return int(value) if kind == INTEGER else float(value) if kind == FLOAT else value
 
 
+@cache
+def _code_and_flags(mysql_type: str, is_key: bool) -> tuple[int, int, int]:
+    kind, unsigned = type_of(mysql_type)
+    return kind.code, derived_flags(Shape("", kind, unsigned, is_key, None, 1)), kind.form
+
+
 def _open_image(image: list[dict[str, Any]]) -> dict[str, Any]:
     out = {}
     for c in image:
-        kind, unsigned = type_of(c["mysql_type"])
-        flags = derived_flags(Shape(c["name"], kind, unsigned, c["is_key"], None, 1))
+        code, flags, form = _code_and_flags(c["mysql_type"], c["is_key"])
         handle = {"h": True} if c["is_key"] else {}
-        out[c["name"]] = {"t": kind.code, **handle, "f": flags, "v": _number(kind.form, c["value"])}
+        out[c["name"]] = {"t": code, **handle, "f": flags, "v": _number(form, c["value"])}
     return out
 
 

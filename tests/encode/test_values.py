@@ -150,6 +150,14 @@ def test_what_cannot_be_written_is_refused_with_the_place(event, expected):
         messages_of([event], "open-protocol")
 
 
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_an_upsert_is_written_as_an_insert(protocol):
+    """mq-v1 does not say what was there before; these two tell an update from an insert by that alone."""
+    event = row("update", [column("c", "int", "1", key=True)])
+    assert there_and_back([event], "mq-v1")[0]["op"] == "update"
+    assert [e["op"] for e in there_and_back([event], protocol)] == ["insert"]
+
+
 def test_canal_json_needs_the_type_of_every_column():
     """A column that only the image before has would be without a type."""
     event = row("update", [column("a", "int", "1")], [column("b", "int", "1")])

@@ -21,6 +21,7 @@ from ticdc_lab.errors import ProtocolError
 
 LOST = {
     "start_ts": "no field for it",
+    "admin": "no message for it",
     "table_id": "no field for it",
     "op": "an update without the image before is written as INSERT",
     "columns.flags": "no field for them",

@@ -34,6 +34,7 @@ BINARY, HANDLE, PRIMARY, MULTIPLE, NULLABLE, UNSIGNED = 1, 2, 8, 32, 64, 128
 
 LOST = {
     "start_ts": "no field for it",
+    "admin": "no message for it",
     "op": "an update without the image before is written as an insert",
     "columns.mysql_type": "only the type: no length, no scale, no ENUM elements",
     "incomplete": "claim-check-missing becomes handle-key-only: events do not keep the location",
