@@ -15,13 +15,25 @@ PACKAGE = ROOT / "ticdc_lab"
 
 # From left to right: a module may import those of its own step and of the steps before it.
 STEPS = (
-    ("errors", "environment", "jars", "tso", "schema", "progress", "prefix", "workers", "session", "keys"),
+    (
+        "errors",
+        "environment",
+        "jars",
+        "tso",
+        "mysql_types",
+        "schema",
+        "progress",
+        "prefix",
+        "workers",
+        "session",
+        "keys",
+    ),
     ("sources", "codecs"),
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
-    ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
+    ("watermarks", "laggards", "restoration", "transactions", "dispatch", "encode"),
     ("audit",),
-    ("summary", "export", "comparison", "fidelity", "browse"),
+    ("summary", "export", "comparison", "fidelity", "browse", "produce", "topic_writer"),
     ("figures",),
     ("widgets", "report"),
     ("cli",),

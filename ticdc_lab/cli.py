@@ -312,6 +312,55 @@ def dispatch(
 
 @main.command()
 @_source_options
+@click.option("--to", "target", required=True, help="open-protocol, canal-json or mq-v1.")
+@click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
+@click.option("--partitions", required=True, type=int, help="Partition count of the new topic.")
+@click.option("--index", help="With index-value: the index, instead of the handle key.")
+@click.option("--columns", help="With columns: a,b.")
+@click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
+@click.option("--topic", default="produced", show_default=True, help="Its name in a file; kafka:// names it itself.")
+@click.option("--max-batch-size", default=16, show_default=True, help="Rows in an open-protocol message at most.")
+@click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
+@_json
+def produce(
+    source: str, target: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str,
+    topic: str, max_batch_size: int, out: str, as_json: bool, **where: str,
+) -> None:  # fmt: skip
+    """The log as a new topic: another protocol, dispatcher or number of partitions."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.catalog import catalog_of
+    from ticdc_lab.dispatch import check_strategy
+    from ticdc_lab.encode import encoder
+    from ticdc_lab.export import require_apart
+    from ticdc_lab.produce import produce as produced
+    from ticdc_lab.topic_writer import write_topic
+
+    check_strategy(strategy)
+    lost = dict(encoder(target).lost)
+    require_apart(source, out)
+    with _decoded(source, where) as (spark, log):
+        log.require_commit_ts("a topic in commit order")
+        messages = log.events.transform(
+            produced, protocol=target, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
+            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog_of(log.events),
+            topic=topic, max_batch_size=max_batch_size,
+        )  # fmt: skip
+        seen = Observation()
+        with progress.shown(spark, f"writing {target}"):
+            write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out)
+        written = seen.get["messages"]
+        if as_json:
+            _print_json(_facts(log) | {"out": out, "to": target, "written": written, "lost": lost})
+            return
+        click.echo(f"{written} messages of {target} in {partitions} partitions: {out}")
+        for name, why in lost.items():
+            click.echo(f"  {target} does not keep {name}: {why}", err=True)
+
+
+@main.command()
+@_source_options
 @_json
 def audit(source: str, as_json: bool, **where: Any) -> None:
     """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""

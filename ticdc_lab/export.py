@@ -20,7 +20,7 @@ def write(frame: DataFrame, out: str) -> None:
     Parameters
     ----------
     frame
-        Any frame without binary columns.
+        Any frame; binary is written in base64 where the file is text.
     out
         ``*.jsonl``, ``*.jsonl.gz``: one local file, a line a row, null fields kept, rows in the order of the frame's
         partitions. ``*.parquet``: a folder of Parquet files. Anything else: a Delta table. What is there is replaced.
@@ -30,12 +30,17 @@ def write(frame: DataFrame, out: str) -> None:
     SourceError
         The folder that ``out`` should lie in does not exist.
     """
-    if out.endswith(_JSON_ENDINGS):
+    if is_lines(out):
         _write_lines(frame, Path(out).absolute())
     elif out.rstrip("/").endswith(".parquet"):
         frame.write.mode("overwrite").parquet(out)
     else:
         frame.write.mode("overwrite").format("delta").option("overwriteSchema", "true").save(out)
+
+
+def is_lines(out: str) -> bool:
+    """Whether :func:`write` makes JSON Lines of a path."""
+    return out.endswith(_JSON_ENDINGS)
 
 
 def require_apart(source: str, *outs: str | None) -> None:

@@ -13,6 +13,7 @@ KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
 CODECS = {
+    "mq-v1": "mq_v1",
     "simple": "simple",
     "debezium": "debezium",
     "avro": "avro",

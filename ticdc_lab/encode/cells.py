@@ -1,0 +1,129 @@
+"""Row images of a batch as one flat list of cells, and the few distinct shapes of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ticdc_lab.errors import ProtocolError
+from ticdc_lab.mysql_types import MySQLType, labels_of, type_of
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all cells of one column have in common."""
+
+    name: str
+    type: MySQLType
+    unsigned: bool
+    is_key: bool
+    flags: int | None
+    keys: int
+    """Columns of the handle key in the image."""
+    labels: tuple[str, ...] = ()
+    """Of an ENUM or SET, where the type's text lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of one image of each row, row by row."""
+
+    ends: NDArray[np.int32]
+    shape: Ints
+    """Per cell, which of ``shapes``."""
+    shapes: list[Shape]
+    value: pa.Array
+
+    def of_shape(self, f: Callable[[Shape], str]) -> pa.Array:
+        """A text that depends on the column alone."""
+        return pa.array([f(s) for s in self.shapes], pa.string()).take(pa.array(self.shape))
+
+    def numbers(self, f: Callable[[Shape], int]) -> Ints:
+        """A number that depends on the column alone."""
+        return np.array([f(s) for s in self.shapes], np.int64)[self.shape]
+
+    def with_numbers(self) -> pa.Array:
+        """The values, with the numbers of ENUM and SET labels, which TiCDC writes; digits are a number already."""
+        values = self.value
+        for i, s in enumerate(self.shapes):
+            if not s.labels:
+                continue
+            digits = pc.fill_null(pc.match_substring_regex(values, r"^\d+$"), True)
+            mask = pc.and_(pa.array(self.shape == i), pc.invert(digits))
+            if pc.any(mask).as_py():
+                values = pc.replace_with_mask(values, mask, pa.array(_numbered(values.filter(mask).to_pylist(), s)))
+        return values
+
+    def row_of_cell(self) -> Ints:
+        """The row that each cell belongs to."""
+        return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
+
+    def joined(self, members: pa.Array, *, keep: NDArray[np.bool_] | None = None) -> pa.Array:
+        """The members of each row's image with commas between; of a row without image the empty text."""
+        ends = self.ends
+        if keep is not None:
+            ends = np.append(0, np.cumsum(keep))[ends].astype(np.int32)
+            members = members.filter(pa.array(keep))
+        return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), members), ",")
+
+
+def cells_of(images: pa.Array, tables: Callable[[int], str]) -> Cells:
+    """Flatten the images (``columns`` or ``before`` of the events contract) of a batch.
+
+    Raises
+    ------
+    ProtocolError
+        A column's type is none that TiCDC writes; ``tables`` names the table of a row for the message.
+    """
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(images), 0), np.int64)
+    ends = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    flat = images.flatten()
+    name, mysql_type, value, is_key, flags = (flat.field(i) for i in range(5))
+    keyed = np.asarray(pc.fill_null(is_key, False).to_numpy(zero_copy_only=False), np.int64)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    keys = np.bincount(row, keyed, len(lengths)).astype(np.int64)[row] * np.asarray(flags.is_null())
+    codes = _combined(_codes(name), _codes(mysql_type), keyed, _codes(flags), keys)
+    _, first, shape = np.unique(codes, return_index=True, return_inverse=True)
+    taken = flat.take(pa.array(first)).to_pylist()
+    shapes = [_shape(c, int(keys[at]), int(row[at]), tables) for c, at in zip(taken, first, strict=True)]
+    return Cells(ends, shape.reshape(-1).astype(np.int64), shapes, value)
+
+
+def _shape(cell: dict[str, Any], keys: int, row: int, tables: Callable[[int], str]) -> Shape:
+    try:
+        kind, unsigned = type_of(cell["mysql_type"])
+    except ProtocolError as e:
+        raise ProtocolError(f"{tables(row)}, column {cell['name']}: {e.message}") from None
+    labels = labels_of(cell["mysql_type"]) if kind.name in ("enum", "set") else ()
+    return Shape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels)
+
+
+def _numbered(found: list[str], shape: Shape) -> list[str]:
+    """The number of each label, or of each list of labels for a SET; what is no label stays as it is."""
+    place = {label: i for i, label in enumerate(shape.labels)}
+    if shape.type.name == "enum":
+        return [str(place[v] + 1) if v in place else "0" if v == "" else v for v in found]
+    parts = [(v, v.split(",") if v else []) for v in found]
+    return [str(sum(1 << place[p] for p in ps)) if place.keys() >= set(ps) else v for v, ps in parts]
+
+
+def _codes(values: pa.Array) -> Ints:
+    """A number for each distinct value; null is one."""
+    encoded = pc.dictionary_encode(values, null_encoding="encode")
+    return np.asarray(encoded.indices, np.int64)
+
+
+def _combined(*codes: Ints) -> Ints:
+    """One number for each distinct combination."""
+    out = np.zeros(len(codes[0]), np.int64)
+    for c in codes:
+        out = out * (int(c.max(initial=0)) + 1) + c
+    return out
