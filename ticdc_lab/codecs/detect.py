@@ -60,8 +60,14 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             f"the first begins with {_beginning(sample)}.",
             hint="Name the protocol with --protocol if you know it; other protocols cannot be read yet.",
         )
-    has_ts = decoded is None or decoded.num_rows == 0 or decoded["commit_ts"].null_count < decoded.num_rows
-    return Detected(best or protocol, has_ts)
+    return Detected(best or protocol, decoded is None or decoded.num_rows == 0 or _has_commit_ts(decoded))
+
+
+def _has_commit_ts(events: pa.Table) -> bool:
+    """Told by rows where there are any: in maxwell a DDL has one, a row has none."""
+    rows = events.filter(pc.equal(events["kind"], "row"))
+    told = (rows if rows.num_rows else events)["commit_ts"]
+    return bool(told.null_count < len(told))
 
 
 def _beginning(sample: pa.Table) -> str:
