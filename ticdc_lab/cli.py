@@ -25,8 +25,10 @@ _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
 def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("source"),
-        click.option("--protocol", default="auto", show_default=True, help="open-protocol, canal-json or auto."),
+        click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
         click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta or auto."),
+        click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
+        click.option("--claim-check", help="The folder that large messages were put in."),
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
@@ -63,17 +65,18 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _opened(source: str, where: Mapping[str, str]) -> Iterator[tuple[SparkSession, Any]]:
+def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     from ticdc_lab.load import load
     from ticdc_lab.session import local_session
 
     own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
     spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
-    yield spark, load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"])
+    options = ("protocol", "source_kind", "schema_registry", "claim_check")
+    yield spark, load(spark, source, **{name: where[name] for name in options})
 
 
 @contextmanager
-def _decoded(source: str, where: Mapping[str, str], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
+def _decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder."""
     with (
         _opened(source, where) as (spark, log),
@@ -136,7 +139,7 @@ def main() -> None:
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @click.option("--quarantine", help="Where the messages that could not be decoded go: DIR.parquet or a Delta folder.")
 @_json
-def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: str) -> None:
+def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
     """Canonical events, one row each."""
     from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
@@ -159,7 +162,7 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 @main.command()
 @_source_options
 @_json
-def watermarks(source: str, as_json: bool, **where: str) -> None:
+def watermarks(source: str, as_json: bool, **where: Any) -> None:
     """How far the log is complete: per topic, partition and table."""
     from pyspark.sql import functions as F
 
@@ -226,7 +229,7 @@ def _table(rows: list[dict[str, Any]], *names: str) -> None:
 @_source_options
 @click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @_json
-def transactions(source: str, out: str | None, as_json: bool, **where: str) -> None:
+def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
     """Whole transactions, restored across tables and partitions."""
     from pyspark.sql import functions as F
 
@@ -270,7 +273,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: str) -> N
 @_json
 def dispatch(
     source: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str, out: str,
-    as_json: bool, **where: str,
+    as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """Events with the partition that another dispatcher would have chosen."""
     from pyspark.sql import functions as F
@@ -310,7 +313,7 @@ def dispatch(
 @main.command()
 @_source_options
 @_json
-def audit(source: str, as_json: bool, **where: str) -> None:
+def audit(source: str, as_json: bool, **where: Any) -> None:
     """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
     from ticdc_lab.audit import checks_possible
 
@@ -356,7 +359,7 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
 @main.command()
 @_source_options
 @click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
-def report(source: str, out: str, **where: str) -> None:
+def report(source: str, out: str, **where: Any) -> None:
     """Everything about a log in one HTML file that needs no network."""
     from ticdc_lab.export import require_apart
     from ticdc_lab.report import report as write_report

@@ -85,7 +85,7 @@ def _events(entry: Any) -> list[Event]:
 
 def _ddl(header: Any, change: Any) -> Event:
     if change.eventType not in _DDL:
-        raise Malformed("unknown-type", f"the entry is a DDL, and its event is number {change.eventType}, which is none")
+        raise Malformed("unknown-type", f"the entry is a DDL whose event is number {change.eventType}, which is no DDL's")
     if not change.sql:
         raise Malformed("missing-field", "the entry is a DDL without its text (sql)")
     schema = header.schemaName or change.ddlSchemaName
@@ -101,7 +101,7 @@ def _row(header: Any, op: int, row: Any) -> Event:
 
 def _image(columns: Sequence[Any], name: str) -> list[Column]:
     if not columns:
-        raise Malformed("missing-field", f"{name} is empty, which {EVENT_TYPES[1]}, UPDATE and DELETE need")
+        raise Malformed("missing-field", f"{name} is empty, which holds the row of such an event")
     image = [Column(c.name, c.mysqlType, None if c.isNull else _shown(c), c.isKey) for c in columns]
     if len({c.name for c in image}) < len(image):
         raise Malformed("duplicate-key", f"{name} holds a column twice")

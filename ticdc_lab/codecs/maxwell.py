@@ -2,8 +2,8 @@
 
 What its encoder does (pingcap/tiflow, ``pkg/sink/codec/maxwell``):
 
-- The key of a row message is the 8 bytes of a version alone; it is not read. So a row has no commit_ts: its ``ts`` is in
-  whole seconds, and nothing else tells the time. A DDL has the commit_ts itself as its ``ts``.
+- The key of a row message is a version of 8 bytes and no more; it is not read. So a row has no commit_ts: its ``ts``
+  is in whole seconds, and nothing else tells the time. A DDL has the commit_ts itself as its ``ts``.
 - A value holds as many rows as the encoder had at hand. There is no watermark.
 - A delete has its row in ``old``. An update's ``old`` has the columns that changed, and is absent where none did.
 - No type and no key is told. Numbers are numbers (ENUM, SET and BIT too), bytes are base64, which nothing tells from
