@@ -9,6 +9,7 @@ import pyarrow as pa
 from comparing import PLACE, batch_of
 from making import Message
 
+from ticdc_lab.codecs.builder import Codec, Malformed
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import NOTHING, Known
 from ticdc_lab.schema import EVENTS
@@ -32,6 +33,16 @@ def by_codec(messages: Sequence[Message], protocol: str, known: Known = NOTHING)
             events.append({f: row[f] for f in EVENTS.names if f not in PLACE})
     assert all(found), "a message is neither decoded nor in quarantine"
     return found
+
+
+def decodes(codec: Codec, value: bytes) -> bool:
+    """Whether a codec decodes a value; if not, it must say why, and raise nothing else."""
+    try:
+        return bool(codec(None, value))
+    except Malformed as fault:
+        if not (fault.error_class and fault.reason):
+            raise AssertionError("a fault without a class or a reason") from fault
+        return False
 
 
 def cells(image: Any) -> Any:

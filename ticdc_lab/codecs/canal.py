@@ -85,7 +85,7 @@ def _events(entry: Any) -> list[Event]:
 
 def _ddl(header: Any, change: Any) -> Event:
     if change.eventType not in _DDL:
-        raise Malformed("unknown-type", f"the entry is a DDL whose event is number {change.eventType}, which is no DDL's")
+        raise Malformed("unknown-type", f"the entry is a DDL whose event has the number {change.eventType}")
     if not change.sql:
         raise Malformed("missing-field", "the entry is a DDL without its text (sql)")
     schema = header.schemaName or change.ddlSchemaName
