@@ -101,7 +101,7 @@ def decode_with(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A batch makes many small objects and hardly a cycle; looking for cycles among them took up to half of the time."""
+    """A batch makes many small objects and hardly a cycle; looking for cycles took up to half of the time."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -102,23 +102,24 @@ def _row(header: Any, op: int, row: Any) -> Event:
 def _image(columns: Sequence[Any], name: str) -> list[Column]:
     if not columns:
         raise Malformed("missing-field", f"{name} is empty, which holds the row of such an event")
-    image = [Column(c.name, c.mysqlType, None if c.isNull else _shown(c), c.isKey) for c in columns]
+    image = [Column(c.name, c.mysqlType, None if c.isNull else _shown(c, c.value), c.isKey) for c in columns]
     if len({c.name for c in image}) < len(image):
         raise Malformed("duplicate-key", f"{name} holds a column twice")
     return image
 
 
-def _shown(column: Any) -> str:
+def _shown(column: Any, text: str) -> str:
     form = _form(column.mysqlType)
-    text: str = column.value
+    if form == _PLAIN:
+        return text
+    if form == _FLOAT:
+        return values.number_text(text) if _DIGITS.fullmatch(text) else text
     try:
-        if form == _BINARY:
-            return values.binary_text(text.encode("latin-1"))
+        return values.binary_text(text.encode("latin-1"))
     except UnicodeEncodeError as fault:
         raise Malformed(
             "bad-type", f"column {column.name!r} ({column.mysqlType}): {text[:60]!r} is no text of bytes (ISO-8859-1)"
         ) from fault
-    return values.number_text(text) if form == _FLOAT and _DIGITS.fullmatch(text) else text
 
 
 @lru_cache(4_096)
