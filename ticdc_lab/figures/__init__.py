@@ -6,10 +6,13 @@ Each title is the finding in words, and one sentence under the figure says what 
 from __future__ import annotations
 
 from ticdc_lab.figures.counterexample import counterexample
+from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.lag import lag
+from ticdc_lab.figures.listing import listing
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
+from ticdc_lab.figures.row_life import row_life
 from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import CONFIG, themed
@@ -20,10 +23,13 @@ from ticdc_lab.figures.watermark_ladder import watermark_ladder
 __all__ = [
     "CONFIG",
     "counterexample",
+    "fidelity_matrix",
     "guarantee_matrix",
     "lag",
+    "listing",
     "partition_load",
     "partition_rows",
+    "row_life",
     "skew_curves",
     "stepped",
     "themed",

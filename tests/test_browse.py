@@ -1,0 +1,161 @@
+"""What a browser shows is what the log holds; no Spark in it, the file it reads is written here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ticdc_lab.browse import Browser, Page, TableTimeline
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import ChangeLog
+from ticdc_lab.schema import DECODED
+from ticdc_lab.widgets import BrowseView, RowView, TableView, browse_panel, row_panel, table_panel
+
+
+def column(name: str, value: str | None, is_key: bool = False) -> dict[str, Any]:
+    """A column of an image."""
+    return {"name": name, "mysql_type": "int", "value": value, "is_key": is_key, "flags": None}
+
+
+def image(key: int, value: int | None) -> list[dict[str, Any]]:
+    """An image of a table with a key and a value."""
+    return [column("id", str(key), True), column("v", None if value is None else str(value))]
+
+
+def change(offset: int, commit_ts: int, op: str, after: Any, before: Any, **other: Any) -> dict[str, Any]:
+    """A row change of s.t in partition 0; its change_hash follows what it is."""
+    same = hash((commit_ts, op, str(after), str(before))) % 1_000_003
+    place = {"topic": "x", "partition": 0, "offset": offset, "seq": 0, "protocol": "canal-json"}
+    row = {"kind": "row", "commit_ts": commit_ts, "schema_name": "s", "table_name": "t", "op": op, "change_hash": same}
+    return place | row | {"columns": after, "before": before} | other
+
+
+ROWS = [
+    change(0, 10, "insert", image(1, 1), None),
+    change(1, 11, "insert", image(2, 1), None),
+    change(2, 20, "update", image(1, 2), image(1, 1)),
+    change(5, 20, "update", image(1, 2), image(1, 1)),
+    change(6, 30, "update", image(3, 2), image(1, 2)),
+    change(7, 40, "delete", None, image(3, 2)),
+    {"topic": "x", "partition": 1, "offset": 0, "seq": 0, "kind": "ddl", "schema_name": "s", "table_name": "",
+     "commit_ts": 5, "query": "CREATE DATABASE s"},
+    {"topic": "x", "partition": 1, "offset": 1, "seq": 0, "error_class": "not-json", "reason": "byte 3", "value": b"{"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    """A browser of ROWS, in two files whose names need care."""
+    files = []
+    for i in (0, 1):
+        files.append(str(tmp_path / f"it's {i}.parquet"))
+        pq.write_table(pa.Table.from_pylist(ROWS[i::2], schema=arrow_schema(DECODED)), files[-1])
+    return Browser(files)
+
+
+def test_a_page_is_in_log_order_and_cut(browser: Browser) -> None:
+    """Events come by partition and offset from the one asked for, as many as asked for."""
+    page = browser.page(Page(first_offset=1, n=3))
+    assert list(zip(page["partition"], page["offset"], strict=True)) == [(0, 1), (0, 2), (0, 5)]
+    assert page["key"][0] == "id=2" and page["what"][0] == "id=2, v=1" and page["table"][0] == "s.t"
+
+
+@pytest.mark.parametrize(
+    ("page", "offsets"),
+    [
+        (Page(partition=1), [0, 1]),
+        (Page(kind="quarantine"), [1]),
+        (Page(kind="ddl"), [0]),
+        (Page(table="s.t", first_offset=6), [6, 7]),
+        (Page(text="create"), [0]),
+        (Page(text="id=3"), [6, 7]),
+        (Page(text="' OR 1=1 --"), []),
+        (Page(topic="other"), []),
+    ],
+)
+def test_filters_keep_what_they_say(browser: Browser, page: Page, offsets: list[int]) -> None:
+    """Each filter alone; a text is searched for, not run."""
+    assert list(browser.page(page)["offset"]) == offsets
+
+
+def test_a_row_is_followed_through_its_life(browser: Browser) -> None:
+    """Changed columns by version; a repeat changes nothing; the change that takes the key away belongs to it."""
+    life = browser.row_life("s.t", "id=1")
+    assert list(life["offset"]) == [0, 2, 5, 6]
+    assert list(life["again"]) == [False, False, True, False]
+    assert list(map(list, life["changed"])) == [["id", "v"], ["v"], [], ["id"]]
+    assert life["columns"][3] == {"id": "3", "v": "2"}
+
+
+def test_busiest_keys_come_first(browser: Browser) -> None:
+    """Keys by their number of changes, of the table asked for only."""
+    keys = browser.busiest_keys("s.t")
+    assert (keys["key"][0], keys["changes"][0]) == ("id=1", 3)
+    assert browser.busiest_keys("s.other").empty
+
+
+def test_spans_and_tables(browser: Browser) -> None:
+    """First and last offset of each partition, quarantine included; only tables with rows."""
+    span = browser.span()
+    assert list(span["first_offset"]) == [0, 0] and list(span["last_offset"]) == [7, 1]
+    assert browser.tables() == ["s.t"]
+
+
+def test_a_log_that_is_not_decoded_cannot_be_browsed() -> None:
+    """The error says what to do."""
+    log = ChangeLog("x.jsonl", "canal-json", True, None, None)  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match="materialise"):
+        Browser.of(log)
+
+
+def test_browse_panel_shows_what_its_controls_say(browser: Browser) -> None:
+    """A filter redraws the page, and nothing found is said."""
+    panel = browse_panel(browser)
+    assert "8 events of all partitions" in panel.figure.layout.meta["finding"]
+    panel.value = BrowseView(partition=0, first_offset=6, kind="row", table="s.t", text="")
+    assert "2 events of partition 0 from offset 6" in panel.figure.layout.meta["finding"]
+    panel.value = BrowseView(partition=0, first_offset=0, kind="", table="", text="nowhere")
+    assert panel.figure.layout.meta["finding"].startswith("0 events")
+
+
+def test_row_panel_follows_a_row(browser: Browser) -> None:
+    """The busiest row is offered first; a key that is not there is said."""
+    panel = row_panel(browser)
+    assert panel.value == RowView("s.t", "id=1")
+    assert "s.t id=1 changes 3 times in 1 partition" in panel.figure.layout.meta["finding"]
+    assert "1 delivery is a repeat" in panel.figure.layout.meta["finding"]
+    panel.value = RowView("s.t", "id=99")
+    assert "No change of s.t id=99" in panel.figure.layout.meta["finding"]
+
+
+@pytest.fixture
+def timeline(tmp_path: Path) -> TableTimeline:
+    """Two rows: one is updated and deleted, one stays; a delete is there and valid at no time."""
+    rows = [
+        {"id": 1, "v": "a", "_commit_ts": 10, "_op": "insert", "_valid_from": 10, "_valid_to": 20},
+        {"id": 1, "v": "b", "_commit_ts": 20, "_op": "update", "_valid_from": 20, "_valid_to": 40},
+        {"id": 1, "v": "b", "_commit_ts": 40, "_op": "delete", "_valid_from": 40, "_valid_to": 40},
+        {"id": 2, "v": None, "_commit_ts": 30, "_op": "insert", "_valid_from": 30, "_valid_to": None},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "part.parquet")
+    return TableTimeline(str(tmp_path))
+
+
+@pytest.mark.parametrize(("ts", "ids"), [(9, []), (10, [1]), (20, [1]), (39, [2, 1]), (40, [2]), (99, [2])])
+def test_a_table_is_shown_as_of_a_moment(timeline: TableTimeline, ts: int, ids: list[int]) -> None:
+    """A version is there from its commit_ts until just before the next one's."""
+    assert list(timeline.rows(ts)["id"]) == ids and timeline.count(ts) == len(ids)
+    assert list(timeline.rows(ts).columns) == ["id", "v", "commit_ts"]
+
+
+def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:
+    """The slider stops at every change; the newest moment comes first."""
+    panel = table_panel(timeline, table="s.t")
+    assert timeline.moments() == [10, 20, 30, 40] and panel.value == TableView(40)
+    panel.value = TableView(30)
+    assert panel.figure.layout.meta["finding"] == "s.t has 2 rows at commit_ts 30"
