@@ -62,13 +62,20 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             f"the first begins with {_beginning(sample)}.",
             hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
         )
-    known_ts = decoded is None or decoded["commit_ts"].null_count < pc.sum(pc.is_null(decoded["error_class"])).as_py()
-    return Detected(best or protocol, decoded is None or decoded.num_rows == 0 or known_ts)
+    return Detected(best or protocol, decoded is None or decoded.num_rows == 0 or _has_commit_ts(decoded))
 
 
 def _recognised(events: pa.Table) -> pa.Array:
     """Messages that were decoded, or could be with a schema that this sample or the caller does not bring."""
     return pc.or_(pc.is_null(events["error_class"]), pc.is_in(events["error_class"], pa.array(_SCHEMA_MISSING)))
+
+
+def _has_commit_ts(recognised: pa.Table) -> bool:
+    """Told by rows where there are any: in maxwell a DDL has one, a row has none."""
+    events = recognised.filter(pc.is_null(recognised["error_class"]))
+    rows = events.filter(pc.equal(events["kind"], "row"))
+    told = (rows if rows.num_rows else events)["commit_ts"]
+    return bool(told.null_count < len(told))
 
 
 def _beginning(sample: pa.Table) -> str:

@@ -17,6 +17,8 @@ CODECS = {
     "simple": "simple",
     "debezium": "debezium",
     "avro": "avro",
+    "canal": "canal",
+    "maxwell": "maxwell",
 }
 """Formats whose messages a function in Python decodes: the module that has ``codec(known) -> Codec``."""
 

@@ -19,15 +19,16 @@ def binary_text(value: bytes) -> str:
 
 def double_text(value: float) -> str:
     """A double with the fewest digits that tell it, in exponent form below 1e-15 and from 1e15 on."""
-    return _mysql_number(repr(value))
+    return number_text(repr(value))
 
 
 def float_text(value: float) -> str:
     """The same for a 32-bit float."""
-    return _mysql_number(str(np.float32(value)))
+    return number_text(str(np.float32(value)))
 
 
-def _mysql_number(text: str) -> str:
+def number_text(text: str) -> str:
+    """A number's digits in the form that MySQL gives a double."""
     number = Decimal(text)
     if not number.is_finite():
         return text
