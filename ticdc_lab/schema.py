@@ -70,7 +70,11 @@ EVENTS = StructType(
         _field("query", _STR, "DDL text"),
         _field("ddl_type", _STR, "DDL type as the protocol names or numbers it"),
         _field("admin", ADMIN, "admin message of the seed protocol"),
-        _field("incomplete", _STR, "why the row is not whole: handle-key-only, claim-check-missing"),
+        _field(
+            "incomplete",
+            _STR,
+            "why the row is not whole: handle-key-only, claim-check-missing, tombstone, op-unknown, corrupted",
+        ),
         _field("topic", _STR, "where the event came from"),
         _field("partition", _INT, "where the event came from: recorded partition"),
         _field("offset", _LONG, "where the event came from: offset in the partition"),

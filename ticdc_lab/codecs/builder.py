@@ -22,6 +22,9 @@ from ticdc_lab.schema import DECODED
 
 INT64 = range(-(1 << 63), 1 << 63)
 
+CORRUPTED = "corrupted"
+"""``incomplete`` of a row of which TiCDC itself says that its checksum is not that of the row TiDB wrote."""
+
 
 class Column(NamedTuple):
     """One column of an image; ``value`` as the events contract says it, None for NULL."""
@@ -105,6 +108,9 @@ def decode_with(
         except Malformed as fault:
             failed.append((m, fault))
             continue
+        except Exception as fault:  # one message that nobody foresaw must not end the load of all others
+            failed.append((m, _unforeseen(fault)))
+            continue
         events += found
         message += [m] * len(found)
         seq += range(len(found))
@@ -118,13 +124,26 @@ def decode_with(
     )
 
 
+def _unforeseen(fault: Exception) -> Malformed:
+    return Malformed("codec-error", f"the decoder failed on this message: {type(fault).__name__}: {str(fault)[:200]}")
+
+
 def _check(events: Sequence[Event]) -> None:
     assert events, "a codec gives at least one event or raises Malformed"
     for e in events:
+        if e.kind == S.ROW and not _has_its_images(e):
+            raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
         if (e.commit_ts is not None and e.commit_ts not in INT64) or (
             e.table_id is not None and e.table_id not in INT64
         ):
             raise Malformed("out-of-range", f"commit_ts {e.commit_ts} or table id {e.table_id} does not fit 64 bits")
+
+
+def _has_its_images(e: Event) -> bool:
+    """An image after unless it is a delete; one before if it is; an update may have one."""
+    if e.op == S.UPDATE:
+        return e.columns is not None
+    return (e.columns is None) == (e.op == S.DELETE) == (e.before is not None)
 
 
 def _laid_out(
@@ -194,6 +213,10 @@ def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, M
         "seq": pa.array([0] * len(failed), pa.int32()),
         "protocol": pa.array([protocol] * len(failed), pa.string()),
         "error_class": pa.array([fault.error_class for _, fault in failed], pa.string()),
-        "reason": pa.array([fault.reason for _, fault in failed], pa.string()),
+        "reason": pa.array([_utf8(fault.reason) for _, fault in failed], pa.string()),
     }
     return in_form(columns, len(failed), DECODED)
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
