@@ -38,7 +38,8 @@ _INCOMPLETE = (
     "commit_ts or the kind of change may be missing from them, so values and duplicates among them prove less."
 )
 _UNMARKED = (
-    "avro carries no watermark: how far the log is complete and which transactions are whole cannot be proved from it."
+    "This avro log holds no watermark, as TiCDC writes none in avro: how far it is complete and which transactions are "
+    "whole cannot be proved from it."
 )
 
 _EXTENDED = ("canal-json", "avro")
@@ -58,6 +59,8 @@ class Counts:
     """Row changes without a commit_ts."""
     incomplete: int = 0
     """Row changes that are not whole."""
+    watermarks: int = 0
+    """Watermark events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ class ChangeLog:
         undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
         partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
         if self.has_commit_ts:
-            return (*lost, *undated, *partial)
+            unmarked = (_UNMARKED,) if n is not None and self.protocol == "avro" and not n.watermarks else ()
+            return (*lost, *undated, *partial, *unmarked)
         which = f"{self.protocol} without enable-tidb-extension" if self.protocol in _EXTENDED else self.protocol
         return (
             *lost,
@@ -202,6 +206,7 @@ class ChangeLog:
             F.count_if(ok).alias("events"),
             F.count_if(ok & (F.col("kind") == "row") & F.col("commit_ts").isNull()).alias("undated"),
             F.count_if(ok & F.col("incomplete").isNotNull()).alias("incomplete"),
+            F.count_if(ok & (F.col("kind") == "watermark")).alias("watermarks"),
         )
         return replace(self, decoded=observed, _seen=(seen, self.decoded))
 

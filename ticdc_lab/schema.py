@@ -73,7 +73,8 @@ EVENTS = StructType(
         _field(
             "incomplete",
             _STR,
-            "why the row is not whole: handle-key-only, claim-check-missing, tombstone, op-unknown, corrupted",
+            "why the row is not whole: handle-key-only, claim-check-missing, tombstone (a delete without commit_ts), "
+            "op-unknown (insert or update), corrupted (TiCDC found its checksum wrong)",
         ),
         _field("topic", _STR, "where the event came from"),
         _field("partition", _INT, "where the event came from: recorded partition"),

@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete")
+COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks")
 """What a load counts: the fields of :class:`ticdc_lab.load.Counts` but the sum."""
 
 WRITTEN = StructType([StructField("file", StringType())] + [StructField(name, LongType()) for name in COUNTED])
@@ -110,5 +110,6 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "quarantined": len(group) - events,
         "events": events,
         "undated": pc.sum(undated).as_py() or 0,
+        "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
         "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
     }
