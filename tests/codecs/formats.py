@@ -191,7 +191,7 @@ def _debezium(column: TrueColumn, v: str | None) -> str | None:
     if column.base == "date" and v == "0000-00-00":
         return None
     if column.base == "decimal":
-        return oracle.mysql_float(repr(float(v)))
+        return f"{Decimal(repr(float(v))).normalize():f}"
     if column.base in ("datetime", "time") and "." in v:
         return v.rstrip("0").rstrip(".")
     return _label(column, v)
@@ -210,6 +210,7 @@ def _undescribed(column: TrueColumn, v: str | None) -> str | None:
         "timestamp": lambda t: t.replace(" ", "T") + "Z",
         "datetime": lambda t: str(_micros(t)),
         "time": _time_micros,
+        "decimal": lambda t: t if abs(float(t)) < 1e21 else oracle.mysql_float(repr(float(t))),
         "double": lambda t: f"{Decimal(t):f}" if 1e-6 <= abs(float(t)) < 1e21 else t,
     }
     return forms.get(column.base, lambda t: t)(v)

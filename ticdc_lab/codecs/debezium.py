@@ -117,6 +117,8 @@ def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
         return lambda v: values.binary_text(b64decode(v, validate=True))
     if base == "float":
         return lambda v: values.float_text(float(v))
+    if base == "decimal":
+        return lambda v: _plain(v) if isinstance(v, str | bool | int) else values.decimal_text(float(v))
     if base == "double":
         return lambda v: values.double_text(float(v))
     if (mysql_type or "").endswith("unsigned"):
