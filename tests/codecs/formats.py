@@ -210,10 +210,16 @@ def _undescribed(column: TrueColumn, v: str | None) -> str | None:
         "timestamp": lambda t: t.replace(" ", "T") + "Z",
         "datetime": lambda t: str(_micros(t)),
         "time": _time_micros,
-        "decimal": lambda t: t if abs(float(t)) < 1e21 else oracle.mysql_float(repr(float(t))),
-        "double": lambda t: f"{Decimal(t):f}" if 1e-6 <= abs(float(t)) < 1e21 else t,
+        "decimal": _json_number,
+        "double": _json_number,
     }
     return forms.get(column.base, lambda t: t)(v)
+
+
+def _json_number(t: str) -> str:
+    """A whole number of 64 bits stays whole; any other is printed as a double."""
+    whole = abs(float(t)) >= 1e-6 and -(2.0**63) <= float(t) < 2.0**64
+    return f"{Decimal(t):f}" if whole else oracle.mysql_float(repr(float(t)))
 
 
 def _micros(t: str) -> int:

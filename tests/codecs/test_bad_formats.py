@@ -525,8 +525,24 @@ def canal_claim(location: str) -> bytes:
 WHOLE = canal_claim("").replace(b'"1"}]', b'"99"}]')
 
 
-LOCATIONS = """../secret.json /etc/passwd file:///x/../../secret.json %2e%2e/secret.json %252e%252e/secret.json
-    ..\\secret.json x/%2e%2e%2fsecret.json link.json out/secret.json loop sub fifo / . .. gone.json""".split()
+LOCATIONS = [
+    "../secret.json",
+    "/etc/passwd",
+    "file:///x/../../secret.json",
+    "%2e%2e/secret.json",
+    "%252e%252e/secret.json",
+    "..\\secret.json",
+    "x/%2e%2e%2fsecret.json",
+    "link.json",
+    "out/secret.json",
+    "loop",
+    "sub",
+    "fifo",
+    "/",
+    ".",
+    "..",
+    "gone.json",
+]
 
 
 @pytest.mark.parametrize("location", [*LOCATIONS, "", "a\0b", "x" * 5_000])
