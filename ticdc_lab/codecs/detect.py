@@ -51,7 +51,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     tried = {p: _recognised(batches, p, offline) for p in _candidates(sample, protocol)}
     best = max(tried, key=lambda p: tried[p].num_rows, default=protocol)
     decoded = tried.get(best)
-    if best == "avro" and known.registry_url:
+    if best == "avro" and decoded is not None and known.registry_url:
         decoded = _recognised(batches, best, known)
     if protocol == "auto" and not sample.num_rows:
         raise ProtocolError(
