@@ -19,8 +19,8 @@ import fastavro
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import CORRUPTED, Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, object_of, optional, shown, text
+from ticdc_lab.codecs.builder import CORRUPTED, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry
@@ -106,7 +106,7 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
     return _deleted(by, _columns(by, given, frozenset(given)), ts, "handle-key-only")
 
 
-def _deleted(by: Record, keys: list[Column], ts: int | None, why: str) -> Event:
+def _deleted(by: Record, keys: list[Cell], ts: int | None, why: str) -> Event:
     return Event(S.ROW, ts, by.schema_name, by.table_name, op=S.DELETE, before=keys, incomplete=why)
 
 
@@ -129,11 +129,16 @@ def _incomplete(image: Mapping[str, Any], op: str | None) -> str | None:
     return "op-unknown" if op is None else None
 
 
-def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> list[Column]:
-    found = []
-    for name, mysql_type, convert in record.fields:
-        found.append(Column(name, mysql_type, shown(name, mysql_type, convert, image[name]), name in keys))
-    return found
+def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> list[Cell]:
+    try:
+        return [
+            (name, mysql_type, None if (value := image[name]) is None else convert(value), name in keys, -1)
+            for name, mysql_type, convert in record.fields
+        ]
+    except UNSHOWN:
+        for name, mysql_type, convert in record.fields:
+            shown(name, mysql_type, convert, image.get(name))  # says which one it is
+        raise
 
 
 def _unframed(raw: bytes, part: str) -> tuple[str, bytes]:

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, members, object_of, objects, optional, shown, text
+from ticdc_lab.codecs.builder import Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, members, object_of, objects, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 
@@ -68,14 +68,19 @@ def _keys(key: bytes | None) -> frozenset[str]:
     return frozenset(members(message.get("payload", message), "key payload"))
 
 
-def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Column] | None:
+def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
     if image is None:
         return None
-    columns = []
-    for name, value in members(image, "image").items():
-        mysql_type, convert = types.get(name, _UNTYPED)
-        columns.append(Column(name, mysql_type, shown(name, mysql_type, convert, value), name in keys))
-    return columns
+    given = members(image, "image")
+    cells: list[Cell] = []
+    try:
+        for name, value in given.items():
+            mysql_type, convert = types.get(name, _UNTYPED)
+            cells.append((name, mysql_type, None if value is None else convert(value), name in keys, -1))
+    except UNSHOWN:
+        shown(name, mysql_type, convert, value)  # says which one it is
+        raise
+    return cells
 
 
 def _types(schema: Any) -> Types:

@@ -38,11 +38,15 @@ def objects(value: Any, name: str) -> Sequence[Mapping[str, Any]]:
     return [members(member, name) for member in value or ()]
 
 
+UNSHOWN = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
+"""What a conversion raises for a value of another form."""
+
+
 def shown(name: str, mysql_type: str | None, convert: Callable[[Any], str], value: Any) -> str | None:
     """A column's value as the contract says it."""
     try:
         return None if value is None else convert(value)
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as fault:
+    except UNSHOWN as fault:
         raise Malformed(
             "bad-type", f"column {name!r} ({mysql_type}): {str(value)[:60]!r} is no such value: {fault}"
         ) from fault

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ticdc_lab.codecs import simple_avro, values
-from ticdc_lab.codecs.builder import CORRUPTED, INT64, Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, members, objects, optional, require, shown, text
+from ticdc_lab.codecs.builder import CORRUPTED, INT64, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, members, objects, optional, require, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 
@@ -110,22 +110,30 @@ def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
     if base in ("float", "double"):
         text_of = values.float_text if base == "float" else values.double_text
         return lambda v: text_of(float(v))
-    unsigned = bool(kind.get("unsigned"))
-    return lambda v: _plain(v, unsigned)
+    return _unsigned if kind.get("unsigned") else _plain
 
 
 def _binary(value: Any) -> str:
     return values.binary_text(value if isinstance(value, bytes) else b64decode(value, validate=True))
 
 
-def _plain(value: Any, unsigned: bool) -> str:
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else str(_written(value))
+
+
+def _unsigned(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, dict) and isinstance(value["value"], str | int):
-        return _plain(value["value"], unsigned)  # a timestamp with its location, or Avro's unsigned number
-    if isinstance(value, bool) or not isinstance(value, int):
+    found = _written(value)
+    return found if isinstance(found, str) else str(values.unsigned(found, "unsigned"))
+
+
+def _written(value: Any) -> str | int:
+    """A number, or what stands in a timestamp with its location or in Avro's unsigned number."""
+    inner = value["value"] if isinstance(value, dict) else value
+    if isinstance(inner, bool) or not isinstance(inner, int | str):
         raise TypeError(f"a {type(value).__name__} is none of the forms of this format")
-    return str(values.unsigned(value, "unsigned") if unsigned else value)
+    return inner
 
 
 def _event(message: Fields, tables: Tables) -> Event:
@@ -169,16 +177,22 @@ def _incomplete(message: Fields) -> str | None:
     return CORRUPTED if checksum.get("corrupted") is True else None
 
 
-def _image(image: Any, columns: Sequence[TableColumn]) -> list[Column] | None:
+def _image(image: Any, columns: Sequence[TableColumn]) -> list[Cell] | None:
     """The columns that are there, in the table's order; one that the table has not is a fault."""
     if image is None:
         return None
     given = members(image, "image")
-    found = []
-    for name, mysql_type, is_key, convert in columns:
-        if name in given:
-            found.append(Column(name, mysql_type, shown(name, mysql_type, convert, given[name]), is_key))
+    try:
+        found: list[Cell] = [
+            (name, mysql_type, None if (value := given[name]) is None else convert(value), is_key, -1)
+            for name, mysql_type, is_key, convert in columns
+            if name in given
+        ]
+    except UNSHOWN:
+        for name, mysql_type, _, convert in columns:
+            shown(name, mysql_type, convert, given.get(name))  # says which one it is
+        raise
     if len(found) < len(given):
-        other = sorted(given.keys() - {c.name for c in found})
+        other = sorted(given.keys() - {c[0] for c in found})
         raise Malformed("unknown-column", f"the table version has no column {other[0]!r}")
     return found
