@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decoder, detect
-from ticdc_lab.codecs.schema_registry import read_schemas
+from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
@@ -33,6 +33,15 @@ _UNDATED = (
     "watermark or check of order can say anything about them."
 )
 
+_INCOMPLETE = (
+    "{n} row changes of this log are incomplete (events say why in `incomplete`): columns, the image before, the "
+    "commit_ts or the kind of change may be missing from them, so values and duplicates among them prove less."
+)
+_UNMARKED = (
+    "This avro log holds no watermark, as TiCDC writes none in avro: how far it is complete and which transactions are "
+    "whole cannot be proved from it."
+)
+
 _EXTENDED = ("canal-json", "avro")
 
 Batches = Iterator[pa.RecordBatch]
@@ -48,6 +57,10 @@ class Counts:
     events: int
     undated: int = 0
     """Row changes without a commit_ts."""
+    incomplete: int = 0
+    """Row changes that are not whole."""
+    watermarks: int = 0
+    """Watermark events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +112,14 @@ class ChangeLog:
         n = self.counts
         lost = (_LOST.format(n=n.quarantined),) if n is not None and n.quarantined else ()
         undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
+        partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
         if self.has_commit_ts:
-            return (*lost, *undated)
+            unmarked = (_UNMARKED,) if n is not None and self.protocol == "avro" and not n.watermarks else ()
+            return (*lost, *undated, *partial, *unmarked)
         which = f"{self.protocol} without enable-tidb-extension" if self.protocol in _EXTENDED else self.protocol
         return (
             *lost,
+            *partial,
             f"{which} carries no commit_ts and no watermark: how far the log is complete, which transactions are "
             "whole and whether rows are in commit order cannot be proved from it.",
         )
@@ -168,7 +184,7 @@ class ChangeLog:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        n = {name: sum(written[name].to_pylist()) for name in ("decoded", "quarantined", "events", "undated")}
+        n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
         files = [
             verbatim(Path(file)) for file in sorted(written["file"].to_pylist())
         ]  # their names begin with the task
@@ -189,6 +205,8 @@ class ChangeLog:
             F.count_if(~ok).alias("quarantined"),
             F.count_if(ok).alias("events"),
             F.count_if(ok & (F.col("kind") == "row") & F.col("commit_ts").isNull()).alias("undated"),
+            F.count_if(ok & F.col("incomplete").isNotNull()).alias("incomplete"),
+            F.count_if(ok & (F.col("kind") == "watermark")).alias("watermarks"),
         )
         return replace(self, decoded=observed, _seen=(seen, self.decoded))
 
@@ -197,8 +215,8 @@ class ChangeLog:
         if self._seen is None:
             return self
         seen, plain = self._seen
-        n = seen.get
-        counts = Counts(n["decoded"] + n["quarantined"], n["decoded"], n["quarantined"], n["events"], n["undated"])
+        n = {name: seen.get[name] for name in parquet.COUNTED}
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         return replace(self, decoded=plain, counts=counts, _seen=None)
 
 
@@ -267,10 +285,13 @@ def load(
 
 
 def _known(schema_registry: str | None, claim_check: str | None) -> Known:
-    if schema_registry is None or "://" not in schema_registry:
-        schemas = {} if schema_registry is None else read_schemas(schema_registry)
-        return Known(schemas=schemas, claim_check=claim_check)
-    return Known(registry_url=schema_registry, claim_check=claim_check)
+    if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
+        raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
+    if schema_registry is None:
+        return Known(claim_check=claim_check)
+    if (file := local_path(schema_registry)) is not None:
+        return Known(schemas=read_schemas(str(file)), claim_check=claim_check)
+    return Known(registry_url=require_url(schema_registry), claim_check=claim_check)
 
 
 def _tables(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:

@@ -70,7 +70,12 @@ EVENTS = StructType(
         _field("query", _STR, "DDL text"),
         _field("ddl_type", _STR, "DDL type as the protocol names or numbers it"),
         _field("admin", ADMIN, "admin message of the seed protocol"),
-        _field("incomplete", _STR, "why the row is not whole: handle-key-only, claim-check-missing"),
+        _field(
+            "incomplete",
+            _STR,
+            "why the row is not whole: handle-key-only, claim-check-missing, tombstone (a delete without commit_ts), "
+            "op-unknown (insert or update), corrupted (TiCDC found its checksum wrong)",
+        ),
         _field("topic", _STR, "where the event came from"),
         _field("partition", _INT, "where the event came from: recorded partition"),
         _field("offset", _LONG, "where the event came from: offset in the partition"),

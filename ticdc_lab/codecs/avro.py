@@ -7,7 +7,6 @@ test option.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +16,15 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import fastavro
+import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, object_of, optional, text
+from ticdc_lab.codecs.builder import CORRUPTED, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry
+from ticdc_lab.codecs.unpack import LARGEST
 
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3
 _GLUE_HEADER, _GLUE_ZLIB = 18, 5
@@ -89,9 +90,11 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
     if value[0] == _DDL:
         ddl = object_of(value[1:], "value after byte 1")
         schema, table = optional(ddl, "schema"), optional(ddl, "table")
+        kind = ddl.get("type")
         return Event(
-            S.DDL, integer(ddl, "commitTs"), schema, table, query=text(ddl, "query"), ddl_type=str(ddl.get("type"))
-        )
+            S.DDL, integer(ddl, "commitTs"), schema, table, query=text(ddl, "query"),
+            ddl_type=str(kind) if isinstance(kind, str | int) else None,
+        )  # fmt: skip
     if len(value) != 9:
         raise Malformed("truncated-frame", f"value: expected a byte and an 8-byte ts, found {len(value)} bytes")
     (ts,) = struct.unpack(">Q", value[1:])
@@ -103,33 +106,44 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
     return _deleted(by, _columns(by, given, frozenset(given)), ts, "handle-key-only")
 
 
-def _deleted(by: Record, keys: list[Column], ts: int | None, why: str) -> Event:
+def _deleted(by: Record, keys: list[Cell], ts: int | None, why: str) -> Event:
     return Event(S.ROW, ts, by.schema_name, by.table_name, op=S.DELETE, before=keys, incomplete=why)
 
 
 def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
     """Without the TiDB extension neither commit_ts nor whether the row was there before is known."""
-    op, ts = image.get("_tidb_op"), image.get("_tidb_commit_ts")
+    op = optional(image, "_tidb_op")
+    ts = None if image.get("_tidb_commit_ts") is None else integer(image, "_tidb_commit_ts")
     if op is not None and op not in _OPS:
         raise Malformed("unknown-type", f"_tidb_op is {op!r}; expected c or u")
     columns = _columns(of, image, keys)
     return Event(
         S.ROW, ts, of.schema_name, of.table_name, op=S.INSERT if op is None else _OPS[op], columns=columns,
-        incomplete="op-unknown" if op is None else None,
+        incomplete=_incomplete(image, op),
     )  # fmt: skip
 
 
-def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> list[Column]:
-    found = []
-    for name, mysql_type, convert in record.fields:
-        value = image[name]
-        found.append(Column(name, mysql_type, None if value is None else convert(value), name in keys))
-    return found
+def _incomplete(image: Mapping[str, Any], op: str | None) -> str | None:
+    if image.get("_tidb_corrupted") is True:
+        return CORRUPTED
+    return "op-unknown" if op is None else None
+
+
+def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> list[Cell]:
+    try:
+        return [
+            (name, mysql_type, None if (value := image[name]) is None else convert(value), name in keys, -1)
+            for name, mysql_type, convert in record.fields
+        ]
+    except UNSHOWN:
+        for name, mysql_type, convert in record.fields:
+            shown(name, mysql_type, convert, image.get(name))  # says which one it is
+        raise
 
 
 def _unframed(raw: bytes, part: str) -> tuple[str, bytes]:
     """The schema's id and the body."""
-    if len(raw) >= 5 and raw[0] == _CONFLUENT:
+    if len(raw) >= 5 and raw[0] == _CONFLUENT and any(raw[1:5]):  # ids begin at 1; eight zeros begin open-protocol
         return str(struct.unpack_from(">I", raw, 1)[0]), raw[5:]
     if len(raw) >= _GLUE_HEADER and raw[0] == _GLUE:
         body = raw[_GLUE_HEADER:]
@@ -140,10 +154,14 @@ def _unframed(raw: bytes, part: str) -> tuple[str, bytes]:
 
 
 def _inflated(body: bytes, part: str) -> bytes:
+    stream = zlib.decompressobj()
     try:
-        return zlib.decompress(body)
+        found = stream.decompress(body, LARGEST)
     except zlib.error as fault:
         raise Malformed("bad-compression", f"{part}, byte {_GLUE_HEADER}: {fault}") from fault
+    if not stream.eof or stream.unused_data:
+        raise Malformed("bad-compression", f"{part}: expected one whole zlib stream of at most {LARGEST} bytes")
+    return found
 
 
 def _fields(record: Record, body: bytes, part: str) -> Mapping[str, Any]:
@@ -161,7 +179,7 @@ def _fields(record: Record, body: bytes, part: str) -> Mapping[str, Any]:
 
 def _record(schema: str, schema_id: str) -> Record:
     try:
-        found = json.loads(schema)
+        found = orjson.loads(schema)
         names = tuple(_field(field) for field in found["fields"] if not field["name"].startswith(_EXTENSION))
         namespace = found.get("namespace", "").rsplit(".", 1)[-1]
         return Record(fastavro.parse_schema(found), namespace, found["name"], names)

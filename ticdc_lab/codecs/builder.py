@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,13 @@ from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.schema import DECODED
 
 INT64 = range(-(1 << 63), 1 << 63)
+
+CORRUPTED = "corrupted"
+"""``incomplete`` of a row of which TiCDC itself says that its checksum is not that of the row TiDB wrote."""
+
+
+Cell = tuple[str, str | None, str | None, bool, int]
+"""A :class:`Column` as a plain tuple, which costs a fifth to make."""
 
 
 class Column(NamedTuple):
@@ -46,8 +53,8 @@ class Event:
     table_name: str | None = None
     table_id: int | None = None
     op: int = S.INSERT
-    columns: Sequence[Column] | None = None
-    before: Sequence[Column] | None = None
+    columns: Sequence[Cell] | None = None
+    before: Sequence[Cell] | None = None
     query: str | None = None
     ddl_type: str | None = None
     partition_count: int | None = None
@@ -95,23 +102,23 @@ def decode_with(
     pa.RecordBatch
         :data:`ticdc_lab.schema.DECODED`: the events in message order, then a row for each message that failed.
     """
-    with _collector_paused():
-        return _decoded(codec, batch, protocol, images, batch if original is None else original)
+    with _no_search_for_cycles():
+        return _decoded_with(codec, batch, protocol, images, batch if original is None else original)
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A batch makes many small objects and hardly a cycle; looking for cycles took up to half of the time."""
-    was = gc.isenabled()
+def _no_search_for_cycles() -> Iterator[None]:
+    """A batch makes a hundred thousand tuples and no cycle; looking for some among them takes half of all the time."""
+    on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if on:
             gc.enable()
 
 
-def _decoded(
+def _decoded_with(
     codec: Codec, batch: pa.RecordBatch, protocol: str, images: bool, original: pa.RecordBatch
 ) -> pa.RecordBatch:
     events: list[Event] = []
@@ -124,7 +131,10 @@ def _decoded(
             found = codec(key, value)
             _check(found)
         except Malformed as fault:
-            failed.append((m, fault))
+            failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
+            continue
+        except Exception as fault:  # one message that nobody foresaw must not end the load of all others
+            failed.append((m, _unforeseen(fault)))
             continue
         events += found
         message += [m] * len(found)
@@ -132,16 +142,30 @@ def _decoded(
     decoded = _laid_out(batch, protocol, events, message, seq, images)
     if not failed:
         return decoded
-    return pa.Table.from_batches([decoded, _quarantined(original, protocol, failed)]).combine_chunks().to_batches()[0]
+    both = [decoded, _quarantined(original, protocol, failed)]
+    return pa.Table.from_batches(both).combine_chunks().to_batches()[0]
+
+
+def _unforeseen(fault: Exception) -> Malformed:
+    return Malformed("codec-error", f"the decoder failed on this message: {type(fault).__name__}: {str(fault)[:200]}")
 
 
 def _check(events: Sequence[Event]) -> None:
     assert events, "a codec gives at least one event or raises Malformed"
     for e in events:
+        if e.kind == S.ROW and not _has_its_images(e):
+            raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
         if (e.commit_ts is not None and e.commit_ts not in INT64) or (
             e.table_id is not None and e.table_id not in INT64
         ):
             raise Malformed("out-of-range", f"commit_ts {e.commit_ts} or table id {e.table_id} does not fit 64 bits")
+
+
+def _has_its_images(e: Event) -> bool:
+    """An image after unless it is a delete; one before if it is; an update may have one."""
+    if e.op == S.UPDATE:
+        return e.columns is not None
+    return (e.columns is None) == (e.op == S.DELETE) == (e.before is not None)
 
 
 def _laid_out(
@@ -164,32 +188,35 @@ def _laid_out(
 def _state(events: list[Event]) -> State:
     """The events in the form the kernels leave them in, without hashes."""
     n = len(events)
-    after = [c for e in events for c in e.columns or ()]
-    before = [c for e in events for c in e.before or ()]
-    columns: dict[int, list[str | None]] = {
+    after = _parts([c for e in events for c in e.columns or ()])
+    before = _parts([c for e in events for c in e.before or ()])
+    columns: dict[int, Sequence[str | None]] = {
         S.SCHEMA_NAME: [e.schema_name for e in events],
         S.TABLE_NAME: [e.table_name for e in events],
         S.QUERY: [e.query for e in events],
         S.DDL_TYPE: [e.ddl_type for e in events],
     }
-    for image, cells in ((S.AFTER, after), (S.BEFORE, before)):
-        columns[image + S.NAMES] = [c.name for c in cells]
-        columns[image + S.TYPES] = [c.mysql_type for c in cells]
-        columns[image + S.VALUES] = [c.value for c in cells]
+    for image, (names, types, texts, _, _) in ((S.AFTER, after), (S.BEFORE, before)):
+        columns |= {image + S.NAMES: names, image + S.TYPES: types, image + S.VALUES: texts}
     arrays = {k: pa.array(v, pa.string()) for k, v in columns.items()}
-    st = fresh_state(max(n, len(after), len(before)) + 1, max(a.nbytes for a in arrays.values()) + 8)
+    n_after, n_before = len(after[0]), len(before[0])
+    st = fresh_state(max(n, n_after, n_before) + 1, max(a.nbytes for a in arrays.values()) + 8)
     for k, array in arrays.items():
         texts_of(st, k, array)
-    st.count[S.N_EVENTS], st.count[S.N_AFTER], st.count[S.N_BEFORE] = n, len(after), len(before)
+    st.count[S.N_EVENTS], st.count[S.N_AFTER], st.count[S.N_BEFORE] = n, n_after, n_before
     _put_numbers(st, events)
-    for later, cells in enumerate((after, before)):
-        flags = [c.flags for c in cells]
-        st.number[S.AFTER_FLAGS + later, : len(cells)] = flags
-        st.byte[S.AFTER_HAS_FLAGS + later, : len(cells)] = [f >= 0 for f in flags]
-        st.byte[S.AFTER_IS_KEY + later, : len(cells)] = [c.is_key for c in cells]
+    for later, (_, _, _, is_key, flags) in enumerate((after, before)):
+        st.number[S.AFTER_FLAGS + later, : len(flags)] = flags
+        st.byte[S.AFTER_HAS_FLAGS + later, : len(flags)] = st.number[S.AFTER_FLAGS + later, : len(flags)] >= 0
+        st.byte[S.AFTER_IS_KEY + later, : len(flags)] = is_key
     st.number[S.AFTER_END, 1 : n + 1] = np.cumsum([len(e.columns or ()) for e in events], dtype=np.int64)
     st.number[S.BEFORE_END, 1 : n + 1] = np.cumsum([len(e.before or ()) for e in events], dtype=np.int64)
     return st
+
+
+def _parts(cells: list[Cell]) -> tuple[Sequence[Any], ...]:
+    """Names, types, values, whether key, flags."""
+    return tuple(zip(*cells, strict=True)) if cells else ((),) * 5
 
 
 def _put_numbers(st: State, events: list[Event]) -> None:
@@ -211,6 +238,10 @@ def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, M
         "seq": pa.array([0] * len(failed), pa.int32()),
         "protocol": pa.array([protocol] * len(failed), pa.string()),
         "error_class": pa.array([fault.error_class for _, fault in failed], pa.string()),
-        "reason": pa.array([fault.reason for _, fault in failed], pa.string()),
+        "reason": pa.array([_utf8(fault.reason) for _, fault in failed], pa.string()),
     }
     return in_form(columns, len(failed), DECODED)
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

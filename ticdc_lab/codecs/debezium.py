@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, members, object_of, optional, require, text
+from ticdc_lab.codecs.builder import Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, members, object_of, objects, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 
@@ -38,7 +38,7 @@ def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
     commit_ts = integer(source, "commit_ts")
     if "ddl" in payload:
         return [_ddl(payload, source, commit_ts)]
-    op = require(payload, "op")
+    op = text(payload, "op")
     if op == "m":
         return [Event(S.WATERMARK, commit_ts)]
     if op not in _OPS:
@@ -46,20 +46,17 @@ def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
     types = _types(message.get("schema"))
     keys = _keys(key)
     columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
-    if (columns is None) != (op == "d") or (before is None and op == "d"):
-        raise Malformed("missing-field", f"payload.op is {op!r}, which does not go with the images that are there")
     return [
         Event(S.ROW, commit_ts, text(source, "db"), text(source, "table"), op=_OPS[op], columns=columns, before=before)
     ]
 
 
 def _ddl(payload: Mapping[str, Any], source: Mapping[str, Any], commit_ts: int) -> Event:
-    changes = payload.get("tableChanges") or []
-    kind = changes[0].get("type") if isinstance(changes, list) and changes and isinstance(changes[0], dict) else None
+    changes = objects(payload.get("tableChanges"), "payload.tableChanges")
+    kind = optional(changes[0], "type") if changes else None
     schema = optional(payload, "databaseName") or optional(source, "db")
     return Event(
-        S.DDL, commit_ts, schema, optional(source, "table"), query=text(payload, "ddl"),
-        ddl_type=kind if isinstance(kind, str) else None,
+        S.DDL, commit_ts, schema, optional(source, "table"), query=text(payload, "ddl"), ddl_type=kind
     )  # fmt: skip
 
 
@@ -71,43 +68,42 @@ def _keys(key: bytes | None) -> frozenset[str]:
     return frozenset(members(message.get("payload", message), "key payload"))
 
 
-def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Column] | None:
+def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
     if image is None:
         return None
-    columns = []
-    for name, value in members(image, "image").items():
-        mysql_type, convert = types.get(name, _UNTYPED)
-        try:
-            shown = None if value is None else convert(value)
-        except (TypeError, ValueError, ArithmeticError) as fault:
-            raise Malformed(
-                "bad-type", f"column {name!r} ({mysql_type}): {value!r} is no such value: {fault}"
-            ) from fault
-        columns.append(Column(name, mysql_type, shown, name in keys))
-    return columns
+    given = members(image, "image")
+    cells: list[Cell] = []
+    try:
+        for name, value in given.items():
+            mysql_type, convert = types.get(name, _UNTYPED)
+            cells.append((name, mysql_type, None if value is None else convert(value), name in keys, -1))
+    except UNSHOWN:
+        shown(name, mysql_type, convert, value)  # says which one it is
+        raise
+    return cells
 
 
 def _types(schema: Any) -> Types:
     """Column name -> MySQL type and what turns its values to text, by the part that describes the message."""
     if schema is None:
         return {}
-    for field in members(schema, "schema").get("fields", ()):
-        if isinstance(field, dict) and field.get("field") == "after":
-            return _typed(orjson.dumps(field.get("fields", [])))
+    for field in objects(members(schema, "schema").get("fields"), "schema.fields"):
+        if field.get("field") == "after":
+            return _typed(orjson.dumps(field.get("fields")))
     return {}
 
 
 @lru_cache(4_096)
 def _typed(fields: bytes) -> Types:
     found: dict[str, tuple[str | None, Convert]] = {}
-    for field in orjson.loads(fields):
+    for field in objects(orjson.loads(fields), "schema.fields.fields"):
         mysql_type = optional(field, "tidb_type")
         found[text(field, "field")] = (_full_type(mysql_type, field), _converter(mysql_type, field))
     return found
 
 
 def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
-    parameters = field.get("parameters") or {}
+    parameters = members(field.get("parameters") or {}, "parameters")
     if mysql_type in ("enum", "set") and isinstance(parameters.get("allowed"), str):
         labels = ",".join("'" + label.replace("'", "''") + "'" for label in parameters["allowed"].split(","))
         return f"{mysql_type}({labels})"
@@ -126,6 +122,8 @@ def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
         return lambda v: values.binary_text(b64decode(v, validate=True))
     if base == "float":
         return lambda v: values.float_text(float(v))
+    if base == "decimal":
+        return lambda v: _plain(v) if isinstance(v, str | bool | int) else values.decimal_text(float(v))
     if base == "double":
         return lambda v: values.double_text(float(v))
     if (mysql_type or "").endswith("unsigned"):

@@ -79,14 +79,21 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
 
 
 def _step(protocol: str, images: bool, known: Known) -> Callable[[pa.RecordBatch], Batches]:
-    from ticdc_lab.codecs.unpack import unpacker
+    from ticdc_lab.codecs.unpack import parts, unpacker
 
     unpacked = unpacker(protocol, known)
     if protocol in KERNELS:
         from ticdc_lab.codecs.kernel.batch import decode_batches
 
-        return lambda batch: decode_batches(unpacked(batch), protocol, images=images, original=batch)
+        return lambda batch: (
+            decoded
+            for part, original in parts(unpacked, batch)
+            for decoded in decode_batches(part, protocol, images=images, original=original)
+        )
     from ticdc_lab.codecs.builder import decode_with
 
     codec = codec_of(protocol, known)
-    return lambda batch: iter((decode_with(codec, unpacked(batch), protocol, images=images, original=batch),))
+    return lambda batch: (
+        decode_with(codec, part, protocol, images=images, original=original)
+        for part, original in parts(unpacked, batch)
+    )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zlib
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -37,8 +40,8 @@ def read_schemas(path: str) -> dict[str, str]:
         with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
             for line in filter(bytes.strip, lines):
                 entry = json.loads(line)
-                found[str(entry["id"])] = str(entry["schema"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as fault:
+                found[str(entry["id"])] = _text(entry["schema"])
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as fault:
         raise SourceError(
             f"The schemas of {path} cannot be read after {len(found)} of them: {type(fault).__name__}: {fault}.",
             hint='Expected JSON Lines such as {"id": 1, "schema": "{\\"type\\": \\"record\\", ...}"}, or a URL.',
@@ -77,8 +80,8 @@ class Registry:
                 return self._unknown(schema_id, f"{self._shown} knows no schema {schema_id}")
             if not answer.ok:
                 return self._silent(schema_id, f"HTTP status {answer.status_code}")
-            self._schemas[schema_id] = str(answer.json()["schema"])
-        except (requests.RequestException, ValueError, KeyError, TypeError) as fault:
+            self._schemas[schema_id] = _text(answer.json()["schema"])
+        except (requests.RequestException, OSError, ValueError, KeyError, TypeError, RecursionError) as fault:
             return self._silent(schema_id, type(fault).__name__)
         return None
 
@@ -91,7 +94,36 @@ class Registry:
         return self._down
 
 
+def _text(schema: Any) -> str:
+    """A schema as JSON text, which registries give as a string."""
+    if not isinstance(schema, str | dict):
+        raise TypeError(f"a schema is JSON text, not a {type(schema).__name__}")
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def require_url(url: str) -> str:
+    """The URL of a registry, or :class:`SourceError` where it is none.
+
+    Raises
+    ------
+    SourceError
+        It is not http or https, or names no host.
+    """
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a bad port is a ValueError
+            return url
+    except ValueError:
+        pass
+    raise SourceError(
+        f"{without_secrets(url)} is no URL of a schema registry; expected http://HOST:PORT or https://...",
+        hint="A file of schemas is named by its path.",
+    )
+
+
 def without_secrets(url: str) -> str:
-    """A URL without the name and password in it."""
-    parts = urlsplit(url)
-    return url if parts.username is None else parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
+    """A URL without what may be secret in it: the name and password, the query."""
+    scheme, _, rest = url.partition("://")
+    before, _, after = rest.rpartition("@")
+    place = "..." if re.search("[?#]", before) else re.split("[?#]", after)[0]
+    return f"{scheme}://{place}"

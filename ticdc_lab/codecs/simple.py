@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ticdc_lab.codecs import simple_avro, values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
-from ticdc_lab.codecs.fields import integer, members, object_of, optional, require, text
+from ticdc_lab.codecs.builder import CORRUPTED, INT64, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import UNSHOWN, integer, members, objects, optional, require, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 
@@ -40,19 +40,12 @@ def codec(known: Known) -> Codec:
     tables: Tables = {version: columns_of(table) for version, table in known.tables.items()}
 
     def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
-        message = message_of(value)
+        message = simple_avro.message_of(value)
         for table in tables_in(message):
             tables[version_of(table)] = columns_of(table)
         return [_event(message, tables)]
 
     return decode
-
-
-def message_of(value: bytes | None) -> Fields:
-    """A message as fields, from JSON or Avro."""
-    if value is not None and value[:1] == simple_avro.FIRST:
-        return simple_avro.fields_of(value)
-    return object_of(value, "value")
 
 
 def tables_in(message: Fields) -> list[Fields]:
@@ -63,23 +56,30 @@ def tables_in(message: Fields) -> list[Fields]:
 
 def version_of(table: Fields) -> Version:
     """What rows call a table version by."""
-    return optional(table, "schema") or text(table, "database"), text(table, "table"), integer(table, "version")
+    version = integer(table, "version")
+    if version not in INT64:
+        raise Malformed("out-of-range", f"version {version} does not fit 64 bits")
+    return optional(table, "schema") or text(table, "database"), text(table, "table"), version
 
 
 def columns_of(table: Fields) -> tuple[TableColumn, ...]:
     """Columns of a table version in their order."""
-    keys = _handle(table)
-    columns = []
-    for column in require(table, "columns"):
-        kind = members(require(members(column, "column"), "dataType"), "dataType")
-        name, base = text(column, "name"), text(kind, "mysqlType").lower()
-        columns.append(TableColumn(name, _full_type(base, kind), name in keys, _converter(base, kind)))
-    return tuple(columns)
+    try:
+        keys = _handle(table)
+        return tuple(_column(column, keys) for column in objects(require(table, "columns"), "columns"))
+    except (TypeError, ValueError, LookupError, AttributeError) as fault:
+        raise Malformed("bad-schema", f"the table's definition is damaged: {type(fault).__name__} {fault}") from fault
+
+
+def _column(column: Fields, keys: frozenset[str]) -> TableColumn:
+    kind = members(require(column, "dataType"), "dataType")
+    name, base = text(column, "name"), text(kind, "mysqlType").lower()
+    return TableColumn(name, _full_type(base, kind), name in keys, _converter(base, kind))
 
 
 def _handle(table: Fields) -> frozenset[str]:
     """The primary key, else the not-null unique index with the fewest columns (golden README section 2)."""
-    indexes = [members(index, "index") for index in table.get("indexes") or ()]
+    indexes = objects(table.get("indexes"), "indexes")
     primary = [i for i in indexes if i.get("primary")]
     unique = [i for i in indexes if i.get("unique") and not i.get("nullable")]
     chosen = primary[:1] or sorted(unique, key=lambda i: len(i["columns"]))[:1]
@@ -108,24 +108,32 @@ def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
     if base in _BINARY:
         return _binary
     if base in ("float", "double"):
-        shown = values.float_text if base == "float" else values.double_text
-        return lambda v: shown(float(v))
-    unsigned = bool(kind.get("unsigned"))
-    return lambda v: _plain(v, unsigned)
+        text_of = values.float_text if base == "float" else values.double_text
+        return lambda v: text_of(float(v))
+    return _unsigned if kind.get("unsigned") else _plain
 
 
 def _binary(value: Any) -> str:
     return values.binary_text(value if isinstance(value, bytes) else b64decode(value, validate=True))
 
 
-def _plain(value: Any, unsigned: bool) -> str:
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else str(_written(value))
+
+
+def _unsigned(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, dict):  # a timestamp with its location, or Avro's unsigned number
-        return _plain(value["value"], unsigned)
-    if isinstance(value, bool) or not isinstance(value, int):
+    found = _written(value)
+    return found if isinstance(found, str) else str(values.unsigned(found, "unsigned"))
+
+
+def _written(value: Any) -> str | int:
+    """A number, or what stands in a timestamp with its location or in Avro's unsigned number."""
+    inner = value["value"] if isinstance(value, dict) else value
+    if isinstance(inner, bool) or not isinstance(inner, int | str):
         raise TypeError(f"a {type(value).__name__} is none of the forms of this format")
-    return str(values.unsigned(value, "unsigned") if unsigned else value)
+    return inner
 
 
 def _event(message: Fields, tables: Tables) -> Event:
@@ -154,8 +162,6 @@ def _row(message: Fields, op: int, tables: Tables) -> Event:
             f"the row needs version {version} of {schema}.{table}, which no DDL or bootstrap message that was read has",
         )
     after, before = (_image(message.get(name), columns) for name in ("data", "old"))
-    if (after is None) != (op == S.DELETE) or (before is None and op == S.DELETE):
-        raise Malformed("missing-field", "the images that are there (data, old) do not go with the type of the row")
     return Event(
         S.ROW, integer(message, "commitTs"), schema, table, integer(message, "tableID"), op, after, before,
         incomplete=_incomplete(message),
@@ -165,24 +171,28 @@ def _row(message: Fields, op: int, tables: Tables) -> Event:
 def _incomplete(message: Fields) -> str | None:
     if message.get("claimCheckLocation"):
         return "claim-check-missing"
-    return "handle-key-only" if message.get("handleKeyOnly") else None
+    if message.get("handleKeyOnly"):
+        return "handle-key-only"
+    checksum = members(message.get("checksum") or {}, "checksum")
+    return CORRUPTED if checksum.get("corrupted") is True else None
 
 
-def _image(image: Any, columns: Sequence[TableColumn]) -> list[Column] | None:
+def _image(image: Any, columns: Sequence[TableColumn]) -> list[Cell] | None:
     """The columns that are there, in the table's order; one that the table has not is a fault."""
     if image is None:
         return None
     given = members(image, "image")
-    found = []
-    for name, mysql_type, is_key, convert in columns:
-        if name in given:
-            value = given[name]
-            try:
-                shown = None if value is None else convert(value)
-            except (TypeError, ValueError, KeyError) as fault:
-                raise Malformed("bad-type", f"column {name!r} ({mysql_type}): found {value!r}: {fault}") from fault
-            found.append(Column(name, mysql_type, shown, is_key))
+    try:
+        found: list[Cell] = [
+            (name, mysql_type, None if (value := given[name]) is None else convert(value), is_key, -1)
+            for name, mysql_type, is_key, convert in columns
+            if name in given
+        ]
+    except UNSHOWN:
+        for name, mysql_type, _, convert in columns:
+            shown(name, mysql_type, convert, given.get(name))  # says which one it is
+        raise
     if len(found) < len(given):
-        other = sorted(given.keys() - {c.name for c in found})
+        other = sorted(given.keys() - {c[0] for c in found})
         raise Malformed("unknown-column", f"the table version has no column {other[0]!r}")
     return found

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from ticdc_lab.codecs.builder import Malformed
-from ticdc_lab.codecs.fields import members
+from ticdc_lab.codecs.fields import members, object_of
 
 FIRST = b"\x16"
 """The first byte of every message: the message's number in the union, as Avro writes it."""
@@ -75,6 +75,11 @@ _MESSAGE = fastavro.parse_schema(
         ],
     )
 )  # fmt: skip
+
+
+def message_of(value: bytes | None) -> Mapping[str, Any]:
+    """A message as fields, from JSON or Avro."""
+    return fields_of(value) if value is not None and value[:1] == FIRST else object_of(value, "value")
 
 
 def fields_of(value: bytes) -> Mapping[str, Any]:

@@ -10,10 +10,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import simple_avro
-from ticdc_lab.codecs.builder import Malformed
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.codecs.simple import Version, columns_of, message_of, tables_in, version_of
-from ticdc_lab.codecs.unpack import unpacker
+from ticdc_lab.codecs.simple import Version, columns_of, tables_in, version_of
+from ticdc_lab.codecs.unpack import parts, unpacker
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -39,7 +38,8 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
         unpacked = unpacker("simple", known)
         seen: dict[Version, str] = {}
         for batch in batches:
-            new = {v: t for v, t in _tables(unpacked(batch).column("value")) if v not in seen}
+            found = (pair for part, _ in parts(unpacked, batch) for pair in _tables(part.column("value")))
+            new = {version: table for version, table in found if version not in seen}
             seen |= new
             if new:
                 rows = [(*version, definition) for version, definition in new.items()]
@@ -52,11 +52,14 @@ def _tables(values: pa.Array) -> Iterator[tuple[Version, str]]:
     for value in values.to_pylist():
         if value is not None and _may_bring(value):
             try:
-                for table in tables_in(message_of(value)):
-                    columns_of(table)
-                    yield version_of(table), orjson.dumps(table).decode()
-            except Malformed:  # the decoder will say so
+                yield from [(version_of(t), _definition(t)) for t in tables_in(simple_avro.message_of(value))]
+            except Exception:  # whatever it is: the decoder meets it again and says so in the quarantine
                 continue
+
+
+def _definition(table: Mapping[str, Any]) -> str:
+    columns_of(table)
+    return orjson.dumps(table).decode()
 
 
 def _may_bring(value: bytes) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,11 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from ticdc_lab.codecs import simple_avro
+from ticdc_lab.codecs.builder import Malformed
+from ticdc_lab.codecs.fields import object_of
 from ticdc_lab.codecs.kernel.arrow import spans
 from ticdc_lab.codecs.known import Known
 
-LARGEST = 1 << 29
-"""Bytes that one message may be inflated to; a few bytes can claim to be petabytes."""
+LARGEST = 1 << 27
+"""Bytes that one message may be inflated to, far above what Kafka carries; a few bytes can claim to be petabytes."""
+
+BATCH_LARGEST = 1 << 29
+"""Bytes that the messages of one batch may be inflated to together."""
 
 PACKED = ("open-protocol", "canal-json", "simple")
 """Protocols whose messages TiCDC compresses or puts under a claim check."""
@@ -32,8 +38,23 @@ _OPEN, _NEXT = 0x7B, np.isin(np.arange(256), list(b'"}'))
 _CLAIM = b"claimCheckLocation"
 _OPEN_CLAIM = b'"ccl"'
 _DEEPEST = 3
+_AT_ONCE = 1 << 20
 
 Unpacker = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class TooMuchError(Exception):
+    """What a batch unpacks to is larger than BATCH_LARGEST."""
+
+
+def parts(unpacked: Unpacker, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """The batch unpacked, and the batch; in halves where it would be too large."""
+    try:
+        yield unpacked(batch), batch
+    except TooMuchError:
+        half = batch.num_rows // 2
+        yield from parts(unpacked, batch.slice(0, half))
+        yield from parts(unpacked, batch.slice(half))
 
 
 def unpacker(protocol: str, known: Known) -> Unpacker:
@@ -65,10 +86,17 @@ def _suspects(batch: pa.RecordBatch, at: int) -> np.ndarray:
 def _with_values(batch: pa.RecordBatch, some: np.ndarray, change: Callable[[bytes], bytes]) -> pa.RecordBatch:
     if not len(some):
         return batch
-    values = batch.column("value").to_pylist()
+    values, size = batch.column("value").to_pylist(), 0
     for m in some.tolist():
         values[m] = change(values[m])
+        size = _bounded(batch, size + len(values[m]))
     return _replaced(batch, "value", values)
+
+
+def _bounded(batch: pa.RecordBatch, size: int) -> int:
+    if size > BATCH_LARGEST and batch.num_rows > 1:
+        raise TooMuchError
+    return size
 
 
 def _replaced(batch: pa.RecordBatch, name: str, values: list[bytes | None]) -> pa.RecordBatch:
@@ -78,11 +106,7 @@ def _replaced(batch: pa.RecordBatch, name: str, values: list[bytes | None]) -> p
 def _inflated(value: bytes) -> bytes:
     """What a compressed value holds, or the value itself."""
     if value.startswith(_LZ4):
-        try:
-            with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
-                return bytes(stream.read(LARGEST))
-        except OSError:
-            return value
+        return _lz4_inflated(value)
     size = _varint(value)
     if not 0 < size <= min(LARGEST, 64 * len(value)):
         return value
@@ -90,6 +114,17 @@ def _inflated(value: bytes) -> bytes:
         return bytes(pa.decompress(value, decompressed_size=size, codec="snappy", asbytes=True))
     except OSError:
         return value
+
+
+def _lz4_inflated(value: bytes) -> bytes:
+    found = bytearray()
+    try:
+        with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
+            while len(found) <= LARGEST and (some := stream.read(_AT_ONCE)):
+                found += some
+    except OSError:
+        return value
+    return bytes(found) if len(found) <= LARGEST else value
 
 
 def _varint(value: bytes) -> int:
@@ -110,6 +145,8 @@ def _open_inflated(value: bytes) -> bytes:
         if n > len(value) - p - 8:
             return value
         frame = _inflated(value[p + 8 : p + 8 + n])
+        if len(out) + len(frame) > LARGEST:
+            return value
         out += struct.pack(">Q", len(frame)) + frame
         p += 8 + n
     return bytes(out) if p == len(value) else value
@@ -125,7 +162,8 @@ class ClaimCheck:
     def __init__(self, folder: str) -> None:
         local = "://" not in folder or folder.startswith("file://")
         self._local = Path(folder.removeprefix("file://")).resolve() if local else None
-        self._folder = folder.rstrip("/")
+        self._folder = folder
+        self._remote: tuple[fs.FileSystem, str] | None = None
 
     def content(self, location: str) -> bytes | None:
         """What lies in the folder under the end of ``location``; None if nothing can be read there."""
@@ -140,14 +178,24 @@ class ClaimCheck:
 
     def _read(self, name: str) -> bytes | None:
         try:
-            if self._local is not None:
-                path = (self._local / name).resolve()
-                return path.read_bytes() if path.is_relative_to(self._local) else None
-            system, place = fs.FileSystem.from_uri(f"{self._folder}/{name}")
-            with system.open_input_file(place) as file:
-                return bytes(file.read())
-        except (OSError, pa.ArrowInvalid):
+            return self._read_remote(name) if self._local is None else self._read_local(self._local, name)
+        except (OSError, ValueError, RuntimeError):  # a loop of links is a RuntimeError
             return None
+
+    def _read_local(self, folder: Path, name: str) -> bytes | None:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder) or not path.is_file() or path.stat().st_size > LARGEST:
+            return None
+        return path.read_bytes()
+
+    def _read_remote(self, name: str) -> bytes | None:
+        """The name is put to the path, not to the URL, which would decode it once more."""
+        if self._remote is None:
+            system, place = fs.FileSystem.from_uri(self._folder)
+            self._remote = system, place.rstrip("/")
+        system, place = self._remote
+        with system.open_input_file(f"{place}/{name}") as file:
+            return bytes(file.read()) if file.size() <= LARGEST else None
 
 
 def _envelope(content: bytes) -> tuple[bytes | None, bytes] | None:
@@ -163,25 +211,34 @@ def _envelope(content: bytes) -> tuple[bytes | None, bytes] | None:
 
 def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes], bytes]) -> pa.RecordBatch:
     """Values that name a claim check, replaced by what lies there: an envelope or the raw value."""
-    mask = pc.fill_null(pc.match_substring(batch.column("value"), pattern=_CLAIM), False)
-    some = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    column = batch.column("value")
+    named = pc.match_substring(column, pattern=_CLAIM)
+    avro = pc.and_(pc.starts_with(column, pattern=simple_avro.FIRST), pc.match_substring(column, pattern=b"/"))
+    some = np.flatnonzero(pc.fill_null(pc.or_(named, avro), False).to_numpy(zero_copy_only=False))
 
     def fetched(value: bytes) -> bytes:
         content = place.content(_location(value))
         if content is None:
             return value
         enveloped = _envelope(content)
-        return inflated(content if enveloped is None else enveloped[1])
+        whole = inflated(content if enveloped is None else enveloped[1])
+        return whole if _is_message(whole) else value
 
     return _with_values(batch, some, fetched)
 
 
+def _is_message(content: bytes) -> bool:
+    """A damaged file is as good as none: the row stays what its message says, without the rest."""
+    try:
+        return isinstance(simple_avro.message_of(content), dict)
+    except Malformed:
+        return False
+
+
 def _location(value: bytes) -> str:
     try:
-        message = orjson.loads(value)
-    except ValueError:
-        return ""
-    if not isinstance(message, dict):
+        message = simple_avro.message_of(value)
+    except Malformed:
         return ""
     inner = message.get("_tidb")
     place = message.get("claimCheckLocation") or (inner.get("claimCheckLocation") if isinstance(inner, dict) else None)
@@ -195,19 +252,20 @@ def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[
     if not len(some):
         return batch
     keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+    size = 0
     for m in some.tolist():
         content = place.content(_open_location(keys[m]))
         enveloped = None if content is None else _envelope(content)
         if enveloped is not None and enveloped[0] is not None:
             keys[m], values[m] = enveloped[0], inflated(enveloped[1])
+            size = _bounded(batch, size + len(keys[m]) + len(values[m]))
     return _replaced(_replaced(batch, "key", keys), "value", values)
 
 
 def _open_location(key: bytes) -> str:
     """The location in the first frame of a key; such a message has one row."""
     try:
-        found = orjson.loads(key[16:])
-    except ValueError:
+        place = object_of(key[16:], "key").get("ccl")
+    except Malformed:
         return ""
-    place = found.get("ccl") if isinstance(found, dict) else None
     return place if isinstance(place, str) else ""

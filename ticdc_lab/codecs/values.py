@@ -24,7 +24,13 @@ def double_text(value: float) -> str:
 
 def float_text(value: float) -> str:
     """The same for a 32-bit float."""
-    return number_text(str(np.float32(value)))
+    with np.errstate(over="ignore"):
+        return number_text(str(np.float32(value)))
+
+
+def decimal_text(value: float) -> str:
+    """A decimal that was written as a number: its digits without an exponent, as far as they were kept."""
+    return f"{Decimal(repr(value)).normalize():f}"
 
 
 def number_text(text: str) -> str:

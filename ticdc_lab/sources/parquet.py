@@ -27,10 +27,10 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-WRITTEN = StructType(
-    [StructField("file", StringType())]
-    + [StructField(name, LongType()) for name in ("decoded", "quarantined", "events", "undated")]
-)
+COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks")
+"""What a load counts: the fields of :class:`ticdc_lab.load.Counts` but the sum."""
+
+WRITTEN = StructType([StructField("file", StringType())] + [StructField(name, LongType()) for name in COUNTED])
 """What a task says of its file."""
 
 Batches = Iterator[pa.RecordBatch]
@@ -75,7 +75,7 @@ def writing(decode: Callable[[Batches], Batches], folder: str) -> Callable[[Batc
         task = TaskContext.get()
         assert task is not None
         path = Path(folder) / f"part-{task.partitionId():06d}-{task.taskAttemptId()}.parquet"
-        counts = dict.fromkeys(("decoded", "quarantined", "events", "undated"), 0)
+        counts = dict.fromkeys(COUNTED, 0)
         with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file:
             for group in _groups(decode(batches)):
                 for name, n in _counted(group).items():
@@ -110,4 +110,6 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "quarantined": len(group) - events,
         "events": events,
         "undated": pc.sum(undated).as_py() or 0,
+        "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
+        "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
     }

@@ -1,0 +1,595 @@
+"""Bad input to the codecs in Python, the registry, compression and claim checks: nothing raises, nothing is lost."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import http.server
+import io
+import json
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from conftest import golden
+from formats import TOPICS, Message, Row, decoded_by, known, messages
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import broken
+
+from ticdc_lab.codecs import Known, decoder, registry, schema_registry, unpack
+from ticdc_lab.codecs.builder import Event, Malformed, decode_with
+from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url, without_secrets
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.codecs.unpack import ClaimCheck, unpacker
+from ticdc_lab.errors import SourceError
+
+SIMPLE, SIMPLE_AVRO, _, DEBEZIUM, _, AVRO, AVRO_PROD = TOPICS[:7]
+GOLDEN = {"simple": (SIMPLE, SIMPLE_AVRO), "debezium": (DEBEZIUM, TOPICS[4]), "avro": (AVRO, AVRO_PROD)}
+SCHEMA = {
+    "type": "record", "name": "t", "namespace": "default.s",
+    "fields": [{"name": "a", "type": "int"}, {"name": "_tidb_op", "type": "string"},
+               {"name": "_tidb_commit_ts", "type": "long"}, {"name": "_tidb_corrupted", "type": "boolean"}],
+}  # fmt: skip
+KEY = {"type": "record", "name": "t", "namespace": "default.s", "fields": [{"name": "a", "type": "int"}]}
+SCHEMAS = {"1": json.dumps(KEY), "2": json.dumps(SCHEMA)}
+
+
+def row_of(key: bytes | None, value: bytes | None, partition: int = 0, offset: int = 0) -> Row:
+    """A message."""
+    return {"topic": "t", "partition": partition, "offset": offset, "key": key, "value": value}
+
+
+def one(protocol: str, key: bytes | None, value: bytes | None, beside: Known | None = None) -> Row:
+    """The one row that a message decodes to."""
+    (row,) = decoded_by([row_of(key, value)], protocol, beside or Known())
+    return row
+
+
+def framed(schema_id: int, schema: Row, record: Row) -> bytes:
+    """A record under Confluent's framing."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return struct.pack(">bI", 0, schema_id) + out.getvalue()
+
+
+def avro_row(**more: Any) -> Message:
+    """Key and value of an insert in avro."""
+    whole = {"a": 7, "_tidb_op": "c", "_tidb_commit_ts": 5, "_tidb_corrupted": False} | more
+    return framed(1, KEY, {"a": whole["a"]}), framed(2, SCHEMA, whole)
+
+
+# --- fuzz
+
+
+@pytest.mark.parametrize("protocol", sorted(registry.CODECS))
+def test_golden_messages_with_bytes_changed_are_decoded_or_in_quarantine(protocol: str) -> None:
+    """Flipped bits, cuts, huge lengths, odd tokens: each message is one or the other, and no fault is unforeseen."""
+    r = Random(5)
+    whole = [(m["key"], m["value"]) for t in GOLDEN[protocol] for m in messages(t.file)[::23]]
+    if protocol == "simple":
+        whole += [(m["key"], m["value"]) for m in messages(SIMPLE.file) if b"ableSchema" in m["value"]][:60]
+    damaged = [broken(m, r) for m in whole for _ in range(6)]
+    classes = survived(protocol, damaged)
+    assert 0 < sum(c is None for c in classes) < len(classes)
+
+
+@pytest.mark.parametrize("protocol", sorted(registry.CODECS))
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(some=st.lists(st.tuples(st.none() | st.binary(max_size=60), st.none() | st.binary(max_size=200)), min_size=1))
+def test_any_bytes_are_decoded_or_in_quarantine(protocol: str, some: list[Message]) -> None:
+    """Whatever key and value are."""
+    survived(protocol, some)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("protocol", ["simple", "debezium"])
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data(), odd=_JSON)
+def test_any_field_of_another_type_is_decoded_or_in_quarantine(protocol: str, data: st.DataObject, odd: Any) -> None:
+    """Any value anywhere in a message replaced by any JSON, NaN and huge numbers among them."""
+    topic = GOLDEN[protocol][0]
+    some = [m for m in messages(topic.file)[:400] if m["kind"] != "checkpoint"]
+    message = data.draw(st.sampled_from(some))
+    value = json.loads(message["value"])
+    inside, name = data.draw(st.sampled_from(places(value)))
+    inside[name] = odd
+    survived(protocol, [(message["key"], json.dumps(value).encode())])
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container in a JSON value with each of its names or positions."""
+    if not isinstance(value, dict | list):
+        return []
+    names = list(value) if isinstance(value, dict) else range(len(value))
+    return [(value, n) for n in names] + [p for n in names for p in places(value[n])]
+
+
+def survived(protocol: str, some: list[Message]) -> list[str | None]:
+    """The class of each message; each is decoded whole or in quarantine once, with its bytes."""
+    tables = brought()
+    rows = [row_of(k, v, offset=i) for i, (k, v) in enumerate(some)]
+    found = decoded_by(rows, protocol, Known(schemas=known().schemas, tables=tables))
+    classes = {}
+    for e in found:
+        if e["seq"] == 0:
+            assert e["offset"] not in classes
+            classes[e["offset"]] = e["error_class"]
+        if e["error_class"]:
+            assert e["reason"] and e["error_class"] != "codec-error", (e["reason"], e["value"])
+            assert (e["key"], e["value"]) == some[e["offset"]]
+    assert sorted(classes) == list(range(len(some)))
+    return [classes[i] for i in range(len(some))]
+
+
+_BROUGHT: dict[Any, Any] = {}
+
+
+def brought() -> dict[Any, Any]:
+    """The table versions of the golden topic."""
+    if not _BROUGHT:
+        batches = iter(pa.Table.from_pylist([row_of(None, m["value"]) for m in messages(SIMPLE.file)]).to_batches())
+        _BROUGHT.update(tables_of(row for b in finder(Known())(batches) for row in b.to_pylist()))
+    return _BROUGHT
+
+
+def test_json_that_is_too_deep_is_in_quarantine() -> None:
+    """A hundred thousand brackets."""
+    for protocol in ("simple", "debezium"):
+        assert one(protocol, None, b'{"a":' * 100_000)["error_class"] == "not-json"
+    value = b'{"type":"INSERT","database":"s","table":"t","schemaVersion":1,"tableID":1,"commitTs":1,"data":{"a":%s}}'
+    deep = value % (b'{"value":' * 900 + b"1" + b"}" * 900)
+    beside = Known(tables={("s", "t", 1): table()})
+    assert one("simple", None, deep, beside)["error_class"] == "bad-type"
+
+
+def test_an_unforeseen_fault_of_a_codec_is_one_message_in_quarantine() -> None:
+    """It is named, and the messages beside it are decoded."""
+
+    def codec(key: bytes | None, value: bytes | None) -> list[Event]:
+        if value == b"1":
+            raise ZeroDivisionError("planted \ud800")
+        return [Event(2, 5)]
+
+    batch = pa.Table.from_pylist([row_of(None, v, offset=i) for i, v in enumerate((b"0", b"1", b"2"))]).to_batches()[0]
+    rows = decode_with(codec, batch, "x").to_pylist()
+    assert [(r["offset"], r["error_class"]) for r in rows] == [(0, None), (2, None), (1, "codec-error")]
+    assert "ZeroDivisionError: planted" in rows[2]["reason"] and rows[2]["value"] == b"1"
+
+
+# --- simple
+
+
+def table(version: int = 1) -> Row:
+    """A table of one column."""
+    kind = {"mysqlType": "int", "charset": "binary", "collate": "binary", "length": 11}
+    index = {"name": "primary", "unique": True, "primary": True, "nullable": False, "columns": ["a"]}
+    column = {"name": "a", "dataType": kind, "nullable": False}
+    return {"schema": "s", "table": "t", "tableID": 1, "version": version, "columns": [column], "indexes": [index]}
+
+
+def simple(**more: Any) -> bytes:
+    """An insert in simple."""
+    whole = {"version": 1, "database": "s", "table": "t", "tableID": 1, "type": "INSERT", "commitTs": 5, "buildTs": 1,
+             "schemaVersion": 1, "data": {"a": "7"}, "old": None}  # fmt: skip
+    return json.dumps(whole | more).encode()
+
+
+BESIDE = Known(tables={("s", "t", 1): table()})
+
+
+def test_rows_whose_schema_never_comes_are_in_quarantine() -> None:
+    """Under a class of their own, with what is missing."""
+    row = one("simple", None, simple(schemaVersion=9), BESIDE)
+    assert row["error_class"] == "schema-unknown" and "version 9 of s.t" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"data": None}, "missing-field"),
+        ({"old": {"a": "1"}}, "missing-field"),
+        ({"type": "DELETE"}, "missing-field"),
+        ({"type": "UPDATE", "data": None, "old": {"a": "1"}}, "missing-field"),
+        ({"data": {"b": "1"}}, "unknown-column"),
+        ({"data": {"a": [1]}}, "bad-type"),
+        ({"data": {"a": 1.5}}, "bad-type"),
+        ({"commitTs": 1 << 63}, "out-of-range"),
+        ({"commitTs": 1.5}, "bad-type"),
+        ({"commitTs": True}, "bad-type"),
+        ({"schemaVersion": None}, "missing-field"),
+        ({"type": "UPSERT"}, "unknown-type"),
+        ({"type": "CREATE", "sql": "x", "tableSchema": table() | {"version": 1 << 63}}, "out-of-range"),
+        ({"type": "CREATE", "sql": "x", "tableSchema": table() | {"columns": 5}}, "bad-type"),
+        ({"type": "ALTER", "sql": "x", "tableSchema": table() | {"indexes": [{"primary": 1}]}}, "bad-schema"),
+    ],
+)  # fmt: skip
+def test_simple_rows_of_another_form_are_in_quarantine(more: Row, wrong: str) -> None:
+    """Each with the class that says what is wrong; the row it was made from is right."""
+    assert one("simple", None, simple(), BESIDE)["columns"][0]["value"] == "7"
+    assert one("simple", None, simple(**more), BESIDE)["error_class"] == wrong
+
+
+def test_a_row_that_ticdc_calls_corrupted_is_marked() -> None:
+    """In simple and avro; the columns of the checksum are no columns of the table."""
+    checksum = {"version": 0, "corrupted": True, "current": 1, "previous": 2}
+    assert one("simple", None, simple(checksum=checksum), BESIDE)["incomplete"] == "corrupted"
+    assert one("simple", None, simple(checksum=checksum | {"corrupted": False}), BESIDE)["incomplete"] is None
+    beside = Known(schemas=SCHEMAS)
+    row = one("avro", *avro_row(_tidb_corrupted=True), beside)
+    assert row["incomplete"] == "corrupted" and [c["name"] for c in row["columns"]] == ["a"]
+    assert one("avro", *avro_row(), beside)["incomplete"] is None
+
+
+def test_table_versions_that_are_damaged_stop_no_search() -> None:
+    """What brings them is looked through to the end, and the right ones are found."""
+    bad = [
+        simple(type="BOOTSTRAP", tableSchema=t)
+        for t in (5, [], {}, table(1 << 63), table() | {"columns": [5]}, table() | {"indexes": {"a": 1}})
+    ]
+    values = [*bad, b'{"tableSchema":', b"\x16\x02ableSchema", simple(type="BOOTSTRAP", tableSchema=table(3))]
+    batches = iter(pa.Table.from_pylist([row_of(None, v) for v in values]).to_batches())
+    found = tables_of(row for b in finder(Known())(batches) for row in b.to_pylist())
+    assert found == {("s", "t", 3): table(3)}
+
+
+# --- debezium
+
+
+def debezium(**payload: Any) -> bytes:
+    """An insert in debezium without the part that describes itself."""
+    source = {"commit_ts": 5, "db": "s", "table": "t"}
+    whole = {"source": source, "op": "c", "before": None, "after": {"a": 1}}
+    return json.dumps({"payload": whole | payload}).encode()
+
+
+@pytest.mark.parametrize(
+    ("payload", "wrong"),
+    [
+        ({"source": []}, "bad-type"),
+        ({"source": {"commit_ts": "5", "db": "s", "table": "t"}}, "bad-type"),
+        ({"source": {"commit_ts": 5, "db": "s", "table": 7}}, "bad-type"),
+        ({"op": {}}, "bad-type"),
+        ({"op": "x"}, "unknown-type"),
+        ({"after": None}, "missing-field"),
+        ({"before": {"a": 2}}, "missing-field"),
+        ({"op": "d"}, "missing-field"),
+        ({"after": [1]}, "bad-type"),
+        ({"after": {"a": {"b": 1}}}, "bad-type"),
+        ({"ddl": 5}, "bad-type"),
+        ({"ddl": "x", "tableChanges": 5}, "bad-type"),
+    ],
+)
+def test_debezium_of_another_form_is_in_quarantine(payload: Row, wrong: str) -> None:
+    """Each with the class that says what is wrong; the row it was made from is right."""
+    assert one("debezium", None, debezium())["columns"][0]["value"] == "1"
+    assert one("debezium", None, debezium(**payload))["error_class"] == wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"tidb_type": "date", "name": "io.debezium.time.Date"}, "x"),
+        ({"tidb_type": "bit", "name": "io.debezium.data.Bits"}, "=="),
+        ({"tidb_type": "blob"}, "é"),
+        ({"tidb_type": "double"}, "one"),
+        ({"tidb_type": "timestamp", "name": "io.debezium.time.ZonedTimestamp"}, 5),
+        ({"tidb_type": "time", "name": "io.debezium.time.MicroTime"}, 1.5),
+    ],
+)
+def test_debezium_values_that_are_not_of_their_type_are_in_quarantine(kind: Row, value: Any) -> None:
+    """The reason names the column."""
+    message = json.loads(debezium(after={"a": value}))
+    message["schema"] = {"fields": [{"field": "after", "fields": [kind | {"field": "a"}]}]}
+    row = one("debezium", None, json.dumps(message).encode())
+    assert row["error_class"] == "bad-type" and "column 'a'" in row["reason"]
+
+
+# --- avro and its registry
+
+
+def test_avro_that_does_not_fit_its_schema_is_in_quarantine() -> None:
+    """Bytes left over or missing, an unknown id, no framing, another op, a delete without a key."""
+    key, value = avro_row()
+    beside = Known(schemas=SCHEMAS | {"3": '{"type":"string"}', "4": "not json", "5": "5"})
+    assert key is not None and value is not None
+
+    def wrong(k: bytes | None, v: bytes | None) -> Any:
+        return one("avro", k, v, beside)["error_class"]
+
+    assert wrong(key, value) is None
+    assert wrong(key, value + b"\0") == "trailing-bytes"
+    assert wrong(key, value[:-3]) == "not-avro"
+    assert wrong(key, key) == "missing-field" or one("avro", key, key, beside)["incomplete"] == "op-unknown"
+    assert wrong(key, b"\0\0\0\0\x63" + value[5:]) == "schema-unknown"
+    assert wrong(key, b"\0\0\0\0\0" + value[5:]) == "bad-version"
+    assert {wrong(key, b"\0\0\0\0" + bytes([i]) + value[5:]) for i in (3, 4, 5)} == {"bad-schema"}
+    assert wrong(key, b"") == wrong(key, b"\x09abcdefgh") == "bad-version"
+    assert wrong(None, value) == wrong(None, None) == "missing-key"
+    assert wrong(*avro_row(_tidb_op="x")) == "unknown-type"
+    assert wrong(key, b"\x02\0\0") == "truncated-frame"
+    assert wrong(key, b"\x01{}") == "missing-field"
+
+
+def test_glue_inflates_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its framing decodes; a bomb, a cut and bytes after the end are refused."""
+    from ticdc_lab.codecs import avro
+
+    key, value = avro_row()
+    assert key is not None and value is not None
+    glue = b"\x03\x05" + bytes(15) + b"\x02"
+    plain = b"\x03\x00" + bytes(15) + b"\x01" + key[5:]
+    names = {f"00000000-0000-0000-0000-00000000000{i}": SCHEMAS[str(i)] for i in (1, 2)}
+    beside = Known(schemas=names)
+    packed = zlib.compress(value[5:])
+    assert one("avro", plain, glue + packed, beside)["columns"][0]["value"] == "7"
+    for bad in (packed[:-3], packed + b"x", b"junk"):
+        assert one("avro", plain, glue + bad, beside)["error_class"] == "bad-compression"
+    monkeypatch.setattr(avro, "LARGEST", 1_000)
+    assert one("avro", plain, glue + zlib.compress(bytes(10_000)), beside)["error_class"] == "bad-compression"
+
+
+@contextmanager
+def serving(answer: Any) -> Iterator[tuple[str, list[str]]]:
+    """A registry on this machine; ``answer(path)`` gives status and body. Yields its URL and the paths asked for."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path + (" " + self.headers["Authorization"] if "Authorization" in self.headers else ""))
+            status, body = answer(self.path)
+            try:
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:  # the client left
+                pass
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def schemas_answer(path: str) -> tuple[int, bytes]:
+    """What a registry that knows SCHEMAS says."""
+    schema = SCHEMAS.get(path.rsplit("/", 1)[-1])
+    return (404, b"{}") if schema is None else (200, json.dumps({"schema": schema}).encode())
+
+
+def test_a_registry_is_asked_once_for_each_schema_and_told_the_password_alone() -> None:
+    """Basic auth of the URL goes to the registry and into no message."""
+    with serving(schemas_answer) as (place, asked):
+        beside = Known(registry_url=f"http://me:s3cret@{place}/")
+        rows = decoded_by([row_of(*avro_row(a=i), offset=i) for i in range(9)], "avro", beside)
+        assert [r["columns"][0]["value"] for r in rows] == [str(i) for i in range(9)]
+        token = "Basic " + base64.b64encode(b"me:s3cret").decode()
+        assert asked == [f"/schemas/ids/{i} {token}" for i in (1, 2)]
+        key, value = avro_row()
+        unknown = decoded_by([row_of(key, b"\0\0\0\0\x63" + (value or b"")[5:])] * 5, "avro", beside)
+        assert {r["error_class"] for r in unknown} == {"schema-unknown"}
+        assert asked.count(f"/schemas/ids/99 {token}") == 1
+        assert not any("s3cret" in text for text in (*(r["reason"] for r in unknown), repr(beside)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, b""), (403, b"no"), (200, b"<html>"), (200, b"[]"), (200, b"{}"), (200, b'{"schema": 5}'), (200, b"\xff"),
+        (200, b"[" * 100_000),
+    ],
+)  # fmt: skip
+def test_a_registry_that_answers_badly_is_unreachable(
+    answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked again for each message, and every message is in quarantine without the password."""
+    monkeypatch.setattr(schema_registry, "_RETRY", schema_registry._RETRY.new(backoff_factor=0))
+    with serving(lambda path: answer) as (place, asked):
+        rows = decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://me:s3cret@{place}"))
+    assert {r["error_class"] for r in rows} == {"registry-unreachable"} and len(rows) == 20
+    assert len(asked) <= 3 and not any("s3cret" in r["reason"] for r in rows) and place in rows[0]["reason"]
+
+
+def test_a_registry_that_is_slow_or_not_there_does_not_hold_a_load_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some tries, then every message is in quarantine."""
+    monkeypatch.setattr(schema_registry, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(schema_registry, "_RETRY", schema_registry._RETRY.new(backoff_factor=0))
+    start = time.monotonic()
+    with serving(lambda path: (time.sleep(1), (200, b"{}"))[1]) as (place, _):
+        slow = decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://{place}"))
+    gone = decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://me:s3cret@{place}"))
+    assert time.monotonic() - start < 10
+    assert {r["error_class"] for r in slow + gone} == {"registry-unreachable"}
+    assert not any("s3cret" in r["reason"] for r in gone)
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://me:s3cret@h", "http://me:s3cret@h:port", "http://[", "s3://a/b"])
+def test_what_is_no_url_of_a_registry_is_refused_without_its_password(url: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(SourceError) as e:
+        require_url(url)
+    assert "s3cret" not in str(e.value)
+    assert require_url("https://me:pw@h:8081/x") and without_secrets("https://me:p?w@h:1/x?k=1") == "https://..."
+    assert without_secrets("https://me:pw@h:8081/x?token=1") == "https://h:8081/x"
+
+
+def test_a_damaged_file_of_schemas_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """Cut, no gzip, no JSON, other fields, nested too deep, not there."""
+    whole = golden("avro_schemas_small.jsonl.gz").read_bytes()
+    bad = {
+        "cut.gz": whole[:400], "flipped.gz": whole[:300] + b"\xff\0\xff" + whole[303:], "plain.gz": b"x",
+        "text": b"x\n", "list": b"[]\n", "fields": b'{"id": 1}\n', "number": b'{"id": 1, "schema": 5}\n',
+        "deep": b"[" * 100_000, "bytes": b"\xff\xfe{}",
+    }  # fmt: skip
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SourceError, match=name):
+            read_schemas(str(tmp_path / name))
+    with pytest.raises(SourceError, match="gone"):
+        read_schemas(str(tmp_path / "gone"))
+    (tmp_path / "right").write_bytes(gzip.decompress(whole))
+    assert read_schemas(str(tmp_path / "right")) == read_schemas(str(golden("avro_schemas_small.jsonl.gz")))
+    with pytest.raises(Malformed, match="16 known schemas"):
+        Registry(known()).schema("99")
+
+
+# --- compression
+
+
+def lz4(raw: bytes) -> bytes:
+    """One lz4 frame."""
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "lz4") as packed:
+        packed.write(raw)
+    return bytes(out.getvalue())
+
+
+def snappy(raw: bytes) -> bytes:
+    """One raw block."""
+    return bytes(pa.compress(raw, codec="snappy", asbytes=True))
+
+
+@pytest.mark.parametrize("pack", [lz4, snappy])
+def test_compressed_streams_that_are_damaged_are_in_quarantine_as_they_were(pack: Any) -> None:
+    """Cut anywhere or with a byte changed: never an exception, and the bytes that came are kept."""
+    packed = pack(simple())
+    assert one("simple", None, packed, BESIDE)["columns"][0]["value"] == "7"
+    for i in range(len(packed)):
+        for value in (packed[:i], packed[:i] + bytes([packed[i] ^ 0x55]) + packed[i + 1 :]):
+            row = one("simple", None, value, BESIDE)
+            assert row["error_class"] is None or row["value"] == value
+
+
+@pytest.mark.parametrize("pack", [lz4, snappy])
+@pytest.mark.parametrize("protocol", ["simple", "canal-json", "open-protocol"])
+def test_what_would_inflate_to_too_much_is_in_quarantine(
+    pack: Any, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bomb is not inflated, alone or in a frame."""
+    monkeypatch.setattr(unpack, "LARGEST", 100_000)
+    bomb = pack(b" " * 10_000_000)
+    key = (1).to_bytes(8, "big") + struct.pack(">Q", 2) + b"{}" if protocol == "open-protocol" else None
+    value = struct.pack(">Q", len(bomb)) + bomb if protocol == "open-protocol" else bomb
+    row = one(protocol, key, value)
+    assert row["error_class"] and row["value"] == value
+
+
+@pytest.mark.parametrize("protocol", ["simple", "canal-json"])
+def test_a_batch_that_inflates_to_too_much_is_unpacked_in_parts(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows come out, in the same order."""
+    topic = TOPICS[2] if protocol == "simple" else TOPICS[7]
+    beside = Known(tables=brought())
+    some = messages(topic.file)[:300]
+    whole = decoded_by(some, protocol, beside)
+    monkeypatch.setattr(unpack, "BATCH_LARGEST", 20_000)
+    sizes = [b.num_rows for b in decoder(protocol, known=beside)(iter(pa.Table.from_pylist(some).to_batches()))]
+    assert len(sizes) > 4
+    assert [e for e in decoded_by(some, protocol, beside) if not e["error_class"]] == [
+        e for e in whole if not e["error_class"]
+    ]
+
+
+# --- claim checks
+
+
+def canal_claim(location: str) -> bytes:
+    """A row of canal-json whose whole is elsewhere."""
+    return json.dumps({
+        "id": 0, "database": "s", "table": "t", "pkNames": ["a"], "isDdl": False, "type": "INSERT", "es": 1, "ts": 1,
+        "sql": "", "sqlType": {"a": 4}, "mysqlType": {"a": "int"}, "old": None, "data": [{"a": "1"}],
+        "_tidb": {"commitTs": 5, "onlyHandleKey": False, "claimCheckLocation": location},
+    }).encode()  # fmt: skip
+
+
+WHOLE = canal_claim("").replace(b'"1"}]', b'"99"}]')
+
+
+LOCATIONS = [
+    "../secret.json",
+    "/etc/passwd",
+    "file:///x/../../secret.json",
+    "%2e%2e/secret.json",
+    "%252e%252e/secret.json",
+    "..\\secret.json",
+    "x/%2e%2e%2fsecret.json",
+    "link.json",
+    "out/secret.json",
+    "loop",
+    "sub",
+    "fifo",
+    "/",
+    ".",
+    "..",
+    "gone.json",
+]
+
+
+@pytest.mark.parametrize("location", [*LOCATIONS, "", "a\0b", "x" * 5_000])
+def test_nothing_outside_the_folder_is_read(tmp_path: Path, location: str) -> None:
+    """Whatever a location says and wherever links lead: the row stays what its message holds, and says so."""
+    import os
+
+    folder = tmp_path / "claims"
+    (folder / "sub").mkdir(parents=True)
+    (tmp_path / "secret.json").write_bytes(WHOLE)
+    (folder / "link.json").symlink_to(tmp_path / "secret.json")
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    os.mkfifo(folder / "fifo")
+    assert ClaimCheck(str(folder)).content(location) is None
+    row = one("canal-json", None, canal_claim(location or "x"), Known(claim_check=str(folder)))
+    assert (row["incomplete"], row["columns"][0]["value"]) == ("claim-check-missing", "1")
+    (folder / "here.json").write_bytes(WHOLE)
+    for place in (str(folder), f"file://{folder}"):
+        row = one("canal-json", None, canal_claim("file:///var/x/here.json"), Known(claim_check=place))
+        assert row["columns"][0]["value"] == "99"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff\xfe", b'{"key":"","value":"!"}', b'{"key":5,"value":5}', WHOLE[:-9], bytes(1_000)],
+)
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
+    """The row is decoded from its message and says what is missing."""
+    (tmp_path / "x.json").write_bytes(content)
+    row = one("canal-json", None, canal_claim("x.json"), Known(claim_check=str(tmp_path)))
+    assert (row["error_class"], row["incomplete"]) in ((None, "claim-check-missing"), ("missing-field", None))
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are more than a batch may hold read at once."""
+    (tmp_path / "x.json").write_bytes(WHOLE)
+    monkeypatch.setattr(unpack, "LARGEST", len(WHOLE) - 1)
+    assert ClaimCheck(str(tmp_path)).content("x.json") is None
+    monkeypatch.setattr(unpack, "LARGEST", len(WHOLE))
+    monkeypatch.setattr(unpack, "BATCH_LARGEST", 2 * len(WHOLE))
+    rows = decoded_by([row_of(None, canal_claim("x.json"))] * 9, "canal-json", Known(claim_check=str(tmp_path)))
+    assert [r["columns"][0]["value"] for r in rows] == ["99"] * 9
+
+
+def test_what_is_not_packed_stays_as_it_is() -> None:
+    """No message of a plain topic is copied or changed."""
+    for topic in TOPICS[:2]:
+        batch = pa.Table.from_pylist([row_of(m["key"], m["value"]) for m in messages(topic.file)]).to_batches()[0]
+        assert unpacker("simple", Known())(batch).equals(batch)
