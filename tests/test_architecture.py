@@ -20,7 +20,7 @@ STEPS = (
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
-    ("audit",),
+    ("audit", "tables"),
     ("summary", "export", "comparison"),
     ("figures",),
     ("widgets", "report"),
@@ -35,6 +35,8 @@ TO_THE_DRIVER = {
     "load.py": "one row a task: the file it wrote, and counts",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "sources/__init__.py": "a sample of 256 messages",
+    "tables/as_of.py": "why rows are known in part, and one count",
+    "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "summary.py": "aggregates that are drawn",
     "workers.py": "one row, to try the workers",
 }
