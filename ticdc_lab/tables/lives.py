@@ -58,7 +58,8 @@ class Life:
         pieces = tuple(replace(p, until=_least(p.until, ts)) for p in self.pieces if p.since is None or p.since <= ts)
         epochs = tuple(replace(e, until=_least(e.until, ts)) for e in self.epochs if e.since is None or e.since <= ts)
         lost = tuple(x for x in self.lost if x[0] <= ts)
-        return replace(self, pieces=pieces, epochs=epochs, lost=lost)
+        later = self.unknown is not None and (self.unknown.commit_ts or 0) > ts
+        return replace(self, pieces=pieces, epochs=epochs, lost=lost, unknown=None if later else self.unknown)
 
 
 def _least(a: int | None, b: int) -> int:
@@ -151,7 +152,7 @@ def _epochs(versions: Iterable[TableVersion], *, from_log: bool, until: int | No
             continue
         if not merged or _shape(merged[-1][1]) != _shape(version.definition):
             merged.append((version.commit_ts if merged or from_log else None, version.definition))
-    ends = [since for since, _ in merged[1:]] + [until]
+    ends = [*[since for since, _ in merged[1:]], until][: len(merged)]
     return [Epoch(since, end, d) for (since, d), end in zip(merged, ends, strict=True)]
 
 

@@ -154,6 +154,9 @@ def _value(text: Column, target: MySQLType) -> Column:
         return _enum_label(text, target)
     if target.family == "set" and target.elements:
         return _set_labels(text, target)
+    if target.family == "float":
+        value = text.try_cast(target.spark)
+        return F.when(F.abs(value) < F.lit(float("inf")), value)
     return text if target.spark == "string" else text.try_cast(target.spark)
 
 
@@ -190,7 +193,8 @@ def moved(source: MySQLType, target: MySQLType) -> str:
         return "same"
     if families in {("binary", "binary"), ("integer", "text"), ("decimal", "text"), ("date", "text")}:
         return "same"
-    if target.family == "decimal" and source.family in ("integer", "decimal", "float") and target.spark != "string":
+    numeric = source.family in ("integer", "decimal") or source.spark == "double"
+    if target.family == "decimal" and numeric and target.spark != "string":
         return "rounded"
     if families == ("date", "datetime") and target.name == "datetime":
         return "padded"
