@@ -20,7 +20,7 @@ STEPS = (
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
-    ("audit", "tables"),
+    ("audit", "tables", "checksum", "checksum_findings"),
     ("summary", "export", "comparison"),
     ("figures",),
     ("widgets", "report"),
