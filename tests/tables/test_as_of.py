@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,14 +12,20 @@ from tiny_tables import TinyLog
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.errors import IncompleteHistoryError, ProtocolError
-from ticdc_lab.tables import TableAsOf, table_as_of, table_history
+from ticdc_lab.tables import Knowledge, TableAsOf, knowledge, table_as_of, table_history
 
 CREATE = "CREATE TABLE s.t (id INT PRIMARY KEY, a INT)"
 
 
-def at(events: DataFrame, ts: int | None = None, **options: Any) -> TableAsOf:
+@cache
+def known(events: DataFrame) -> Knowledge:
+    """What is known of a log."""
+    return knowledge(events)
+
+
+def at(events: DataFrame, ts: int | None = None) -> TableAsOf:
     """The table s.t."""
-    return table_as_of(events, schema_name="s", table_name="t", ts=ts, **options)
+    return table_as_of(events, schema_name="s", table_name="t", ts=ts, known=known(events))
 
 
 def own(table: TableAsOf) -> list[tuple[Any, ...]]:
@@ -32,7 +39,8 @@ def test_a_delivery_counts_once_and_the_newest_commit_ts_wins(spark: SparkSessio
     log.row(13, {"id": 2, "a": 5}).row(13, None, {"id": 1, "a": 2}).mark(20).again(1, 2, 1)
     events = log.frame(spark)
     assert own(at(events, 12)) == [(1, 2)]
-    assert own(at(events)) == [(2, 5)] and at(events).ts == 20 and at(events).limits == () and at(events).key == ("id",)
+    newest = at(events)
+    assert (own(newest), newest.ts, newest.limits, newest.key) == ([(2, 5)], 20, (), ("id",))
     versions = table_history(events, schema_name="s", table_name="t").orderBy("_commit_ts", "_op").collect()
     assert [(r["id"], r["a"], r["_op"], r["_valid_from"], r["_valid_to"], r["_ended_by"]) for r in versions] == [
         (1, 1, "insert", 11, 12, "update"), (1, 2, "update", 12, 13, "delete"), (1, 2, "delete", 13, 13, "delete"),
@@ -120,7 +128,7 @@ def test_the_callers_definitions_take_the_place_of_ddl(spark: SparkSession) -> N
     columns = (ColumnDef("id", "bigint", False), ColumnDef("a", "varchar(5)"))
     mine = TableDef("s", "t", columns, (IndexDef(1, "PRIMARY", ("id",), True, True),))
     events = TinyLog().ddl(5, "ALTER TABLE s.t FROBNICATE").row(11, {"id": 1, "a": 7}).mark(20).frame(spark)
-    table = at(events, catalog=Catalog.from_definitions([mine]))
+    table = table_as_of(events, schema_name="s", table_name="t", catalog=Catalog.from_definitions([mine]))
     assert own(table) == [(1, "7")] and dict(table.rows.dtypes)["id"] == "bigint"
 
 

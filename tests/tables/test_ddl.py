@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,16 +11,22 @@ from pyspark.sql import DataFrame, SparkSession
 from tiny_tables import TinyLog
 
 from ticdc_lab.errors import IncompleteHistoryError, ProtocolError
-from ticdc_lab.tables import table_as_of, table_history
+from ticdc_lab.tables import Knowledge, knowledge, table_as_of, table_history
 
 CREATE = "CREATE TABLE s.t (id INT PRIMARY KEY)"
 CLAUSES = ("EXCHANGE PARTITION p0 WITH TABLE s.u", "DROP PARTITION p0", "TRUNCATE PARTITION p0")
 SAID = ("_commit_ts", "_inferred", "_unconvertible")
 
 
+@cache
+def known(events: DataFrame) -> Knowledge:
+    """What is known of a log."""
+    return knowledge(events)
+
+
 def rows(events: DataFrame, ts: int, table: str = "t") -> list[dict[str, Any]]:
     """The table's rows by their first column, without what is said about them."""
-    found = table_as_of(events, schema_name="s", table_name=table, ts=ts).rows
+    found = table_as_of(events, schema_name="s", table_name=table, ts=ts, known=known(events)).rows
     assert tuple(found.columns[-3:]) == SAID
     own = [{k: v for k, v in r.asDict().items() if k not in SAID} for r in found.collect()]
     return sorted(own, key=lambda r: str(next(iter(r.values()))))
@@ -27,7 +34,7 @@ def rows(events: DataFrame, ts: int, table: str = "t") -> list[dict[str, Any]]:
 
 def said(events: DataFrame, ts: int) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
     """What is said about each row: inferred columns, and those without a value."""
-    found = table_as_of(events, schema_name="s", table_name="t", ts=ts).rows.collect()
+    found = table_as_of(events, schema_name="s", table_name="t", ts=ts, known=known(events)).rows.collect()
     return [(r["_inferred"], [tuple(u) for u in r["_unconvertible"]]) for r in found]
 
 
@@ -61,7 +68,7 @@ def test_a_dropped_column_is_gone_and_its_name_free(spark: SparkSession) -> None
     assert rows(events, 11) == [{"id": 1, "a": 7}]
     assert rows(events, 20) == [{"id": 1}]
     assert rows(events, 40) == [{"id": 1, "a": "new"}, {"id": 2, "a": "new"}]
-    history = table_history(events, schema_name="s", table_name="t")
+    history = table_history(events, schema_name="s", table_name="t", known=known(events))
     assert [c for c in history.columns if not c.startswith("_")] == ["id", "a", "a@20"]
     assert sorted(tuple(r) for r in history.select("id", "a", "`a@20`").collect()) == [(1, None, 7), (2, None, None)]
 
@@ -74,7 +81,7 @@ def test_a_renamed_column_keeps_its_values(spark: SparkSession) -> None:
     events = log.frame(spark)
     assert rows(events, 20) == [{"k": 1, "b": 7}]
     assert rows(events, 40) == [{"k": 1, "c": 8}]
-    history = table_history(events, schema_name="s", table_name="t").orderBy("_commit_ts")
+    history = table_history(events, schema_name="s", table_name="t", known=known(events)).orderBy("_commit_ts")
     assert [(r["k"], r["c"], r["_valid_to"]) for r in history.collect()] == [(1, 7, 21), (1, 8, None)]
     assert dict(history.dtypes)["c"] == "bigint"
 
@@ -120,7 +127,7 @@ def test_truncate_and_drop_end_a_life(spark: SparkSession) -> None:
     ]  # fmt: skip
     with pytest.raises(ProtocolError, match="it was dropped at 30"):
         rows(events, 35)
-    history = table_history(events, schema_name="s", table_name="t").orderBy("_commit_ts")
+    history = table_history(events, schema_name="s", table_name="t", known=known(events)).orderBy("_commit_ts")
     assert dict(history.dtypes)["a"] == "string"
     assert [(r["a"], r["_life"], r["_valid_from"], r["_valid_to"], r["_ended_by"]) for r in history.collect()] == [
         ("1", 0, 11, 20, "truncated"), ("2", 1, 21, 30, "dropped"), ("z", 2, 41, None, None),
@@ -137,7 +144,11 @@ def test_rows_moved_without_an_event_are_refused(spark: SparkSession, clause: st
     for table in ("t", "u") if clause.startswith("EXCHANGE") else ("t",):
         with pytest.raises(IncompleteHistoryError, match=f"{clause.split()[0]} PARTITION .*DDL of commit_ts 20"):
             rows(events, 20, table)
-    history = table_history(events, schema_name="s", table_name="t").orderBy("_commit_ts", "_op").collect()
+    history = (
+        table_history(events, schema_name="s", table_name="t", known=known(events))
+        .orderBy("_commit_ts", "_op")
+        .collect()
+    )
     assert [(r["id"], bool(r["_doubt"])) for r in history] == [(1, False), (1, False), (2, True)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from replaying import Replay, expected
 
 from ticdc_lab.load import load
-from ticdc_lab.tables import table_as_of
+from ticdc_lab.tables import Knowledge, knowledge, table_as_of
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
+RESOLVED = 470603993791332352
 BANK = "messages_canal-json-tidb_bank.jsonl.gz"
 EVENTS = Callable[[str], DataFrame]
 
@@ -38,6 +39,12 @@ def small() -> Replay:
     return Replay("truth_small.jsonl.gz")
 
 
+@cache
+def known(events: DataFrame) -> Knowledge:
+    """What is known of a topic."""
+    return knowledge(events)
+
+
 def ddl_ts(query: str) -> int:
     """commit_ts of the DDL that begins so."""
     return next(r["commit_ts"] for r in small().records if r["kind"] == "ddl" and r["query"].startswith(query))
@@ -51,7 +58,7 @@ def plain(row: Any) -> tuple[Any, ...]:
 def compare(events: DataFrame, name: tuple[str, str], ts: int, truth: Counter[tuple[Any, ...]]) -> int:
     """The table is the truth's, column by column and row by row; gives the number of values without a place."""
     columns = small().schema(name, ts)["columns"]
-    found = table_as_of(events, schema_name=name[0], table_name=name[1], ts=ts)
+    found = table_as_of(events, schema_name=name[0], table_name=name[1], ts=ts, known=known(events))
     assert found.rows.columns[:-3] == [c["name"] for c in columns]
     wanted: Counter[tuple[Any, ...]] = Counter()
     unfit = 0
@@ -78,7 +85,8 @@ def compare(events: DataFrame, name: tuple[str, str], ts: int, truth: Counter[tu
 def test_every_table_is_what_the_transactions_made_it(decoded: EVENTS, topic: str, moments: tuple[str, ...]) -> None:
     """At a DDL's own commit_ts and at the end each table has the rows of the replay, typed, however often delivered."""
     events = decoded(topic)
-    end = events.where("kind = 'watermark'").agg(F.max("commit_ts")).collect()[0][0]
+    end = known(events).facts.resolved_ts
+    assert end == RESOLVED
     compared, unfit = 0, 0
     for moment in moments:
         ts = ddl_ts(moment) if moment else end
@@ -100,7 +108,8 @@ def test_inferred_values_are_those_tidb_made(decoded: EVENTS, ddl: str, table: t
     """A default of an added column, and a modified column's rounding, are what the row's next old image shows."""
     ts = ddl_ts(ddl)
     schema = small().schema(table, ts)
-    found = table_as_of(decoded(OPEN), schema_name=table[0], table_name=table[1], ts=ts)
+    events = decoded(OPEN)
+    found = table_as_of(events, schema_name=table[0], table_name=table[1], ts=ts, known=known(events))
     inferred = found.rows.where(F.array_contains("_inferred", column)).collect()
     key = schema["handle_columns"]
     of = next(c for c in schema["columns"] if c["name"] == column)
@@ -122,9 +131,7 @@ def test_balances_add_up_at_transaction_boundaries(decoded: EVENTS) -> None:
     commits = [r["commit_ts"] for r in Replay("truth_bank.jsonl.gz").records if r["kind"] == "txn"]
     tables = [("bank", f"accounts_{i}") for i in range(4)] + [("bank2", f"accounts_{i}") for i in (4, 5)]
     for ts in (commits[9_001], commits[17_003]):
-        balances = []
-        for schema, table in tables:
-            rows = table_as_of(events, schema_name=schema, table_name=table, ts=ts).rows
-            assert dict(rows.dtypes)["balance"] == "bigint"
-            balances.append(rows.agg(F.sum("balance")).collect()[0][0])
-        assert sum(balances) == 1_200_000
+        each = [table_as_of(events, schema_name=s, table_name=t, ts=ts, known=known(events)).rows for s, t in tables]
+        assert all(dict(rows.dtypes)["balance"] == "bigint" for rows in each)
+        balances = reduce(DataFrame.unionAll, [rows.select("balance") for rows in each])
+        assert balances.agg(F.sum("balance")).collect()[0][0] == 1_200_000

@@ -12,7 +12,7 @@ from ticdc_lab.catalog import Catalog
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.keys import with_keys
 from ticdc_lab.tables import refusals
-from ticdc_lab.tables.knowledge import LogFacts, TableFacts, facts_of, log_catalog
+from ticdc_lab.tables.knowledge import Knowledge, LogFacts, TableFacts, knowledge
 from ticdc_lab.tables.lives import Life, life_at
 from ticdc_lab.tables.stretches import Stretch, Trace, key_traces, not_carried, stretches, text_of, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, unseen_columns, valued
@@ -54,8 +54,9 @@ class TableAsOf:
 
 
 def table_as_of(
-    events: DataFrame, *, schema_name: str, table_name: str, ts: int | None = None, catalog: Catalog | None = None
-) -> TableAsOf:
+    events: DataFrame, *, schema_name: str, table_name: str, ts: int | None = None, catalog: Catalog | None = None,
+    known: Knowledge | None = None,
+) -> TableAsOf:  # fmt: skip
     """Give the rows of a table at a consistent timestamp, or refuse with the reason.
 
     Starts small jobs that bring the log's DDL, and a few facts of each partition and table, to the driver; no rows.
@@ -70,6 +71,9 @@ def table_as_of(
         TSO; all changes of this commit_ts and below count, DDL included. The log's resolved_ts where left out.
     catalog
         As for :func:`ticdc_lab.tables.history.table_history`.
+    known
+        What :func:`ticdc_lab.tables.knowledge.knowledge` found out about ``events``, where several tables or timestamps
+        are asked for; found out anew where left out.
 
     Returns
     -------
@@ -92,15 +96,15 @@ def table_as_of(
     without a handle key is a multiset: each change adds its row after and takes away its row before.
     """
     table = f"{schema_name}.{table_name}"
-    facts = facts_of(events)
+    known = knowledge(events, catalog=catalog) if known is None else known
+    facts, definitions = known.facts, known.catalog
     # without commit_ts there are no watermarks either, and the first is the reason
     if (schema_name, table_name) in facts.tables:
         refusals.require_dated(table, facts.tables[schema_name, table_name])
-    known = log_catalog(events, facts) if catalog is None else catalog
-    if (schema_name, table_name) not in known.versions:
-        raise refusals.no_such_table(table, known, facts)
+    if (schema_name, table_name) not in definitions.versions:
+        raise refusals.no_such_table(table, definitions, facts)
     moment = refusals.require_resolved(table, ts, facts)
-    life = _life(known, (schema_name, table_name), moment)
+    life = _life(definitions, (schema_name, table_name), moment)
     mine = _facts_of_life(facts, life)
     refusals.require_dated(table, mine)
     found = stretches([life])

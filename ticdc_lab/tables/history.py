@@ -9,14 +9,17 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.tables.knowledge import facts_of, log_catalog
+from ticdc_lab.tables.knowledge import Knowledge, knowledge
 from ticdc_lab.tables.lives import Life, lives
 from ticdc_lab.tables.refusals import no_such_table, require_defined
 from ticdc_lab.tables.stretches import Stretch, Trace, by_stretch, key_traces, stretches, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
 
 
-def table_history(events: DataFrame, *, schema_name: str, table_name: str, catalog: Catalog | None = None) -> DataFrame:
+def table_history(
+    events: DataFrame, *, schema_name: str, table_name: str, catalog: Catalog | None = None,
+    known: Knowledge | None = None,
+) -> DataFrame:  # fmt: skip
     """Give every version of every row of a table, typed, with the time it was valid.
 
     A table is followed through renames, truncations, and being dropped and created again; each of its *lives* counts
@@ -33,6 +36,8 @@ def table_history(events: DataFrame, *, schema_name: str, table_name: str, catal
     catalog
         The table's definitions and what DDL did to its rows; the log's own where left out, and what the events
         themselves say where the log has no DDL of a table.
+    known
+        As for :func:`ticdc_lab.tables.as_of.table_as_of`.
 
     Returns
     -------
@@ -63,11 +68,10 @@ def table_history(events: DataFrame, *, schema_name: str, table_name: str, catal
     One shuffle by the row's key for the changes, which also orders the versions.
     """
     table = f"{schema_name}.{table_name}"
-    facts = facts_of(events)
-    known = log_catalog(events, facts) if catalog is None else catalog
-    own = lives(known, (schema_name, table_name))
+    known = knowledge(events, catalog=catalog) if known is None else known
+    own = lives(known.catalog, (schema_name, table_name))
     if not own:
-        raise no_such_table(table, known, facts)
+        raise no_such_table(table, known.catalog, known.facts)
     for life in own:
         require_defined(table, life)
     found = stretches(own)

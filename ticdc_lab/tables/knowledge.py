@@ -44,6 +44,28 @@ class LogFacts:
         return None if not marks or None in marks else min(m for m in marks if m is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What :func:`knowledge` found out about a log, for the tables told from it."""
+
+    facts: LogFacts
+    catalog: Catalog
+
+
+def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge:
+    """Find out once what every table of a log needs; small jobs that bring facts and DDL to the driver, no rows.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    catalog
+        Definitions to take instead of those of the log.
+    """
+    facts = facts_of(events)
+    return Knowledge(facts, log_catalog(events, facts) if catalog is None else catalog)
+
+
 def facts_of(events: DataFrame) -> LogFacts:
     """Bring the facts to the driver: one narrow aggregation, as many rows as pairs of partition and table."""
     require_columns(events, *NEEDED)
