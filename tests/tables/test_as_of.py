@@ -62,7 +62,9 @@ def test_above_resolved_ts_is_refused(spark: SparkSession) -> None:
     """A timestamp counts when every partition's watermark has reached it; the error names those that have not."""
     log = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).mark(20).mark(15, partition=1)
     events = log.frame(spark)
-    assert own(at(events, 15)) == [(1, 1)] and at(events).ts == 15
+    table = at(events)
+    assert (own(table), table.ts) == ([(1, 1)], 15)
+    assert "does not begin at offset 0 in the partitions x 1" in table.limits[0]
     with pytest.raises(IncompleteHistoryError, match=r"cannot be told at 16 .*resolved_ts 15 .*'x 1'"):
         at(events, 16)
     with pytest.raises(IncompleteHistoryError, match="no watermark in"):
@@ -87,6 +89,13 @@ def test_a_row_known_in_part_is_refused_while_it_is_the_newest(spark: SparkSessi
     with pytest.raises(IncompleteHistoryError, match=r"known only in part \(1 handle-key-only\)"):
         at(events, 11)
     assert own(at(events, 12)) == [(1, 3)] and own(at(events, 13)) == []
+
+
+def test_a_change_without_its_key_stops_the_answer(spark: SparkSession) -> None:
+    """A change that names no row would leave another row wrong: the answer fails and says which message it is."""
+    log = TinyLog().ddl(10, CREATE).row(11, {"id": 1, "a": 1}).row(12, None, {"a": 1}).mark(20)
+    with pytest.raises(Exception, match="lacks a value of its handle key: x 0 offset 2"):
+        own(at(log.frame(spark)))
 
 
 def test_an_unknown_table_is_refused_with_those_there_are(spark: SparkSession) -> None:

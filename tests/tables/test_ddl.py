@@ -120,7 +120,8 @@ def test_truncate_and_drop_end_a_life(spark: SparkSession) -> None:
     """Rows before TRUNCATE or DROP are gone at its commit_ts; a row of the same key later is another life's."""
     log = TinyLog().ddl(10, "CREATE TABLE s.t (id INT PRIMARY KEY, a INT)").row(11, {"id": 1, "a": 1})
     log.ddl(20, "TRUNCATE TABLE s.t").row(21, {"id": 1, "a": 2}).ddl(30, "DROP TABLE s.t")
-    log.ddl(40, "CREATE TABLE s.t (id INT PRIMARY KEY, a VARCHAR(5))").row(41, {"id": 1, "a": "z"}).mark(50)
+    log.ddl(40, "CREATE TABLE s.t (id INT, a VARCHAR(5), PRIMARY KEY (id, a))")
+    log.row(41, {"id": 1, "a": "z"}, key="id,a").mark(50)
     events = log.frame(spark)
     assert [rows(events, ts) for ts in (19, 20, 21, 50)] == [
         [{"id": 1, "a": 1}], [], [{"id": 1, "a": 2}], [{"id": 1, "a": "z"}],

@@ -109,7 +109,7 @@ def table_as_of(
     refusals.require_dated(table, mine)
     found = stretches([life])
     columns, key = traces(found, all_columns=False), key_traces(found, table=table)
-    said = refusals.limits_of(table, life, unseen_columns(found))
+    said = refusals.limits_of(table, life, facts, unseen_columns(found))
     changes = changes_of(events, found)
     if key:
         rows = _newest(changes, found, key, columns, partial=mine.incomplete > 0, table=table)

@@ -76,7 +76,7 @@ def table_history(
         require_defined(table, life)
     found = stretches(own)
     key, columns = key_traces(found, table=table), traces(found, all_columns=True)
-    if not key:
+    if any(not any(n in k.at for k in key) for n in range(len(found))):
         raise IncompleteHistoryError(
             f"{table} has no handle key: of two equal rows none can tell which one a change goes on from.",
             hint="table_as_of gives its rows at a timestamp.",

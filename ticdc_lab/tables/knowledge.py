@@ -32,9 +32,10 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What each partition is resolved to (TSO; None: no watermark), and the facts of each table name."""
+    """What each partition is resolved to (TSO; None: no watermark) and its first offset; facts of each table name."""
 
     resolved: Mapping[tuple[str, int], int | None]
+    first_offsets: Mapping[tuple[str, int], int]
     tables: Mapping[TableName, TableFacts]
 
     @property
@@ -75,6 +76,7 @@ def facts_of(events: DataFrame) -> LogFacts:
         events.groupBy(*PARTITION, "schema_name", "table_name")
         .agg(
             F.max(F.when(is_mark, F.col("commit_ts"))).alias("resolved_ts"),
+            F.min("offset").alias("first_offset"),
             # in the order of TableFacts
             F.count_if(is_row).alias("rows"),
             F.count_if(is_row & F.col("commit_ts").isNull()).alias("undated"),
@@ -87,14 +89,16 @@ def facts_of(events: DataFrame) -> LogFacts:
     if len(counted) > MAX_FACTS:
         raise ContractError(f"The log holds more than {MAX_FACTS} pairs of partition and table.")
     resolved: dict[tuple[str, int], int | None] = {}
+    first_offsets: dict[tuple[str, int], int] = {}
     tables: dict[TableName, TableFacts] = {}
     for r in counted:
         home = (r["topic"], r["partition"])
         resolved[home] = max((t for t in (resolved.get(home), r["resolved_ts"]) if t is not None), default=None)
+        first_offsets[home] = min(first_offsets.get(home, r["first_offset"]), r["first_offset"])
         if r["rows"]:
-            name, one = (r["schema_name"], r["table_name"]), TableFacts(*r[5:])
+            name, one = (r["schema_name"], r["table_name"]), TableFacts(*r[6:])
             tables[name] = _both(tables[name], one) if name in tables else one
-    return LogFacts(resolved, tables)
+    return LogFacts(resolved, first_offsets, tables)
 
 
 def _both(a: TableFacts, b: TableFacts) -> TableFacts:

@@ -91,13 +91,19 @@ def require_kept(table: str, life: Life, ts: int) -> None:
         )
 
 
-def limits_of(table: str, life: Life, unseen: list[str]) -> tuple[str, ...]:
+def limits_of(table: str, life: Life, facts: LogFacts, unseen: list[str]) -> tuple[str, ...]:
     """What the rows of a table cannot say, one sentence each."""
     said = []
     if not life.from_log:
         said.append(
             f"The log begins in the middle of {table}'s life (it holds no CREATE TABLE of it): rows that no change up "
             "to the timestamp touches are not in the result."
+        )
+    late = sorted(f"{t} {p}" for (t, p), first in facts.first_offsets.items() if first > 0)
+    if life.from_log and late:
+        said.append(
+            f"The recording does not begin at offset 0 in the partitions {', '.join(late)}: changes of {table} that "
+            "stood before its beginning are not in the result."
         )
     if unseen:
         said.append(f"No event carries the virtual generated columns {', '.join(unseen)}: they are left out.")

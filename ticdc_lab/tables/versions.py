@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,13 +27,16 @@ UNCONVERTIBLE = "array<struct<column: string, value: string, reason: string>>"
 
 def changes_of(events: DataFrame, found: Sequence[Stretch]) -> DataFrame:
     """Row changes of the table with ``_stretch`` (int); rows without commit_ts are left out."""
-    rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull())
+    names = sorted({s.name for s in found})  # said once more as plain comparisons, which a file can skip rows by
+    named = reduce(or_, [(F.col("schema_name") == s) & (F.col("table_name") == t) for s, t in names])
+    rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull() & named)
     return rows.withColumn("_stretch", stretch_number(found)).where("_stretch IS NOT NULL")
 
 
 def _place() -> Column:
     """Of several deliveries the first in offset counts: Kafka orders one partition only, any fixed rule will do."""
-    return F.struct(-F.col("offset"), -F.col("partition"), F.col("topic"), -F.col("seq"))
+    first = {name: (-F.col(name)).alias(name) for name in ("offset", "partition", "seq")}
+    return F.struct(first["offset"], first["partition"], "topic", first["seq"])
 
 
 def keyed_changes(
@@ -49,8 +54,7 @@ def keyed_changes(
     """
     after, before = F.col("columns"), F.col("before")
     is_delete = F.col("op") == "delete"
-    old_key = F.array(*[text_of(k, before, after) for k in key])
-    new_key = F.array(*[text_of(k, after) for k in key])
+    old_key, new_key = _key(found, key, before, after), _key(found, key, after)
     left = (F.col("op") == "update") & before.isNotNull() & (old_key != new_key)
     facts = ("incomplete", "_stretch", "protocol")
 
@@ -72,7 +76,24 @@ def keyed_changes(
         _place().alias("_at"),
         F.explode(F.array_compact(F.array(gone, own))).alias("_e"),
     )
-    return each.select("_life", "_e._key", "commit_ts", "_e._rank", "_at", "_e._row")
+    key_or_stop = F.when(F.exists("_e._key", F.isnull), _no_key().cast("array<string>")).otherwise(F.col("_e._key"))
+    return each.select("_life", key_or_stop.alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
+
+
+def _key(found: Sequence[Stretch], key: Sequence[Trace], *images: Column) -> Column:
+    """Texts of the handle key in one of ``images``; each life has as many as its key has columns."""
+    texts = [text_of(k, *images) for k in key]
+    sizes: dict[int, list[int]] = {}
+    for n in range(len(found)):
+        sizes.setdefault(sum(n in k.at for k in key), []).append(n)
+    choices = [(numbers, F.array(*texts[:size])) for size, numbers in sizes.items()]
+    return by_stretch(choices, other=F.lit(None).cast("array<string>"))
+
+
+def _no_key() -> Column:
+    """Stop: a change of no known row would leave another row in its place."""
+    place = F.concat_ws(" ", F.col("_at.topic"), -F.col("_at.partition"), F.lit("offset"), -F.col("_at.offset"))
+    return F.raise_error(F.concat(F.lit("A row change lacks a value of its handle key: "), place))
 
 
 def valued(columns: Sequence[Trace], found: Sequence[Stretch], *, as_of: bool) -> list[Column]:
@@ -103,15 +124,8 @@ def valued(columns: Sequence[Trace], found: Sequence[Stretch], *, as_of: bool) -
         entry = F.struct(F.lit(trace.name).alias("column"), text.alias("value"), reason.alias("reason"))
         wrong.append(F.when(reason.isNotNull(), entry))
         own = [F.array_contains(F.array(*map(F.lit, n)), F.col("_stretch")) for n, _, _, yes in parts if yes]
-        inferred.append(F.when(_any(own) & ~lacking & reason.isNull(), F.lit(trace.name)))
+        inferred.append(F.when(reduce(or_, own, F.lit(False)) & ~lacking & reason.isNull(), F.lit(trace.name)))
     return [*values, *_said(inferred, wrong)]
-
-
-def _any(conditions: Sequence[Column]) -> Column:
-    out = F.lit(False)
-    for c in conditions:
-        out = out | c
-    return out
 
 
 def _said(inferred: Sequence[Column], wrong: Sequence[Column]) -> list[Column]:
