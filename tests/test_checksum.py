@@ -133,6 +133,7 @@ def test_findings_name_the_column_that_differs(spark: SparkSession) -> None:
     frame = events_frame(spark, events).withColumn("checksum", stated[F.col("offset").cast("int")].cast("bigint"))
     found = {f["offset"]: f for f in frame.transform(verify_checksums).collect()}
     assert sorted(found) == list(range(1, len(CASES)))
+    assert frame.where("offset = 0").transform(verify_checksums).collect() == []
     for n, (name, _, _, expected, column, message) in enumerate(CASES[1:], 1):
         f = found[n]
         assert (f["table"], f["key"], f["commit_ts"], f["expected"]) == (f"s.{name}", "id=1", 10 + n, expected)

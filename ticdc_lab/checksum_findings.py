@@ -120,7 +120,7 @@ class _Side:
         at = pa.array(np.where(their_sizes[row] == sizes[row], starts[row] + place, -1))
         at = pc.if_else(pc.less(at, 0), pa.scalar(None, pa.int64()), at)
         images = Images(flat.field("mysql_type"), flat.field("value"), offsets)
-        same = pc.equal(them.field("name").take(at), flat.field("name"))
+        same = pc.equal(them.field("name").take(at), flat.field("name")).fill_null(False)
         twins = pc.if_else(same, them.field("value").take(at), images.values) if len(them) else images.values
         short = (their_sizes > sizes) if image == "before" else np.zeros(len(sizes), dtype=np.bool_)
         partial = rows["incomplete"].is_valid().to_numpy(zero_copy_only=False) | short
@@ -133,7 +133,7 @@ class _Side:
         at = np.flatnonzero(unknown | differs).tolist()
         why = self._reasons(np.flatnonzero(differs)[:DIAGNOSED], time_zone)
         said = [_UNKNOWN if unknown[r] else why.get(r, (None, _DIFFERS))[1] for r in at]
-        found = self.rows.take(pa.array(at))
+        found = self.rows.take(pa.array(at, pa.int64()))
         place = pa.StructArray.from_arrays([found[c] for c in ("partition", "offset", "commit_ts")],
                                            ["partition", "offset", "commit_ts"])  # fmt: skip
         columns = {name: found[name] for name in _FACTS} | {
@@ -143,8 +143,8 @@ class _Side:
             "evidence": pa.ListArray.from_arrays(pa.array(np.arange(len(at) + 1, dtype=np.int32)), place),
             "column": pa.array([why.get(r, (None, ""))[0] for r in at], pa.string()),
             "image": pa.array([image] * len(at), pa.string()),
-            "expected": self.expected.take(pa.array(at)),
-            "computed": computed.take(pa.array(at)),
+            "expected": self.expected.take(pa.array(at, pa.int64())),
+            "computed": computed.take(pa.array(at, pa.int64())),
         }
         return pa.RecordBatch.from_pydict({name: columns[name] for name in CHECKSUM_FINDINGS.names})
 
