@@ -32,7 +32,7 @@ STEPS = (
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch", "encode"),
-    ("audit",),
+    ("audit", "tables", "checksum", "checksum_findings"),
     ("summary", "export", "comparison", "fidelity", "browse", "produce", "topic_writer"),
     ("figures",),
     ("widgets", "report"),
@@ -47,6 +47,8 @@ TO_THE_DRIVER = {
     "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "sources/__init__.py": "a sample of 256 messages",
+    "tables/as_of.py": "why rows are known in part, and one count",
+    "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "summary.py": "aggregates that are drawn",
     "workers.py": "one row, to try the workers",
 }

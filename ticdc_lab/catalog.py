@@ -24,6 +24,9 @@ class ColumnDef:
     """One column of a table.
 
     ``generated`` is ``""``, ``"stored"`` or ``"virtual"``; a ``hidden`` column belongs to an expression index.
+    ``default`` is the text of a literal default, None for NULL and where there is none; ``computed_default`` says that
+    it is an expression. ``id`` stays the same when the column is renamed, moved or modified; 0 where nobody numbered
+    the columns (then the name identifies it).
     """
 
     name: str
@@ -31,6 +34,9 @@ class ColumnDef:
     nullable: bool = True
     generated: str = ""
     hidden: bool = False
+    default: str | None = field(default=None, compare=False)
+    computed_default: bool = field(default=False, compare=False)
+    id: int = field(default=0, compare=False)
 
     @property
     def is_integer(self) -> bool:
@@ -54,7 +60,7 @@ class TableDef:
     """One version of a table.
 
     ``pk_is_handle`` says that TiDB stores the rows by their single integer primary key and keeps no index for it,
-    so that no index is called PRIMARY there.
+    so that no index is called PRIMARY there. ``columns_made`` is the greatest column id given so far.
     """
 
     schema_name: str
@@ -62,6 +68,7 @@ class TableDef:
     columns: tuple[ColumnDef, ...]
     indexes: tuple[IndexDef, ...] = ()
     pk_is_handle: bool = False
+    columns_made: int = field(default=0, compare=False)
 
     def column(self, name: str) -> ColumnDef | None:
         """The column of that name, in any case."""
@@ -127,12 +134,25 @@ class TableDef:
 class TableVersion:
     """What a table is from a commit_ts (TSO) on; ``definition`` is None where it was dropped or cannot be told.
 
-    ``commit_ts`` None means from ever.
+    ``commit_ts`` None means from ever. ``event`` says what the DDL did to the rows:
+
+    - ``given``: nobody said so; a definition of the caller or read off the rows
+    - ``created``: there are none, the table is new; ``truncated``: there are none any more
+    - ``kept``: all are still there (columns or indexes may have changed)
+    - ``renamed``: all came from the table ``origin``; ``left``: all went to the table ``origin``
+    - ``dropped``: the table is gone
+    - ``lost``: rows came or went that no row event names (partitions dropped or exchanged, a table recovered)
+    - ``unknown``: the DDL was not understood
+
+    ``serial`` is the place among all DDL of the log.
     """
 
     commit_ts: int | None
     definition: TableDef | None
     reason: str = ""
+    event: str = "given"
+    origin: tuple[str, str] | None = None
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +193,7 @@ class Catalog:
         return cls({n: tuple(sorted(v, key=lambda x: x.commit_ts or 0)) for n, v in versions.items()})
 
     @classmethod
-    def from_ddl(cls, ddl: Iterable[tuple[int | None, str, str, str]]) -> Catalog:
+    def from_ddl(cls, ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterable[TableDef] = ()) -> Catalog:
         """Build a catalog by applying DDL in commit order.
 
         Parameters
@@ -181,6 +201,8 @@ class Catalog:
         ddl
             ``(commit_ts, schema_name, table_name, query)``. Names serve unqualified tables. Repeats of one DDL, as
             every partition of an open-protocol topic holds them, and re-deliveries are applied once.
+        before
+            Tables as they were before the first DDL.
 
         Notes
         -----
@@ -188,7 +210,7 @@ class Catalog:
         """
         from ticdc_lab.catalog_ddl import apply_all
 
-        return apply_all(ddl)
+        return apply_all(ddl, before=before)
 
     def table(self, schema_name: str, table_name: str, *, commit_ts: int | None = None) -> TableDef | None:
         """The definition at ``commit_ts`` (TSO; None = the newest), or None where there is none or it is unknown."""
@@ -205,12 +227,31 @@ class Catalog:
 
 MAX_DDL_ROWS = 100_000
 
+DDL = tuple[int | None, str, str, str]
+"""commit_ts (TSO), schema_name, table_name and query."""
+
 
 def catalog_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> Catalog:
     """Build the catalog of a log from its own DDL events.
 
-    This is the one place that brings DDL rows to the driver. They are metadata: their number follows the schema's
-    history, not the data's size, and a definition is only known after all DDL before it was applied in order.
+    Parameters
+    ----------
+    events, max_ddl
+        As for :func:`ddl_of`.
+
+    Raises
+    ------
+    ContractError, StreamingError
+        As :func:`ddl_of` does.
+    """
+    return Catalog.from_ddl(ddl_of(events, max_ddl=max_ddl))
+
+
+def ddl_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> list[DDL]:
+    """Bring the distinct DDL of a log to the driver, in commit order.
+
+    This is the one place that does so. They are metadata: their number follows the schema's history, not the data's
+    size, and a definition is only known after all DDL before it was applied in order.
 
     Parameters
     ----------
@@ -242,4 +283,4 @@ def catalog_of(events: DataFrame, *, max_ddl: int = MAX_DDL_ROWS) -> Catalog:
         )
     # offsets order DDL without commit_ts, which canal-json sends to one partition
     rows.sort(key=lambda r: (r["commit_ts"] or 0, r["first"] or 0))
-    return Catalog.from_ddl((r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows)
+    return [(r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows]

@@ -29,6 +29,7 @@ class _Builder:
     versions: dict[TableName, list[TableVersion]] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
     commit_ts: int | None = None
+    serial: int = 0
 
     def name_of(self, name: TableName) -> TableName:
         """The known table of that name, exactly or else in any case."""
@@ -43,23 +44,36 @@ class _Builder:
             raise DDLSyntaxError(f"the table {name[0]}.{name[1]} is not known before this DDL")
         return versions[-1].definition
 
-    def put(self, name: TableName, definition: TableDef | None, reason: str = "") -> None:
-        self.versions.setdefault(name, []).append(TableVersion(self.commit_ts, definition, reason))
+    def put(
+        self,
+        name: TableName,
+        definition: TableDef | None,
+        reason: str = "",
+        *,
+        event: str = "kept",
+        origin: TableName | None = None,
+    ) -> None:
+        self.serial += 1
+        version = TableVersion(self.commit_ts, definition, reason, event, origin, self.serial)
+        self.versions.setdefault(name, []).append(version)
 
-    def drop(self, name: TableName, reason: str) -> None:
+    def drop(self, name: TableName, reason: str, *, event: str = "dropped", origin: TableName | None = None) -> None:
         known = self.name_of(name)
         if known in self.versions:
-            self.put(known, None, reason)
+            self.put(known, None, reason, event=event, origin=origin)
 
     def rename(self, old: TableName, new: TableName) -> None:
-        definition = self.definition(old)
-        self.drop(old, f"renamed to {new[0]}.{new[1]}")
-        self.put(new, replace(definition, schema_name=new[0], table_name=new[1]))
+        definition, known = self.definition(old), self.name_of(old)
+        self.drop(old, f"renamed to {new[0]}.{new[1]}", event="left", origin=new)
+        renamed = replace(definition, schema_name=new[0], table_name=new[1])
+        self.put(new, renamed, f"renamed from {known[0]}.{known[1]}", event="renamed", origin=known)
 
 
-def apply_all(ddl: Iterable[tuple[int | None, str, str, str]]) -> Catalog:
+def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterable[TableDef] = ()) -> Catalog:
     """Build a catalog from ``(commit_ts, schema_name, table_name, query)``; see :meth:`Catalog.from_ddl`."""
     builder = _Builder()
+    for definition in before:
+        builder.put((definition.schema_name, definition.table_name), definition, event="given")
     # stable: DDL without commit_ts keeps the caller's order
     for commit_ts, schema, table, query in sorted(dict.fromkeys(ddl), key=lambda d: d[0] or 0):
         builder.commit_ts = commit_ts
@@ -68,7 +82,8 @@ def apply_all(ddl: Iterable[tuple[int | None, str, str, str]]) -> Catalog:
         except DDLSyntaxError as e:
             builder.unparsed.append(Unparsed(commit_ts, schema, table, query, e.message))
             if table:
-                builder.put(builder.name_of((schema, table)), None, f"a DDL was not understood: {e.message}")
+                name = builder.name_of((schema, table))
+                builder.put(name, None, f"a DDL was not understood: {e.message}", event="unknown")
     return Catalog({n: tuple(v) for n, v in builder.versions.items()}, tuple(builder.unparsed))
 
 
@@ -92,7 +107,7 @@ def _apply(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
     elif cursor.take("TRUNCATE"):
         cursor.take("TABLE")
         name = builder.name_of(cursor.table(schema))
-        builder.put(name, builder.definition(name), "truncated")
+        builder.put(name, builder.definition(name), "truncated", event="truncated")
     elif cursor.take("RECOVER", "TABLE") or cursor.take("FLASHBACK", "TABLE"):
         _recover(builder, cursor, schema)
     elif cursor.peek() not in _HARMLESS:
@@ -111,7 +126,7 @@ def _create(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
         name = (
             (schema, table) if (schema.lower(), table.lower()) == (written[0].lower(), written[1].lower()) else written
         )
-        builder.put(name, _created(builder, cursor, name, schema))
+        builder.put(name, _created(builder, cursor, name, schema), "created", event="created")
     elif cursor.take("INDEX"):
         cursor.take("IF", "NOT", "EXISTS")
         index = cursor.name()
@@ -136,7 +151,7 @@ def _created(builder: _Builder, cursor: Cursor, name: TableName, schema: str) ->
 
 
 def _alter(builder: _Builder, cursor: Cursor, name: TableName) -> None:
-    definition, current = builder.definition(name), name
+    definition, current, lost = builder.definition(name), name, ""
     for part in cursor.parts():
         if part.peek() == "RENAME" and part.peek(1) not in ("INDEX", "KEY", "COLUMN"):
             part.take("RENAME")
@@ -145,11 +160,32 @@ def _alter(builder: _Builder, cursor: Cursor, name: TableName) -> None:
             continue
         changed = altered(definition, part)
         if changed is None:  # partition clauses run to the end
+            lost = _rows_lost(builder, part, name)
             break
         definition = changed
-    builder.put(name, definition)
+    builder.put(name, definition, lost, event="lost" if lost else "kept")
     if current != name:
         builder.rename(name, current)
+
+
+def _rows_lost(builder: _Builder, part: Cursor, name: TableName) -> str:
+    """Why a partition clause moves rows that no row event names; empty if it moves none.
+
+    The clause may have been read in part.
+    """
+    words = Cursor(part.words)
+    if words.take("DROP", "PARTITION") or words.take("TRUNCATE", "PARTITION"):
+        return f"{part.words[0].text.upper()} PARTITION removed rows that the log does not name"
+    if not words.take("EXCHANGE", "PARTITION"):
+        return ""
+    words.name()
+    words.expect("WITH", "TABLE")
+    other = builder.name_of(words.table(name[0]))
+    reason = "EXCHANGE PARTITION swapped rows between {} and {}, and the log does not name them"
+    said = reason.format(".".join(name), ".".join(other))
+    known = builder.versions.get(other)
+    builder.put(other, known[-1].definition if known else None, said, event="lost")
+    return said
 
 
 def _drop(builder: _Builder, cursor: Cursor, schema: str) -> None:
@@ -170,7 +206,7 @@ def _drop(builder: _Builder, cursor: Cursor, schema: str) -> None:
         cursor.take("IF", "EXISTS")
         dropped = cursor.name().lower()
         for name in [n for n in builder.versions if n[0].lower() == dropped]:
-            builder.drop(name, "its database was dropped")
+            builder.drop(name, "dropped with its database")
     elif cursor.peek() not in _OTHER_OBJECTS | {"RESOURCE", "GLOBAL", "SESSION", "STATS", "SERVER"}:
         raise DDLSyntaxError(f"unknown statement DROP {cursor.peek()}")
 
@@ -181,4 +217,5 @@ def _recover(builder: _Builder, cursor: Cursor, schema: str) -> None:
     last = next((v.definition for v in reversed(builder.versions.get(builder.name_of(old), [])) if v.definition), None)
     if last is None:
         raise DDLSyntaxError(f"the table {old[0]}.{old[1]} is not known before this DDL")
-    builder.put(new, replace(last, schema_name=new[0], table_name=new[1]), "recovered")
+    said = "the rows of a recovered table are not in the log again"
+    builder.put(new, replace(last, schema_name=new[0], table_name=new[1]), said, event="lost")

@@ -312,6 +312,39 @@ def dispatch(
 
 @main.command()
 @_source_options
+@click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
+@click.option("--as-of", "ts", type=int, help="commit_ts (TSO) up to which changes count; the log's resolved_ts.")
+@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@_json
+def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **where: str) -> None:
+    """One table's rows at a consistent timestamp."""
+    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.tables import table_as_of
+    from ticdc_lab.tso import to_datetime
+
+    require_apart(source, out)
+    schema_name, dot, table_name = name.partition(".")
+    if not dot:
+        raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
+    with _decoded(source, where) as (spark, log):
+        log.require_commit_ts(f"the table {name}")
+        found = table_as_of(log.events, schema_name=schema_name, table_name=table_name, ts=ts)
+        with progress.shown(spark, f"table {name}"):
+            # by its columns, so that the same input gives the same bytes
+            write(found.rows.orderBy(*[f"`{c}`" for c in found.key or found.rows.columns]), out)
+        for sentence in found.limits:
+            click.echo(f"  {sentence}", err=True)
+        at = to_datetime(found.ts).isoformat(sep=" ", timespec="milliseconds")
+        if as_json:
+            facts = _facts(log)
+            _print_json(facts | {"table": name, "ts": found.ts, "key": found.key, "out": out,
+                                 "limits": [*facts["limits"], *found.limits]})  # fmt: skip
+        else:
+            click.echo(f"{name} at {found.ts} ({at}){_but_for(log)}: {out}")
+
+
+@main.command()
+@_source_options
 @click.option("--to", "target", required=True, help="open-protocol, canal-json or mq-v1.")
 @click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
 @click.option("--partitions", required=True, type=int, help="Partition count of the new topic.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ticdc_lab.catalog import ColumnDef, IndexDef, TableDef, TableName
@@ -58,7 +59,7 @@ def table_of_definitions(name: TableName, body: Cursor) -> TableDef:
             keys.append(part)
         else:
             column, own = _column(part)
-            table = replace(table, columns=(*table.columns, column))
+            table = _numbered(table, column, len(table.columns))
             options += [(column.name, o) for o in own]
     for part in keys:
         table = _with_key(table, part)
@@ -97,7 +98,10 @@ def index_of_parts(
     hidden: list[ColumnDef] = []
     for n, part in enumerate(parts.parts()):
         if part.peek() == "(":
-            column = ColumnDef(f"_V$_{name or 'expression_index'}_{n}", "expression", True, "virtual", hidden=True)
+            column = ColumnDef(
+                f"_V$_{name or 'expression_index'}_{n}", "expression", True, "virtual", hidden=True,
+                id=table.columns_made + len(hidden) + 1,
+            )  # fmt: skip
             hidden.append(column)
             columns.append(column.name)
         else:
@@ -106,7 +110,8 @@ def index_of_parts(
     index = IndexDef(max((i.id for i in table.indexes), default=0) + 1, index_name, tuple(columns), unique, primary)
     # TiDB lists the primary key first
     indexes = (index, *table.indexes) if primary else (*table.indexes, index)
-    out = replace(table, columns=(*table.columns, *hidden), indexes=indexes)
+    made = table.columns_made + len(hidden)
+    out = replace(table, columns=(*table.columns, *hidden), indexes=indexes, columns_made=made)
     if not primary:
         return out
     not_null = tuple(replace(c, nullable=False) if c.name in columns else c for c in out.columns)
@@ -180,6 +185,7 @@ def _column(part: Cursor) -> tuple[ColumnDef, list[str]]:
     """A column definition, and its key options: ``PRIMARY``, ``NONCLUSTERED`` (primary too) or ``UNIQUE``."""
     name = part.name()
     mysql_type = _type(part)
+    default, computed = None, False
     nullable, generated, keys = mysql_type != "serial", "", ["UNIQUE"] if mysql_type == "serial" else []
     while not part.done:
         if part.take("NOT", "NULL"):
@@ -196,13 +202,46 @@ def _column(part: Cursor) -> tuple[ColumnDef, list[str]]:
             part.inside()
             generated = "stored" if part.take_any("STORED", "PERSISTENT") else "virtual"
             part.take("VIRTUAL")
-        elif part.take_any("DEFAULT", "COMMENT", "COLLATE", "REFERENCES"):
+        elif part.take("DEFAULT"):
+            default, computed = _default(part)
+        elif part.take_any("COMMENT", "COLLATE", "REFERENCES"):
             part.skip()
         elif part.peek() in ("FIRST", "AFTER"):
             break
         else:
             part.skip()
-    return ColumnDef(name, mysql_type, nullable and not {"PRIMARY", "NONCLUSTERED"} & set(keys), generated), keys
+    nullable = nullable and not {"PRIMARY", "NONCLUSTERED"} & set(keys)
+    return ColumnDef(name, mysql_type, nullable, generated, default=default, computed_default=computed), keys
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+
+
+def _default(part: Cursor) -> tuple[str | None, bool]:
+    """The text of a literal default (None for NULL), and whether it is an expression instead."""
+    if part.peek().startswith("_"):  # a character set before the text
+        part.skip()
+    if not part.done and part.words[part.at].kind == "text":
+        part.at += 1
+        text = part.words[part.at - 1].text.replace("''", "'")
+        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text, flags=re.DOTALL), False
+    if part.take("NULL"):
+        return None, False
+    if word := part.take_any("TRUE", "FALSE"):
+        return str(int(word == "TRUE")), False
+    if part.peek() == "B" and len(part.words) > part.at + 1 and part.words[part.at + 1].kind == "text":
+        part.at += 2
+        return str(int(part.words[part.at - 1].text or "0", 2)), False
+    sign, number = part.take_any("-", "+"), ""
+    while re.fullmatch(r"[0-9]+(E[0-9]+)?|\.", part.peek()):
+        number += part.peek()
+        part.skip()
+    if number:
+        return (sign if sign == "-" else "") + number, False
+    part.skip()
+    if part.peek() == "(":
+        part.skip()
+    return None, True
 
 
 def _type(part: Cursor) -> str:
@@ -213,8 +252,13 @@ def _type(part: Cursor) -> str:
     if text == "double":
         part.take("PRECISION")
     if part.peek() == "(":
-        text += "(" + ",".join(a.rest() for a in part.inside().parts()) + ")"
+        text += "(" + ",".join(_argument(a) for a in part.inside().parts()) + ")"
     return text + (" unsigned" if _unsigned(part) else "")
+
+
+def _argument(part: Cursor) -> str:
+    """A length, or an element of ENUM and SET, quoted as it was written."""
+    return "".join(f"'{w.text}'" if w.kind == "text" else w.text for w in part.words)
 
 
 def _unsigned(part: Cursor) -> bool:
@@ -240,10 +284,17 @@ def _with_column(table: TableDef, part: Cursor, *, at: int | None = None) -> Tab
     column, keys = _column(part)
     if table.column(column.name) is not None:  # ADD COLUMN IF NOT EXISTS
         return table
-    out = _placed(table, column, part, len(table.columns) if at is None else at)
+    column = replace(column, id=table.columns_made + 1)
+    out = _placed(replace(table, columns_made=column.id), column, part, len(table.columns) if at is None else at)
     for key in keys:
         out = _with_option(out, column.name, key)
     return out
+
+
+def _numbered(table: TableDef, column: ColumnDef, at: int) -> TableDef:
+    made = table.columns_made + 1
+    columns = (*table.columns[:at], replace(column, id=made), *table.columns[at:])
+    return replace(table, columns=columns, columns_made=made)
 
 
 def _placed(table: TableDef, column: ColumnDef, part: Cursor, at: int) -> TableDef:
@@ -292,7 +343,7 @@ def _changed(table: TableDef, action: Cursor, *, renamed: bool) -> TableDef:
         raise DDLSyntaxError(f"the unknown column {old_name!r} is changed")
     column, _ = _column(action)
     in_key = table.primary is not None and old.name in table.primary.columns
-    column = replace(column, nullable=column.nullable and not in_key)
+    column = replace(column, nullable=column.nullable and not in_key, id=old.id)
     at = table.columns.index(old)
     rest = replace(table, columns=tuple(c for c in table.columns if c is not old))
     out = _placed(rest, column, action, at)

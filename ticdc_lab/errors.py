@@ -38,6 +38,10 @@ class ProtocolError(TiCDCLabError):
     """The protocol is unknown, cannot be told from the bytes, or lacks what an answer needs."""
 
 
+class IncompleteHistoryError(TiCDCLabError):
+    """A table cannot be told from the log: it ends too early, or lacks a change or a definition."""
+
+
 class DispatchError(TiCDCLabError):
     """A dispatch rule cannot be applied, as TiCDC's ``ErrDispatcherFailed``."""
 

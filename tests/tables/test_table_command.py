@@ -1,0 +1,59 @@
+"""``ticdc-lab table`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab.cli import main
+
+OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
+PLAIN = str(golden("messages_canal-json_small.jsonl.gz"))
+RESOLVED = 470603993791332352
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Any:
+    """``table(FILE, ...)`` runs the command on the suite's session."""
+
+    def run(*args: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, ["table", *args], obj=spark)
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_a_table_is_written_as_it_is_at_resolved_ts(table: Any, tmp_path: Path) -> None:
+    """Rows come in the order of their key, with what is said about them; the same call gives the same bytes."""
+    outs = [tmp_path / f"{n}.jsonl" for n in (1, 2)]
+    said = [table(OPEN, "--table", "shop.orders", "--out", str(out), "--json").stdout for out in outs]
+    facts = json.loads(said[0])
+    assert (facts["table"], facts["ts"], facts["key"], facts["limits"]) == (
+        "shop.orders",
+        RESOLVED,
+        ["user_id", "seq"],
+        [],
+    )
+    rows = [json.loads(line) for line in outs[0].read_text().splitlines()]
+    assert len(rows) == 108 and outs[0].read_bytes() == outs[1].read_bytes()
+    assert [(r["user_id"], r["seq"]) for r in rows] == sorted((r["user_id"], r["seq"]) for r in rows)
+    own = ["user_id", "seq", "Total_Amount", "coupon", "flags", "bits", "at"]
+    assert list(rows[0]) == [*own, "_commit_ts", "_inferred", "_unconvertible"]
+
+
+def test_what_cannot_be_told_ends_in_a_sentence(table: Any, tmp_path: Path) -> None:
+    """Above resolved_ts, without commit_ts, and for an unknown table the command says why and exits with 2."""
+    out = ("--out", str(tmp_path / "t.jsonl"))
+    late = table(OPEN, "--table", "shop.orders", "--as-of", str(RESOLVED + 1), *out, code=2)
+    assert f"complete only up to resolved_ts {RESOLVED}" in late.stderr
+    assert "commit_ts" in table(PLAIN, "--table", "shop.orders", *out, code=2).stderr
+    assert "holds no table shop.nothing; it holds" in table(OPEN, "--table", "shop.nothing", *out, code=2).stderr
+    assert "no SCHEMA.TABLE" in table(OPEN, "--table", "orders", *out, code=2).stderr
+    assert not (tmp_path / "t.jsonl").exists()

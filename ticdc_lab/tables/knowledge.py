@@ -1,0 +1,183 @@
+"""What must be known of a log before a table can be told from it: small facts, and definitions read off the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
+from ticdc_lab.errors import ContractError
+from ticdc_lab.prefix import PARTITION
+from ticdc_lab.schema import require_batch, require_columns
+
+NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete", "protocol",
+          "topic", "partition", "offset", "seq", "query")  # fmt: skip
+
+MAX_FACTS = 1_000_000
+"""Most pairs of partition and table that are accepted, so that a wrong input cannot fill the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """Row changes of one name: how many, how many without commit_ts, how many not whole, and the first commit_ts."""
+
+    rows: int = 0
+    undated: int = 0
+    incomplete: int = 0
+    first_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What each partition is resolved to (TSO; None: no watermark) and its first offset; facts of each table name."""
+
+    resolved: Mapping[tuple[str, int], int | None]
+    first_offsets: Mapping[tuple[str, int], int]
+    tables: Mapping[TableName, TableFacts]
+
+    @property
+    def resolved_ts(self) -> int | None:
+        """Up to where the whole log is complete (TSO); None where a partition has no watermark."""
+        marks = list(self.resolved.values())
+        return None if not marks or None in marks else min(m for m in marks if m is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What :func:`knowledge` found out about a log, for the tables told from it."""
+
+    facts: LogFacts
+    catalog: Catalog
+
+
+def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge:
+    """Find out once what every table of a log needs; small jobs that bring facts and DDL to the driver, no rows.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    catalog
+        Definitions to take instead of those of the log.
+    """
+    facts = facts_of(events)
+    return Knowledge(facts, log_catalog(events, facts) if catalog is None else catalog)
+
+
+def facts_of(events: DataFrame) -> LogFacts:
+    """Bring the facts to the driver: one narrow aggregation, as many rows as pairs of partition and table."""
+    require_columns(events, *NEEDED)
+    require_batch(events, function="a table from the log", why="every change counts, wherever it stands")
+    is_row, is_mark = F.col("kind") == "row", F.col("kind") == "watermark"
+    counted = (
+        events.groupBy(*PARTITION, "schema_name", "table_name")
+        .agg(
+            F.max(F.when(is_mark, F.col("commit_ts"))).alias("resolved_ts"),
+            F.min("offset").alias("first_offset"),
+            # in the order of TableFacts
+            F.count_if(is_row).alias("rows"),
+            F.count_if(is_row & F.col("commit_ts").isNull()).alias("undated"),
+            F.count_if(is_row & F.col("incomplete").isNotNull() & (F.col("op") != "delete")).alias("incomplete"),
+            F.min(F.when(is_row, F.col("commit_ts"))).alias("first_ts"),
+        )
+        .limit(MAX_FACTS + 1)
+        .collect()
+    )
+    if len(counted) > MAX_FACTS:
+        raise ContractError(f"The log holds more than {MAX_FACTS} pairs of partition and table.")
+    resolved: dict[tuple[str, int], int | None] = {}
+    first_offsets: dict[tuple[str, int], int] = {}
+    tables: dict[TableName, TableFacts] = {}
+    for r in counted:
+        home = (r["topic"], r["partition"])
+        resolved[home] = max((t for t in (resolved.get(home), r["resolved_ts"]) if t is not None), default=None)
+        first_offsets[home] = min(first_offsets.get(home, r["first_offset"]), r["first_offset"])
+        if r["rows"]:
+            name, one = (r["schema_name"], r["table_name"]), TableFacts(*r[6:])
+            tables[name] = _both(tables[name], one) if name in tables else one
+    return LogFacts(resolved, first_offsets, tables)
+
+
+def _both(a: TableFacts, b: TableFacts) -> TableFacts:
+    first = min((t for t in (a.first_ts, b.first_ts) if t is not None), default=None)
+    return TableFacts(a.rows + b.rows, a.undated + b.undated, a.incomplete + b.incomplete, first)
+
+
+def log_catalog(events: DataFrame, facts: LogFacts) -> Catalog:
+    """The log's own definitions; what its DDL does not define is read off the first row of each table.
+
+    A log may begin in the middle of a table's life. Names, types and keys are then those that the events carry;
+    a decimal without digits gets 38 digits and the greatest scale that is seen.
+    """
+    ddl = ddl_of(events)
+    plain = Catalog.from_ddl(ddl)
+    firsts = {name: f.first_ts for name, f in facts.tables.items() if f.first_ts is not None}
+    wanted = [name for name, ts in firsts.items() if _undefined(plain, name, ts)]
+    if not wanted:
+        return plain
+    seen = {(d.schema_name, d.table_name): d for d in _seen(events, wanted)}
+    older = [d for name, d in seen.items() if _precedes(plain, name, firsts[name])]
+    catalog = Catalog.from_ddl(ddl, before=older)
+    # what a rename of an older table has defined by now needs no definition of its own
+    rest = [d for name, d in seen.items() if d not in older and _undefined(catalog, name, firsts[name])]
+    return Catalog.from_ddl(ddl, before=[*older, *rest]) if rest else catalog
+
+
+def _undefined(catalog: Catalog, name: TableName, first_ts: int) -> bool:
+    """Whether the DDL does not say what the table was at its first row."""
+    versions = catalog.versions.get(name, ())
+    born = bool(versions) and versions[0].event in ("created", "renamed")
+    return not born or first_ts <= (versions[0].commit_ts or 0)
+
+
+def _precedes(catalog: Catalog, name: TableName, first_ts: int) -> bool:
+    """Whether the table's first row stands before all DDL of its name."""
+    versions = catalog.versions.get(name, ())
+    return not versions or first_ts <= (versions[0].commit_ts or 0)
+
+
+def _seen(events: DataFrame, names: Iterable[TableName]) -> list[TableDef]:
+    """Definitions from the first whole row of each table."""
+    image = F.coalesce("columns", "before")
+    first = F.struct(F.col("op") == "delete", F.col("incomplete").isNotNull(), "commit_ts", "offset", "seq")
+    rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull() & _is_one_of(names))
+    seen = rows.groupBy("schema_name", "table_name").agg(F.min_by(image, first).alias("image")).collect()
+    scales = _scales(rows) if any(_open_decimal(c["mysql_type"]) for r in seen for c in r["image"] or ()) else {}
+    return [_definition((r["schema_name"], r["table_name"]), r["image"] or (), scales) for r in seen]
+
+
+def _is_one_of(names: Iterable[TableName]) -> Column:
+    pairs = F.struct(F.col("schema_name").alias("s"), F.col("table_name").alias("t"))
+    return pairs.isin(*[F.struct(F.lit(s).alias("s"), F.lit(t).alias("t")) for s, t in names])
+
+
+def _open_decimal(mysql_type: str) -> bool:
+    return mysql_type.split(" ")[0] in ("decimal", "numeric")
+
+
+def _scales(rows: DataFrame) -> dict[tuple[str, str, str], int]:
+    """The greatest number of fraction digits of each decimal column; one row a column."""
+    decimals = F.filter(F.coalesce("columns", "before"), lambda c: c["mysql_type"].startswith("decimal"))
+    scale = F.length(F.regexp_extract(F.col("c.value"), r"\.([0-9]+)$", 1))
+    each = rows.select("schema_name", "table_name", F.explode(decimals).alias("c"))
+    found = each.groupBy("schema_name", "table_name", "c.name").agg(F.max(scale).alias("scale")).collect()
+    return {(r["schema_name"], r["table_name"], r["name"]): r["scale"] or 0 for r in found}
+
+
+def _definition(
+    name: TableName, image: Iterable[Mapping[str, str]], scales: Mapping[tuple[str, str, str], int]
+) -> TableDef:
+    columns = tuple(
+        ColumnDef(c["name"], _digits(c["mysql_type"], scales.get((*name, c["name"]), 0)), not c["is_key"], id=i + 1)
+        for i, c in enumerate(image)
+    )
+    keys = tuple(c["name"] for c in image if c["is_key"])
+    indexes = (IndexDef(1, "PRIMARY", keys, unique=True, primary=True),) if keys else ()
+    return TableDef(*name, columns, indexes, columns_made=len(columns))
+
+
+def _digits(mysql_type: str, scale: int) -> str:
+    return mysql_type.replace("decimal", f"decimal(38,{scale})", 1) if _open_decimal(mysql_type) else mysql_type
