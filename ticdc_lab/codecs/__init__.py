@@ -1,9 +1,11 @@
 """Wire formats: messages to events.
 
-A new wire format is one kernel and one line in :data:`ticdc_lab.codecs.kernel.batch.KERNELS`.
+A new wire format is one module with ``codec(known)`` and one line in :data:`ticdc_lab.codecs.registry.CODECS`.
 """
 
-from ticdc_lab.codecs.decode import PROTOCOLS, decode, decoder
+from ticdc_lab.codecs.decode import decode, decoder
 from ticdc_lab.codecs.detect import Detected, detect
+from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.registry import PROTOCOLS
 
-__all__ = ["PROTOCOLS", "Detected", "decode", "decoder", "detect"]
+__all__ = ["NOTHING", "PROTOCOLS", "Detected", "Known", "decode", "decoder", "detect"]

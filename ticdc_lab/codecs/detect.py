@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.decode import PROTOCOLS, require_protocol
+from ticdc_lab.codecs.decode import decoder, require_protocol
+from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.errors import ProtocolError
 
 
@@ -19,7 +21,7 @@ class Detected:
     has_commit_ts: bool
 
 
-def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source") -> Detected:
+def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source", known: Known = NOTHING) -> Detected:
     """Tell the protocol from a sample of messages by decoding it.
 
     Parameters
@@ -30,20 +32,20 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         ``auto``, or a protocol that is taken as given.
     source
         What the error message calls the source.
+    known
+        What some protocols need beside the messages.
 
     Raises
     ------
     ProtocolError
         No protocol decodes any message of the sample, or the protocol given is unknown.
     """
-    from ticdc_lab.codecs.kernel.batch import decode_batches
-
     if protocol != "auto":
         require_protocol(protocol)
     batch = sample.combine_chunks().to_batches()
     best, decoded = "", None
     for candidate in PROTOCOLS if protocol == "auto" else (protocol,):
-        events = pa.Table.from_batches(decode_batches(batch[0], candidate)) if batch else None
+        events = pa.Table.from_batches(decoder(candidate, known=known)(iter(batch))) if batch else None
         events = events.filter(pc.is_null(events["error_class"])) if events is not None else None
         if events is not None and (decoded is None or events.num_rows > decoded.num_rows):
             best, decoded = candidate, events

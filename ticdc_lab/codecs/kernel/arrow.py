@@ -61,6 +61,15 @@ def texts(st: State, k: int, n: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, n, buffers)
 
 
+def texts_of(st: State, k: int, column: pa.Array) -> None:
+    """Fill text column ``k`` from a string array that no slice was taken of; the inverse of :func:`texts`."""
+    n = len(column)
+    st.end[k, : n + 1] = _view(column.buffers()[1], np.int32)[: n + 1] if n else 0
+    size = st.size[k] = int(st.end[k, n])
+    st.data[k, :size] = _view(column.buffers()[2], np.uint8)[:size]
+    st.valid[k, :n] = column.is_valid().to_numpy(zero_copy_only=False)
+
+
 def numbers(values: np.ndarray, valid: np.ndarray, n: int) -> pa.Array:
     """The first ``n`` integers."""
     return pa.Array.from_buffers(pa.int64(), n, [bits(valid[:n]), copied(values[:n])])

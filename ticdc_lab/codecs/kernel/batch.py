@@ -63,20 +63,25 @@ class TooLargeError(Exception):
     """What a batch decodes to is larger than ROOM_MAX: a few rows can repeat a long type a million times."""
 
 
-def decode_batches(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -> Iterator[pa.RecordBatch]:
+def decode_batches(
+    batch: pa.RecordBatch, protocol: str, *, images: bool = True, original: pa.RecordBatch | None = None
+) -> Iterator[pa.RecordBatch]:
     """What :func:`decode_batch` gives, in halves where it would be too large; one message alone fails then."""
     half = batch.num_rows // 2
+    raw = batch if original is None else original
     try:
-        yield decode_batch(batch, protocol, images=images)
+        yield decode_batch(batch, protocol, images=images, original=raw)
     except TooLargeError:
         if half == 0:
-            yield _faults(batch, protocol, np.array([[TOO_LARGE << 40, 1]]), np.zeros(1), np.zeros(1))
+            yield _faults(raw, protocol, np.array([[TOO_LARGE << 40, 1]]), np.zeros(1), np.zeros(1))
             return
-        yield from decode_batches(batch.slice(0, half), protocol, images=images)
-        yield from decode_batches(batch.slice(half), protocol, images=images)
+        yield from decode_batches(batch.slice(0, half), protocol, images=images, original=raw.slice(0, half))
+        yield from decode_batches(batch.slice(half), protocol, images=images, original=raw.slice(half))
 
 
-def decode_batch(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -> pa.RecordBatch:
+def decode_batch(
+    batch: pa.RecordBatch, protocol: str, *, images: bool = True, original: pa.RecordBatch | None = None
+) -> pa.RecordBatch:
     """Decode messages to events and faults.
 
     Parameters
@@ -87,6 +92,8 @@ def decode_batch(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -
         A key of :data:`KERNELS`.
     images
         False leaves ``columns`` and ``before`` null.
+    original
+        The messages as they were, for the quarantine, if ``batch`` was unpacked from them.
 
     Returns
     -------
@@ -110,11 +117,11 @@ def decode_batch(batch: pa.RecordBatch, protocol: str, *, images: bool = True) -
         if KERNELS[protocol](*keys, *values, st, faults, marks) == OK:
             break
         items, room = 2 * items, 2 * room
-    decoded = _events(batch, protocol, st, images)
+    decoded = in_form(event_columns(batch, protocol, st, images), int(st.count[S.N_EVENTS]), DECODED)
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
         return decoded
-    failed = _faults(batch, protocol, faults, keys[1], values[1])
+    failed = _faults(batch if original is None else original, protocol, faults, keys[1], values[1])
     return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
 
 
@@ -142,7 +149,8 @@ def _images(st: State, image: int, n: int) -> pa.Array:
     return pa.Array.from_buffers(pa.list_(columns.type), n, buffers, children=[columns])
 
 
-def _events(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> pa.RecordBatch:
+def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> dict[str, pa.Array]:
+    """Columns of :data:`ticdc_lab.schema.DECODED` by name, of the events in a filled state."""
     n = int(st.count[S.N_EVENTS])
     number, byte = st.number, st.byte
     where = pa.array(number[S.MESSAGE, :n])
@@ -164,7 +172,7 @@ def _events(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> pa
     } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
     if images:
         columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
-    return in_form(columns, n, DECODED)
+    return columns
 
 
 def _faults(

@@ -22,6 +22,7 @@ OP, HAS_AFTER, HAS_BEFORE, AFTER_IS_KEY, BEFORE_IS_KEY = (
     S.BEFORE_IS_KEY,
 )
 AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
+N_EVENTS, KIND, ROW = S.N_EVENTS, S.KIND, S.ROW
 
 _OP_TEXT = np.frombuffer(b"insertupdatedelete", np.uint8).copy()
 
@@ -60,6 +61,14 @@ def set_row(st: State, i: int, op: int) -> None:
         _set_key(st, i, AFTER, a0, a1, table)
     if op == UPDATE:
         _set_before_key(st, i, a0, a1, b0, b1, table)
+
+
+@kernel
+def set_rows(st: State) -> None:
+    """:func:`set_row` for every event of kind ROW."""
+    for i in range(st.count[N_EVENTS]):
+        if st.byte[KIND, i] == ROW:
+            set_row(st, i, st.byte[OP, i])
 
 
 @kernel

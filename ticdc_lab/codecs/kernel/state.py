@@ -31,8 +31,8 @@ N_BYTES = 17
 # Counters.
 N_EVENTS, N_AFTER, N_BEFORE = 0, 1, 2
 
-ROW, DDL, WATERMARK = 0, 1, 2
-KINDS = ("row", "ddl", "watermark")
+ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
+KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
 INSERT, UPDATE, DELETE = 0, 1, 2
 OPS = ("insert", "update", "delete")
 WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = 0, 1, 2

@@ -1,0 +1,158 @@
+"""Debezium as TiCDC writes it: JSON, with or without the part that describes itself (`design/protocols.md` section 1).
+
+Without that part nothing tells a column's type: dates are numbers of days and BIT is base64 then, and stay so.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from ticdc_lab.codecs import values
+from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
+from ticdc_lab.codecs.fields import integer, members, object_of, optional, require, text
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.known import Known
+
+_OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
+_BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+
+Convert = Callable[[Any], str]
+
+
+def codec(known: Known) -> Codec:
+    """Messages to events; nothing beside them is needed."""
+    return decode
+
+
+def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+    """One event of a message; a null value is a tombstone that Kafka's compaction asks for, and TiCDC writes none."""
+    message = object_of(value, "value")
+    payload = members(message.get("payload", message), "payload")
+    source = members(payload.get("source"), "payload.source")
+    commit_ts = integer(source, "commit_ts")
+    if "ddl" in payload:
+        return [_ddl(payload, source, commit_ts)]
+    op = require(payload, "op")
+    if op == "m":
+        return [Event(S.WATERMARK, commit_ts)]
+    if op not in _OPS:
+        raise Malformed("unknown-type", f"payload.op is {op!r}; expected c, u, d or m")
+    types = _types(message.get("schema"))
+    keys = _keys(key)
+    columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
+    if (columns is None) != (op == "d") or (before is None and op == "d"):
+        raise Malformed("missing-field", f"payload.op is {op!r}, which does not go with the images that are there")
+    return [
+        Event(S.ROW, commit_ts, text(source, "db"), text(source, "table"), op=_OPS[op], columns=columns, before=before)
+    ]
+
+
+def _ddl(payload: Mapping[str, Any], source: Mapping[str, Any], commit_ts: int) -> Event:
+    changes = payload.get("tableChanges") or []
+    kind = changes[0].get("type") if isinstance(changes, list) and changes and isinstance(changes[0], dict) else None
+    schema = optional(payload, "databaseName") or optional(source, "db")
+    return Event(
+        S.DDL, commit_ts, schema, optional(source, "table"), query=text(payload, "ddl"),
+        ddl_type=kind if isinstance(kind, str) else None,
+    )  # fmt: skip
+
+
+def _keys(key: bytes | None) -> frozenset[str]:
+    """Names of the handle key's columns, which are those of the message key."""
+    if key is None:
+        return frozenset()
+    message = object_of(key, "key")
+    return frozenset(members(message.get("payload", message), "key payload"))
+
+
+def _image(image: Any, types: Mapping[str, tuple[str, Convert]], keys: frozenset[str]) -> list[Column] | None:
+    if image is None:
+        return None
+    columns = []
+    for name, value in members(image, "image").items():
+        mysql_type, convert = types.get(name, _UNTYPED)
+        try:
+            shown = None if value is None else convert(value)
+        except (TypeError, ValueError, ArithmeticError) as fault:
+            raise Malformed(
+                "bad-type", f"column {name!r} ({mysql_type}): {value!r} is no such value: {fault}"
+            ) from fault
+        columns.append(Column(name, mysql_type, shown, name in keys))
+    return columns
+
+
+def _types(schema: Any) -> Mapping[str, tuple[str | None, Convert]]:
+    """Column name -> MySQL type and what turns its values to text, by the part that describes the message."""
+    if schema is None:
+        return {}
+    for field in members(schema, "schema").get("fields", ()):
+        if isinstance(field, dict) and field.get("field") == "after":
+            return _typed(orjson.dumps(field.get("fields", [])))
+    return {}
+
+
+@lru_cache(4_096)
+def _typed(fields: bytes) -> Mapping[str, tuple[str | None, Convert]]:
+    found: dict[str, tuple[str | None, Convert]] = {}
+    for field in orjson.loads(fields):
+        mysql_type = optional(field, "tidb_type")
+        found[text(field, "field")] = (_full_type(mysql_type, field), _converter(mysql_type, field))
+    return found
+
+
+def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
+    parameters = field.get("parameters") or {}
+    if mysql_type in ("enum", "set") and isinstance(parameters.get("allowed"), str):
+        labels = ",".join("'" + label.replace("'", "''") + "'" for label in parameters["allowed"].split(","))
+        return f"{mysql_type}({labels})"
+    return f"bit({parameters['length']})" if mysql_type == "bit" and "length" in parameters else mysql_type
+
+
+def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
+    """By what the schema calls the form of the values, then by the MySQL type."""
+    form = str(field.get("name") or "").rsplit(".", 1)[-1]
+    base = (mysql_type or "").split(" ")[0].split("(")[0]
+    if form in _FORMS:
+        return _FORMS[form]
+    if base == "bit":
+        return _bit
+    if base in _BINARY:
+        return lambda v: values.binary_text(b64decode(v, validate=True))
+    if base == "float":
+        return lambda v: values.float_text(float(v))
+    if base == "double":
+        return lambda v: values.double_text(float(v))
+    if (mysql_type or "").endswith("unsigned"):
+        return lambda v: str(values.unsigned(v, "unsigned")) if isinstance(v, int) else _plain(v)
+    return _plain
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if isinstance(value, int) else values.double_text(value)
+
+
+def _bit(value: Any) -> str:
+    """Base64 of little-endian bytes; BIT(1) is a boolean."""
+    return (
+        str(int(value)) if isinstance(value, bool) else str(int.from_bytes(b64decode(value, validate=True), "little"))
+    )
+
+
+_UNTYPED: tuple[None, Convert] = (None, _plain)
+_FORMS: dict[str, Convert] = {
+    "Date": values.date_text,
+    "MicroTime": values.time_text,
+    "Timestamp": lambda ms: values.datetime_text(ms * 1_000),
+    "MicroTimestamp": values.datetime_text,
+    "ZonedTimestamp": values.iso_text,
+    "Bits": _bit,
+}

@@ -1,0 +1,32 @@
+"""What decoding needs beside the messages: schemas by id, table versions, and where large messages were put."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts from outside a message; it travels to the workers with the decoder.
+
+    Attributes
+    ----------
+    schemas
+        Avro schemas (JSON text) by their id in the registry.
+    registry_url
+        Where an id that is not among ``schemas`` is asked for; empty: nowhere.
+    tables
+        Table definitions of the simple protocol by ``(schema, table, version)``, as their messages write them.
+    claim_check
+        The folder (a path or a URL) that large messages were written to; None: their content is not looked for.
+    """
+
+    schemas: Mapping[int, str] = field(default_factory=dict)
+    registry_url: str = ""
+    tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
+    claim_check: str | None = None
+
+
+NOTHING = Known()
