@@ -22,6 +22,7 @@ _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 _BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 Convert = Callable[[Any], str]
+Types = Mapping[str, tuple[str | None, Convert]]
 
 
 def codec(known: Known) -> Codec:
@@ -70,7 +71,7 @@ def _keys(key: bytes | None) -> frozenset[str]:
     return frozenset(members(message.get("payload", message), "key payload"))
 
 
-def _image(image: Any, types: Mapping[str, tuple[str, Convert]], keys: frozenset[str]) -> list[Column] | None:
+def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Column] | None:
     if image is None:
         return None
     columns = []
@@ -86,7 +87,7 @@ def _image(image: Any, types: Mapping[str, tuple[str, Convert]], keys: frozenset
     return columns
 
 
-def _types(schema: Any) -> Mapping[str, tuple[str | None, Convert]]:
+def _types(schema: Any) -> Types:
     """Column name -> MySQL type and what turns its values to text, by the part that describes the message."""
     if schema is None:
         return {}
@@ -97,7 +98,7 @@ def _types(schema: Any) -> Mapping[str, tuple[str | None, Convert]]:
 
 
 @lru_cache(4_096)
-def _typed(fields: bytes) -> Mapping[str, tuple[str | None, Convert]]:
+def _typed(fields: bytes) -> Types:
     found: dict[str, tuple[str | None, Convert]] = {}
     for field in orjson.loads(fields):
         mysql_type = optional(field, "tidb_type")

@@ -14,7 +14,7 @@ class Known:
     Attributes
     ----------
     schemas
-        Avro schemas (JSON text) by their id in the registry.
+        Avro schemas (JSON text) by their id in the registry, a number or a UUID.
     registry_url
         Where an id that is not among ``schemas`` is asked for; empty: nowhere.
     tables
@@ -23,7 +23,7 @@ class Known:
         The folder (a path or a URL) that large messages were written to; None: their content is not looked for.
     """
 
-    schemas: Mapping[int, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
     registry_url: str = ""
     tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
     claim_check: str | None = None

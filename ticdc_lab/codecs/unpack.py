@@ -37,7 +37,7 @@ Unpacker = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def unpacker(protocol: str, known: Known) -> Unpacker:
-    """What turns a batch of messages into the same batch with nothing packed; what cannot be unpacked stays as it is."""
+    """What gives a batch of messages with nothing packed; what cannot be unpacked stays as it is."""
     if protocol not in PACKED:
         return lambda batch: batch
     inflated = _open_inflated if protocol == "open-protocol" else _inflated
@@ -58,7 +58,8 @@ def _suspects(batch: pa.RecordBatch, at: int) -> np.ndarray:
     data, starts, ends = spans(batch.column("value"))
     found = np.flatnonzero((starts >= 0) & (ends - starts > at + 1))
     first = starts[found] + at
-    return found[~((data[first] == _OPEN) & _NEXT[data[first + 1]])]
+    suspects: np.ndarray = found[(data[first] != _OPEN) | ~_NEXT[data[first + 1]]]
+    return suspects
 
 
 def _with_values(batch: pa.RecordBatch, some: np.ndarray, change: Callable[[bytes], bytes]) -> pa.RecordBatch:

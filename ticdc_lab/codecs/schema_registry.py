@@ -1,0 +1,97 @@
+"""Avro schemas by their id: from a file, or from a registry that speaks Confluent's HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+
+from ticdc_lab.codecs.builder import Malformed
+from ticdc_lab.codecs.known import Known
+from ticdc_lab.errors import SourceError
+
+TIMEOUT_S = 5
+_RETRY = Retry(total=2, backoff_factor=0.2, status_forcelist=(429, 500, 502, 503, 504))
+
+
+def read_schemas(path: str) -> dict[str, str]:
+    """Schemas of a file by their id.
+
+    Parameters
+    ----------
+    path
+        JSON Lines, plain or gzip, each line with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text).
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read or a line is something else.
+    """
+    found: dict[str, str] = {}
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
+            for line in filter(bytes.strip, lines):
+                entry = json.loads(line)
+                found[str(entry["id"])] = str(entry["schema"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as fault:
+        raise SourceError(
+            f"The schemas of {path} cannot be read after {len(found)} of them: {type(fault).__name__}: {fault}.",
+            hint='Expected JSON Lines such as {"id": 1, "schema": "{\\"type\\": \\"record\\", ...}"}, or a URL.',
+        ) from fault
+    return found
+
+
+class Registry:
+    """Schemas that are known, then those that the registry tells; each is asked for once by a worker."""
+
+    def __init__(self, known: Known) -> None:
+        self._schemas = dict(known.schemas)
+        self._url = known.registry_url.rstrip("/")
+        self._shown = without_secrets(self._url)
+        self._faults: dict[str, Malformed] = {}
+        self._down: Malformed | None = None
+
+    def schema(self, schema_id: str) -> str:
+        """The schema, or :class:`Malformed` where it is unknown or the registry does not answer."""
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        fault = self._down or self._faults.get(schema_id) or self._fetch(schema_id)
+        if fault is not None:
+            raise fault
+        return self._schemas[schema_id]
+
+    def _fetch(self, schema_id: str) -> Malformed | None:
+        """Ask for a schema; a registry that is down is not asked again for every message."""
+        if not self._url:
+            return self._unknown(schema_id, f"schema {schema_id} is not among the {len(self._schemas)} known schemas")
+        try:
+            with requests.Session() as session:
+                session.mount("http", HTTPAdapter(max_retries=_RETRY))
+                answer = session.get(f"{self._url}/schemas/ids/{schema_id}", timeout=TIMEOUT_S)
+            if answer.status_code == requests.codes.not_found:
+                return self._unknown(schema_id, f"{self._shown} knows no schema {schema_id}")
+            if not answer.ok:
+                return self._silent(schema_id, f"HTTP status {answer.status_code}")
+            self._schemas[schema_id] = str(answer.json()["schema"])
+        except (requests.RequestException, ValueError, KeyError, TypeError) as fault:
+            return self._silent(schema_id, type(fault).__name__)
+        return None
+
+    def _unknown(self, schema_id: str, said: str) -> Malformed:
+        self._faults[schema_id] = Malformed("schema-unknown", said)
+        return self._faults[schema_id]
+
+    def _silent(self, schema_id: str, said: str) -> Malformed:
+        self._down = Malformed("registry-unreachable", f"{self._shown} gave no schema {schema_id}: {said}")
+        return self._down
+
+
+def without_secrets(url: str) -> str:
+    """A URL without the name and password in it."""
+    parts = urlsplit(url)
+    return url if parts.username is None else parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
