@@ -20,13 +20,26 @@ CLEAN, FINDINGS, FAILED = 0, 1, 2
 
 _HIDE_TRACE = "Run with --debug for the whole trace."
 _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
+_FSCK_SAID = 10_000
+
+
+_storage_setting = click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of a storage folder, named as in the changefeed's [sink]: csv.delimiter, csv.quote, date-separator, ..",
+)
 
 
 def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("source"),
         click.option("--protocol", default="auto", show_default=True, help="open-protocol, canal-json or auto."),
-        click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta or auto."),
+        click.option(
+            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or auto."
+        ),
+        _storage_setting,
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
@@ -63,17 +76,28 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _opened(source: str, where: Mapping[str, str]) -> Iterator[tuple[SparkSession, Any]]:
+def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
+    from ticdc_lab.codecs.csv_settings import settings_from
     from ticdc_lab.load import load
+
+    settings = settings_from(where["settings"])
+    spark = _session(where["driver_memory"])
+    yield (
+        spark,
+        load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"], settings=settings),
+    )
+
+
+def _session(driver_memory: str) -> SparkSession:
+    """The session of a caller from Python, brought as ``obj``, or a local one."""
     from ticdc_lab.session import local_session
 
-    own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
-    spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
-    yield spark, load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"])
+    own = click.get_current_context().find_object(SparkSession)
+    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
 
 
 @contextmanager
-def _decoded(source: str, where: Mapping[str, str], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
+def _decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder."""
     with (
         _opened(source, where) as (spark, log),
@@ -127,7 +151,8 @@ def _print_json(value: dict[str, Any]) -> None:
 def main() -> None:
     """From a TiCDC change log to a proved answer.
 
-    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, or a Delta table of messages.
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, or a folder of
+    TiCDC's storage sink.
     """
 
 
@@ -136,7 +161,7 @@ def main() -> None:
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @click.option("--quarantine", help="Where the messages that could not be decoded go: DIR.parquet or a Delta folder.")
 @_json
-def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: str) -> None:
+def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
     """Canonical events, one row each."""
     from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
@@ -159,7 +184,7 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 @main.command()
 @_source_options
 @_json
-def watermarks(source: str, as_json: bool, **where: str) -> None:
+def watermarks(source: str, as_json: bool, **where: Any) -> None:
     """How far the log is complete: per topic, partition and table."""
     from pyspark.sql import functions as F
 
@@ -226,7 +251,7 @@ def _table(rows: list[dict[str, Any]], *names: str) -> None:
 @_source_options
 @click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @_json
-def transactions(source: str, out: str | None, as_json: bool, **where: str) -> None:
+def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
     """Whole transactions, restored across tables and partitions."""
     from pyspark.sql import functions as F
 
@@ -270,7 +295,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: str) -> N
 @_json
 def dispatch(
     source: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str, out: str,
-    as_json: bool, **where: str,
+    as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """Events with the partition that another dispatcher would have chosen."""
     from pyspark.sql import functions as F
@@ -310,7 +335,7 @@ def dispatch(
 @main.command()
 @_source_options
 @_json
-def audit(source: str, as_json: bool, **where: str) -> None:
+def audit(source: str, as_json: bool, **where: Any) -> None:
     """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
     from ticdc_lab.audit import checks_possible
 
@@ -354,9 +379,41 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
 
 
 @main.command()
+@click.argument("folder")
+@_storage_setting
+@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@_json
+@_guarded
+def fsck(folder: str, settings: tuple[str, ...], driver_memory: str, as_json: bool) -> None:
+    """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
+
+    Rows above the checkpoint alone, which the sink writes in passing, are no finding.
+    """
+    from ticdc_lab.codecs.csv_settings import settings_from
+    from ticdc_lab.fsck import fsck as check
+
+    wanted = settings_from(settings)
+    spark = _session(driver_memory)
+    with progress.shown(spark, "fsck"):
+        findings = check(spark, folder, settings=wanted)
+        found = _small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
+        counts = {r["kind"]: r["count"] for r in _small(findings.groupBy("kind").count().orderBy("kind"))}
+        faults = findings.where("severity <> 'info'").limit(1).toArrow().num_rows
+    if as_json:
+        _print_json({"source": folder, "findings": found, "counts": counts})
+    else:
+        for f in found:
+            click.echo(f"{f['severity']} {f['kind']} {f['path']}: expected {f['expected']}; found {f['found']}")
+        said = ", ".join(f"{n} x {kind}" for kind, n in counts.items())
+        click.echo(f"{folder}: {said}" if counts else f"{folder}: clean")
+    sys.exit(FINDINGS if faults else CLEAN)
+
+
+@main.command()
 @_source_options
 @click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
-def report(source: str, out: str, **where: str) -> None:
+def report(source: str, out: str, **where: Any) -> None:
     """Everything about a log in one HTML file that needs no network."""
     from ticdc_lab.export import require_apart
     from ticdc_lab.report import report as write_report

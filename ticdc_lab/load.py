@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import decoder, detect
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
@@ -28,6 +29,19 @@ _UNDATED = (
     "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
     "watermark or check of order can say anything about them."
 )
+
+_UNPROVED = (
+    "how far the log is complete, which transactions are whole and whether rows are in commit order cannot be proved "
+    "from it."
+)
+_NO_COMMIT_TS = {
+    "canal-json": f"canal-json without enable-tidb-extension carries no commit_ts and no watermark: {_UNPROVED}",
+    "csv": f"csv without include-commit-ts carries no commit_ts: {_UNPROVED}",
+}
+_RECORD_AGAIN = {
+    "canal-json": "Create the changefeed with `enable-tidb-extension=true` in its sink-uri and record again.",
+    "csv": "Create the changefeed with `include-commit-ts = true` in [sink.csv] and record again.",
+}
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -92,18 +106,14 @@ class ChangeLog:
         undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
         if self.has_commit_ts:
             return (*lost, *undated)
-        return (
-            *lost,
-            "canal-json without enable-tidb-extension carries no commit_ts and no watermark: how far the log is "
-            "complete, which transactions are whole and whether rows are in commit order cannot be proved from it.",
-        )
+        return (*lost, _NO_COMMIT_TS.get(self.protocol, _NO_COMMIT_TS["canal-json"]))
 
     def require_commit_ts(self, answer: str) -> None:
         """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
         if not self.has_commit_ts:
             raise ProtocolError(
                 f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
-                hint="Create the changefeed with `enable-tidb-extension=true` in its sink-uri and record again.",
+                hint=_RECORD_AGAIN.get(self.protocol, _RECORD_AGAIN["canal-json"]),
             )
 
     def require_events(self) -> None:
@@ -191,8 +201,15 @@ class ChangeLog:
         return replace(self, decoded=plain, counts=counts, _seen=None)
 
 
-def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kind: str = "auto") -> ChangeLog:
-    """Load a recorded topic.
+def load(
+    spark: SparkSession,
+    source: str,
+    *,
+    protocol: str = "auto",
+    source_kind: str = "auto",
+    settings: StorageSettings = DEFAULTS,
+) -> ChangeLog:
+    """Load a recorded topic, or a folder that TiCDC's storage sink wrote.
 
     Looks at up to 256 messages to tell the protocol; everything else is lazy.
 
@@ -201,11 +218,14 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     spark
         The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
     source
-        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, or a Delta table of messages.
+        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, or a
+        folder of the storage sink.
     protocol
         ``open-protocol``, ``canal-json``, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, or ``auto``: told from what is there.
+        ``capture``, ``parquet``, ``delta``, ``storage``, or ``auto``: told from what is there.
+    settings
+        Of a storage folder: what its files do not say (delimiter, quote, null text, ..).
 
     Returns
     -------
@@ -226,8 +246,10 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind)
-    told = detect(opened.sample(SAMPLE), protocol=protocol, source=source)
+    opened = open_source(spark, source, kind=source_kind, settings=settings)
+    told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source)
+    if protocol not in ("auto", told.protocol):
+        raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
     whole, narrow = (
         opened.raw.mapInArrow(_decoding(opened, told.protocol, images=images), DECODED) for images in (True, False)
     )
@@ -237,6 +259,8 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
 def _decoding(source: Source, protocol: str, *, images: bool) -> Callable[[Batches], Batches]:
     """Raw records to :data:`ticdc_lab.schema.DECODED`."""
     read = source.read
+    if source.decode is not None:
+        return source.decode(images)
 
     def run(batches: Batches) -> Batches:
         events = decoder(protocol, images=images)

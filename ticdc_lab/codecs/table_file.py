@@ -105,7 +105,9 @@ def checksum(body: dict[str, Any]) -> int:
         "Table": body["Table"],
         "Schema": body["Schema"],
         "Version": 0,
-        "TableColumns": [{f: c[f] for f in _COLUMN_FIELDS if f in c and (f in _ALWAYS or _said(f, c[f]))} for c in columns],
+        "TableColumns": [
+            {f: c[f] for f in _COLUMN_FIELDS if f in c and (f in _ALWAYS or _said(f, c[f]))} for c in columns
+        ],
         "TableColumnsTotal": body.get("TableColumnsTotal", 0),
     }
     text = json.dumps(content, ensure_ascii=False, indent=4)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 METADATA = "metadata"
 """The file in the root that holds checkpoint-ts."""
 
-_SCHEMA_FILE = re.compile(r"schema_(\d{1,19})_(\d{10})\.json")
-_DATA_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+)_)?(\d{6,20})\.(csv|json)")
+_SCHEMA_FILE = re.compile(r"schema_([0-9]{1,19})_([0-9]{10})\.json")
+_DATA_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+)_)?([0-9]{6,20})\.(csv|json)")
 _INDEX_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+))?\.index")
 _DATES = {
-    "day": re.compile(r"\d{4}-\d{2}-\d{2}"),
-    "month": re.compile(r"\d{4}-\d{2}"),
-    "year": re.compile(r"20\d{2}"),
+    "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "month": re.compile(r"[0-9]{4}-[0-9]{2}"),
+    "year": re.compile(r"20[0-9]{2}"),
 }
 _INT64 = 1 << 63
 _FIRST_TSO = 1 << 40
@@ -111,27 +111,24 @@ def place_of(path: str, *, date_separator: str = "auto") -> Place | Refused:
                 Place(path, "schema", folders[0], table, int(found[1]), checksum=int(found[2]), extension="json")
             )
         if found := _INDEX_FILE.fullmatch(name):
-            return _in_table(path, folders[:-1], date_separator, kind="index", dispatcher=found[1] or "")
+            return _in_table(Place(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
     elif found := _DATA_FILE.fullmatch(name):
-        which, number, extension = found[1] or "", int(found[2]), found[3]
-        return _in_table(
-            path, folders, date_separator, kind="data", dispatcher=which, number=number, extension=extension
-        )
+        place = Place(path, "data", dispatcher=found[1] or "", number=int(found[2]), extension=found[3])
+        return _in_table(place, folders, date_separator)
     return _unknown(path)
 
 
-def _in_table(path: str, folders: list[str], separator: str, **more: object) -> Place | Refused:
+def _in_table(place: Place, folders: list[str], separator: str) -> Place | Refused:
     """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``."""
     date = ""
     if len(folders) > 2 and _is_date(folders[-1], separator):
         *folders, date = folders
     by_id = len(folders) == 2 or (len(folders) == 3 and _is_version(folders[1]) and not _is_version(folders[2]))
-    schema, rest = folders[0], folders[1:] if by_id else folders[2:]
-    table = "" if by_id else folders[1] if len(folders) > 1 else ""
-    if not 1 <= len(rest) <= 2 or not all(r.isascii() and r.isdigit() for r in rest):
-        return _unknown(path)
-    partition = rest[1] if len(rest) == 2 else ""
-    return _fitting(Place(path, schema=schema, table=table, version=int(rest[0]), partition=partition, date=date, **more))  # type: ignore[arg-type]
+    names, numbers = (folders[:1], folders[1:]) if by_id else (folders[:2], folders[2:])
+    if not 1 <= len(numbers) <= 2 or not all(n.isascii() and n.isdigit() for n in numbers):
+        return _unknown(place.path)
+    schema, table, version, partition = names[0], "".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
+    return _fitting(replace(place, schema=schema, table=table, version=version, partition=partition, date=date))
 
 
 def _is_text(path: str) -> bool:

@@ -64,7 +64,7 @@ def hadoop_files(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
     jvm: Any = spark._jvm
     try:
         root = jvm.org.apache.hadoop.fs.Path(url)
-        system = root.getFileSystem(spark._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+        system = root.getFileSystem(spark._jsc.hadoopConfiguration())
         whole = str(system.makeQualified(root).toString()).rstrip("/") + "/"
         listed = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(root, True))
     except Py4JJavaError as e:

@@ -15,15 +15,37 @@ from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import fault_at
 from ticdc_lab.codecs.kernel.state import (
-    State, close, column_fits, end_column, end_images, event_fits, mark, new_event, put_null, put_ts, restore,
+    State,
+    close,
+    column_fits,
+    end_column,
+    end_images,
+    event_fits,
+    mark,
+    new_event,
+    put_null,
+    put_ts,
+    restore,
 )  # fmt: skip
 from ticdc_lab.codecs.kernel.text import (
-    checked_utf8, int64_of, is_number, put_base64, put_bytes, put_float, room_for,
+    checked_utf8,
+    int64_of,
+    is_number,
+    put_base64,
+    put_bytes,
+    put_float,
+    room_for,
 )  # fmt: skip
 
 OK, NEED_MORE, BAD_UTF8, OUT_OF_RANGE = faults.OK, faults.NEED_MORE, faults.BAD_UTF8, faults.OUT_OF_RANGE
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
-N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.N_AFTER, S.N_BEFORE, S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
+N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = (
+    S.N_AFTER,
+    S.N_BEFORE,
+    S.SCHEMA_NAME,
+    S.TABLE_NAME,
+    S.HAS_BEFORE,
+)
 ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
 
 BAD_OP, TOO_FEW, TOO_MANY, OPEN_QUOTE, HALF_UPDATE, BAD_TS, BAD_FLAG, BAD_HEX = range(101, 109)
@@ -59,7 +81,7 @@ class Layout(Arrays):
     names_end: np.ndarray
     types: np.ndarray
     types_end: np.ndarray
-    form: np.ndarray
+    kinds: np.ndarray
     is_key: np.ndarray
     labels: np.ndarray
     labels_end: np.ndarray
@@ -214,7 +236,7 @@ def _record(b: np.ndarray, p: int, end: int, given: Layout, st: State, i: int) -
     is_flag = 3 + given.given[Q_TS] if given.given[Q_UPDATE] else -1
     op = 0
     is_update = False
-    for j in range(n_prefix + len(given.form)):
+    for j in range(n_prefix + len(given.kinds)):
         if j:
             if p >= end or not _at(b, p, end, given.delimiter):
                 return fault_at(TOO_FEW, p), op, is_update
@@ -275,7 +297,7 @@ def _put_column(
 @kernel
 def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: Layout, st: State, k: int) -> int:
     """Append a value in the form of the events contract; the new end, or a fault."""
-    out, o, kind, where = st.data[k], st.size[k], given.form[j], start
+    out, o, kind, where = st.data[k], st.size[k], given.kinds[j], start
     if form & ESCAPED and kind != PLAIN:
         stop = unescaped(b, start, stop, form, st.text, 0)
         b, start, form = st.text, 0, 0
@@ -286,7 +308,7 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: L
         return _put_hex_digits(b, start, stop, out, o, where)
     if kind == FLOAT and is_number(b, start, stop):
         return put_float(b, start, stop, out, o)
-    if kind == ENUM or kind == SET:
+    if kind in (ENUM, SET):
         return _put_number_of_label(b, start, stop, j, given, out, o, where)
     end = unescaped(b, start, stop, form, out, o)
     return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
@@ -331,7 +353,7 @@ def _put_number_of_label(
     p = start
     while p < stop:
         q = p
-        if given.form[j] == SET:
+        if given.kinds[j] == SET:
             while q < stop and b[q] != 0x2C:
                 q += 1
         else:
@@ -340,9 +362,9 @@ def _put_number_of_label(
         if i < 0:
             end = put_bytes(b, start, stop, out, o)
             return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
-        number |= np.uint64(1) << np.uint64(i) if given.form[j] == SET else np.uint64(i + 1)
+        number |= np.uint64(1) << np.uint64(i) if given.kinds[j] == SET else np.uint64(i + 1)
         p = q + 1
-    if start == stop and given.form[j] == ENUM:
+    if start == stop and given.kinds[j] == ENUM:
         number = np.uint64(_label(b, start, stop, j, given) + 1)  # the empty label can be one; else it is error 0
     return _put_unsigned(number, out, o)
 
