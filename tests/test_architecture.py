@@ -20,7 +20,7 @@ STEPS = (
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
-    ("audit",),
+    ("audit", "fsck"),
     ("summary", "export", "comparison"),
     ("figures",),
     ("widgets", "report"),
@@ -34,7 +34,9 @@ TO_THE_DRIVER = {
     "cli.py": "aggregates that are printed",
     "load.py": "one row a task: the file it wrote, and counts",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
+    "fsck.py": "the file metadata, which holds one number",
     "sources/__init__.py": "a sample of 256 messages",
+    "sources/storage.py": "one row of counts over the first records of up to 32 files",
     "summary.py": "aggregates that are drawn",
     "workers.py": "one row, to try the workers",
 }

@@ -66,7 +66,7 @@ GUARANTEES: dict[str, Guarantee] = {
 }
 """Guarantees by name."""
 
-WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "csv"})
+WITHOUT_WATERMARKS = frozenset({"canal", "maxwell"})
 """Protocols without watermark messages."""
 
 
