@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import stored
 from stored import INT, TEXT, TREES, VERSION, put, put_data, put_index, put_schema
 
 from ticdc_lab.cli import main
+from ticdc_lab.codecs.csv_settings import DEFAULTS
 from ticdc_lab.errors import SourceError
-from ticdc_lab.fsck import FINDINGS, fsck
+from ticdc_lab.fsck import FINDINGS, checkpoint_in, file_findings, fsck, name_findings
+from ticdc_lab.sources import storage
+from ticdc_lab.sources.storage_reading import Reading
 
 FOLDER = f"s/t/{VERSION}"
 
@@ -31,6 +35,17 @@ def found(spark: SparkSession, root: Path) -> set[tuple[str, str, str, int]]:
     rows = findings.collect()
     assert all(r.expected and r.found for r in rows)
     return {(r.kind, r.severity, r.path, r.n) for r in rows}
+
+
+def found_by_hand(root: Path) -> set[tuple[str, str, str, int]]:
+    """The same without Spark: names, then file by file."""
+    listing = stored.listing_of(root)
+    files = storage.files_table(listing, with_index=True).to_pylist()
+    reading = Reading("feed", listing.protocol, str(root), replace(DEFAULTS, csv_binary_encoding_method="base64"))
+    checkpoint = checkpoint_in(reading, [f for f in files if f["kind"] == "metadata"])
+    findings = [*name_findings(listing), *(f for row in files for f in file_findings(reading, checkpoint, row))]
+    assert all(f.expected and f.found for f in findings)
+    return {(f.kind, f.severity, f.path, f.n) for f in findings}
 
 
 def file(number: int) -> str:
@@ -129,8 +144,17 @@ KINDS = ("hole", "hole-at-the-beginning", "index-ahead", "index-behind", "index-
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_planted_fault_is_found_and_nothing_else_is(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_planted_fault_is_found_and_nothing_else_is(tmp_path: Path, kind: str) -> None:
     """Each fault gives exactly its own findings, with the path and how many records or files it concerns."""
+    root = stored.whole_folder(tmp_path / "feed")
+    assert found_by_hand(root) == set()
+    wanted = plant(root, kind)
+    assert found_by_hand(root) == wanted
+
+
+@pytest.mark.parametrize("kind", ["hole", "index-behind", "schema-checksum", "above-checkpoint"])
+def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Names on the driver and contents on the workers give the findings of both."""
     root = stored.whole_folder(tmp_path / "feed")
     wanted = plant(root, kind)
     assert found(spark, root) == wanted

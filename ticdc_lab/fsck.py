@@ -6,7 +6,7 @@ reader can live with a warning, and what is no fault but worth knowing an info.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -88,7 +88,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
         )
     by_name = pa.Table.from_pylist([f._asdict() for f in name_findings(found)], arrow_schema(FINDINGS))
     files, reading, _ = storage.opened(spark, found, local=local is not None, settings=settings, with_index=True)
-    checkpoint = _checkpoint(files, reading)
+    checkpoint = checkpoint_in(reading, files.where("kind = 'metadata'").limit(1).toArrow().to_pylist())
     by_content = files.mapInArrow(_content_findings(reading, checkpoint), FINDINGS)
     return spark.createDataFrame(by_name, FINDINGS).unionByName(by_content)
 
@@ -146,11 +146,10 @@ def _name(p: Place) -> str:
     return p.path.rsplit("/", 1)[-1]
 
 
-def _checkpoint(files: DataFrame, reading: Reading) -> int | None:
-    """checkpoint-ts, or None where the folder does not say it."""
-    one = files.where("kind = 'metadata'").limit(1).toArrow().to_pylist()
+def checkpoint_in(reading: Reading, metadata: Sequence[dict[str, Any]]) -> int | None:
+    """checkpoint-ts in the file ``metadata`` (no row or one), or None where the folder does not say it."""
     try:
-        return checkpoint_of(reading.content(one[0])) if one else None
+        return checkpoint_of(reading.content(metadata[0])) if metadata else None
     except (Unreadable, ValueError):
         return None
 
@@ -158,15 +157,15 @@ def _checkpoint(files: DataFrame, reading: Reading) -> int | None:
 def _content_findings(reading: Reading, checkpoint: int | None) -> Any:
     def run(batches: Batches) -> Batches:
         for batch in batches:
-            found = [f._asdict() for row in batch.to_pylist() for f in _of_file(reading, checkpoint, row)]
+            found = [f._asdict() for row in batch.to_pylist() for f in file_findings(reading, checkpoint, row)]
             if found:
                 yield pa.RecordBatch.from_pylist(found, arrow_schema(FINDINGS))
 
     return run
 
 
-def _of_file(reading: Reading, checkpoint: int | None, row: dict[str, Any]) -> Iterator[Finding]:
-    """What is wrong in one file."""
+def file_findings(reading: Reading, checkpoint: int | None, row: dict[str, Any]) -> Iterator[Finding]:
+    """What is wrong in one file (a row of :data:`ticdc_lab.sources.storage.FILES`); needs no Spark."""
     if row["kind"] == "refused" or (row["kind"] == "metadata" and row["partition"]):
         return  # the listing has said it; metadata stands at the end of every partition
     if row["kind"] == "index":

@@ -110,21 +110,19 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettin
 
 
 def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:
-    """:data:`FILES` of a listing; where the workers do not see the folder, with what is in the files.
-
-    With index files, if wanted: their ``schema_path`` is the newest data file that they are about.
-    """
-    table = files_table(found)
-    if with_index:
-        table = pa.concat_tables([table, pa.Table.from_pylist(list(_index_files(found)), table.schema)])
+    """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
+    table = files_table(found, with_index=with_index)
     total = sum(found.sizes.values())
     tasks = max(spark.sparkContext.defaultParallelism, table.num_rows // FILES_A_TASK, total // BYTES_A_TASK)
     files = spark.createDataFrame(table).repartition(min(tasks, max(table.num_rows, 1)))
     return files if local else _brought(spark, found, files)
 
 
-def files_table(found: Listing) -> pa.Table:
-    """:data:`FILES`: every file that gives messages, with its partition and rank, and every one that is refused."""
+def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
+    """:data:`FILES`: every file that gives messages, with its partition and rank, and every one that is refused.
+
+    With index files, if wanted: their ``schema_path`` is the newest data file that they are about.
+    """
     definitions = schema_files(found.places)
     rows: list[dict[str, Any]] = []
     has_metadata = any(p.kind == "metadata" for p in found.places)
@@ -141,6 +139,7 @@ def files_table(found: Listing) -> pa.Table:
             rows.append(end | {"size": found.sizes[METADATA]})
     for r in found.refused:
         rows.append({"kind": "refused", "path": r.path, "error_class": r.error_class, "reason": r.reason})
+    rows += _index_files(found) if with_index else ()
     return pa.Table.from_pylist(rows, arrow_schema(FILES))
 
 
