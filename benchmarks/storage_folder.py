@@ -68,7 +68,7 @@ def main() -> None:
             start = time.perf_counter()
             found = work()
             timed[step] = round(time.perf_counter() - start, 1)
-            said = len(found) if isinstance(found, dict) else found
+            said = len(found) if isinstance(found, dict) else getattr(found, "protocol", found)
             sys.stdout.write(f"{step}: {timed[step]} s ({said})\n")
 
 

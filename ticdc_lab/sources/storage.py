@@ -61,7 +61,7 @@ class Listing:
     root: str
     places: tuple[Place, ...]
     refused: tuple[Refused, ...]
-    sizes: dict[str, int]
+    sizes: dict[str, int | None]
 
     @property
     def is_storage(self) -> bool:
@@ -96,7 +96,7 @@ def listing(spark: SparkSession, root: str, *, local: Path | None, settings: Sto
 
 def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettings) -> Listing:
     """The files of a folder with their places."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int | None] = {}
     places: list[Place] = []
     refused: list[Refused] = []
     for file in found:
@@ -112,7 +112,7 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettin
 def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:
     """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
     table = files_table(found, with_index=with_index)
-    total = sum(found.sizes.values())
+    total = sum(size or 0 for size in found.sizes.values())
     tasks = max(spark.sparkContext.defaultParallelism, table.num_rows // FILES_A_TASK, total // BYTES_A_TASK)
     files = spark.createDataFrame(table).repartition(min(tasks, max(table.num_rows, 1)))
     return files if local else _brought(spark, found, files)
@@ -210,7 +210,7 @@ def told(files: DataFrame, found: Listing, reading: Reading) -> tuple[bool, Stor
     first = {
         p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
     }
-    some = [p for p in first.values() if found.sizes[p]][:_FILES_LOOKED_INTO]
+    some = [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
     if not some:
         return True, replace(reading.settings, csv_binary_encoding_method=_encoding(reading.settings, 0, 0))
     looked = files.where(F.col("path").isin(some)).mapInArrow(_look(reading), _TOLD).groupBy().sum().toArrow()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,17 +15,16 @@ from pyspark.sql import SparkSession
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.storage_layout import Refused
 
-_STATUS = re.compile(r"\w*FileStatus\{path=(.*); isDirectory=false; length=(\d+); .*", re.DOTALL)
 _BETWEEN = "\x00"
 """Stands in no path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file: its path below the root, with slashes, and its size in bytes."""
+    """A file: its path below the root, with slashes, and its size in bytes where it is known."""
 
     path: str
-    size: int
+    size: int | None
 
 
 def local_files(root: Path) -> Iterator[Listed | Refused]:
@@ -54,7 +52,8 @@ def local_files(root: Path) -> Iterator[Listed | Refused]:
 def hadoop_files(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
     """Every file below a URL that the session's Hadoop configuration can read.
 
-    Four calls to the JVM, however many files there are: object stores list a whole prefix at once.
+    A few calls to the JVM, however many files there are: object stores list a whole prefix at once. Sizes are not asked
+    for, because a file system may look up each file's owner to tell them.
 
     Raises
     ------
@@ -66,16 +65,16 @@ def hadoop_files(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
         root = jvm.org.apache.hadoop.fs.Path(url)
         system = root.getFileSystem(spark._jsc.hadoopConfiguration())
         whole = str(system.makeQualified(root).toString()).rstrip("/") + "/"
-        listed = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(root, True))
+        gateway: Any = spark.sparkContext._gateway
+        statuses = gateway.new_array(jvm.org.apache.hadoop.fs.FileStatus, 0)
+        files = jvm.org.apache.hadoop.util.functional.RemoteIterators.toArray(system.listFiles(root, True), statuses)
+        paths = jvm.java.util.Arrays.asList(jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files))
+        text = str(jvm.org.apache.commons.lang3.StringUtils.join(paths, _BETWEEN))
     except Py4JJavaError as e:
         said = str(e.java_exception.toString()).splitlines()[0]
         raise SourceError(f"{url} cannot be listed: {said}", hint="Check the URL and its credentials.") from e
-    text = jvm.org.apache.commons.lang3.StringUtils.join(listed, _BETWEEN)
-    for status in text.split(_BETWEEN) if text else ():
-        found = _STATUS.fullmatch(status)
-        if not found:
-            raise SourceError(f"{url}: the file system describes a file in an unknown form: {status[:200]}")
-        if not found[1].startswith(whole):
-            yield Refused(found[1], "unsafe-path", f"{found[1]!r} does not lie below {whole!r}")
+    for path in text.split(_BETWEEN) if text else ():
+        if path.startswith(whole):
+            yield Listed(path.removeprefix(whole), None)
         else:
-            yield Listed(found[1].removeprefix(whole), int(found[2]))
+            yield Refused(path, "unsafe-path", f"{path!r} does not lie below {whole!r}")
