@@ -21,7 +21,7 @@ STEPS = (
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
     ("audit", "fsck"),
-    ("summary", "export", "comparison"),
+    ("summary", "export", "comparison", "fidelity"),
     ("figures",),
     ("widgets", "report"),
     ("cli",),
@@ -32,7 +32,7 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 TO_THE_DRIVER = {
     "catalog.py": "the DDL statements of a log",
     "cli.py": "aggregates that are printed",
-    "load.py": "one row a task: the file it wrote, and counts",
+    "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "fsck.py": "the file metadata, which holds one number",
     "sources/__init__.py": "a sample of 256 messages",

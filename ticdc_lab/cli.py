@@ -35,10 +35,12 @@ _storage_setting = click.option(
 def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("source"),
-        click.option("--protocol", default="auto", show_default=True, help="open-protocol, canal-json or auto."),
+        click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
         click.option(
             "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or auto."
         ),
+        click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
+        click.option("--claim-check", help="The folder that large messages were put in."),
         _storage_setting,
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
@@ -82,10 +84,8 @@ def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSessio
 
     settings = settings_from(where["settings"])
     spark = _session(where["driver_memory"])
-    yield (
-        spark,
-        load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"], settings=settings),
-    )
+    options = ("protocol", "source_kind", "schema_registry", "claim_check")
+    yield spark, load(spark, source, settings=settings, **{name: where[name] for name in options})
 
 
 def _session(driver_memory: str) -> SparkSession:

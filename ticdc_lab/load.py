@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs import decoder, detect
+from ticdc_lab.codecs import NOTHING, Known, decoder, detect
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.schema_registry import read_schemas
+from ticdc_lab.codecs.simple import Version
+from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
@@ -30,18 +34,9 @@ _UNDATED = (
     "watermark or check of order can say anything about them."
 )
 
-_UNPROVED = (
-    "how far the log is complete, which transactions are whole and whether rows are in commit order cannot be proved "
-    "from it."
-)
-_NO_COMMIT_TS = {
-    "canal-json": f"canal-json without enable-tidb-extension carries no commit_ts and no watermark: {_UNPROVED}",
-    "csv": f"csv without include-commit-ts carries no commit_ts: {_UNPROVED}",
-}
-_RECORD_AGAIN = {
-    "canal-json": "Create the changefeed with `enable-tidb-extension=true` in its sink-uri and record again.",
-    "csv": "Create the changefeed with `include-commit-ts = true` in [sink.csv] and record again.",
-}
+_EXTENDED = ("canal-json", "avro")
+_EXTEND = "with `enable-tidb-extension=true` in its sink-uri, or with a protocol that has commit_ts"
+_RECORD_AGAIN = {"csv": "with `include-commit-ts = true` in [sink.csv]"}
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -76,6 +71,8 @@ class ChangeLog:
         ``decoded`` without the images, at a third of the cost; None where it would be no cheaper.
     counts
         Known once materialised.
+    known
+        What its messages were decoded with beside themselves.
     """
 
     source: str
@@ -85,6 +82,7 @@ class ChangeLog:
     decoded: DataFrame
     narrow: DataFrame | None = None
     counts: Counts | None = None
+    known: Known = NOTHING
     _seen: tuple[Observation, DataFrame] | None = None
     _source: Source | None = None
 
@@ -106,14 +104,20 @@ class ChangeLog:
         undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
         if self.has_commit_ts:
             return (*lost, *undated)
-        return (*lost, _NO_COMMIT_TS.get(self.protocol, _NO_COMMIT_TS["canal-json"]))
+        which = f"{self.protocol} without enable-tidb-extension" if self.protocol in _EXTENDED else self.protocol
+        lacks = "no commit_ts" if self.protocol == "csv" else "no commit_ts and no watermark"
+        return (
+            *lost,
+            f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
+            "in commit order cannot be proved from it.",
+        )
 
     def require_commit_ts(self, answer: str) -> None:
         """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
         if not self.has_commit_ts:
             raise ProtocolError(
                 f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
-                hint=_RECORD_AGAIN.get(self.protocol, _RECORD_AGAIN["canal-json"]),
+                hint=f"Create the changefeed {_RECORD_AGAIN.get(self.protocol, _EXTEND)}, and record again.",
             )
 
     def require_events(self) -> None:
@@ -161,7 +165,7 @@ class ChangeLog:
         if folder.exists():
             raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
         folder.mkdir(parents=True)
-        decode = _decoding(source, self.protocol, images=images)
+        decode = _decoding(source, self.protocol, self.known, images=images)
         try:
             written = source.raw.mapInArrow(parquet.writing(decode, str(folder)), parquet.WRITTEN).toArrow()
         except BaseException:
@@ -207,11 +211,14 @@ def load(
     *,
     protocol: str = "auto",
     source_kind: str = "auto",
+    schema_registry: str | None = None,
+    claim_check: str | None = None,
     settings: StorageSettings = DEFAULTS,
 ) -> ChangeLog:
     """Load a recorded topic, or a folder that TiCDC's storage sink wrote.
 
-    Looks at up to 256 messages to tell the protocol; everything else is lazy.
+    Looks at up to 256 messages to tell the protocol, and through a log in the simple protocol for the versions of its
+    tables; everything else is lazy.
 
     Parameters
     ----------
@@ -221,9 +228,15 @@ def load(
         A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, or a
         folder of the storage sink.
     protocol
-        ``open-protocol``, ``canal-json``, or ``auto``: told from the bytes.
+        One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
     source_kind
         ``capture``, ``parquet``, ``delta``, ``storage``, or ``auto``: told from what is there.
+    schema_registry
+        For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
+        (:func:`ticdc_lab.codecs.schema_registry.read_schemas`).
+    claim_check
+        The folder (a path, or a URL that pyarrow reads, such as ``s3://..``) that large messages were put in. Without
+        it they are marked ``claim-check-missing`` and hold their keys only.
     settings
         Of a storage folder: what its files do not say (delimiter, quote, null text, ..).
 
@@ -235,7 +248,7 @@ def load(
     Raises
     ------
     SourceError
-        There is nothing to read at ``source``.
+        There is nothing to read at ``source``, or the file of schemas cannot be read.
     ProtocolError
         The protocol cannot be told or is unknown.
     SetupError
@@ -247,23 +260,46 @@ def load(
     """
     require_workers_once(spark)
     opened = open_source(spark, source, kind=source_kind, settings=settings)
-    told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source)
-    if protocol not in ("auto", told.protocol):
+    known = _known(schema_registry, claim_check)
+    told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
+    if opened.told and protocol not in ("auto", told.protocol):
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
+    if told.protocol == "simple":
+        known = replace(known, tables=_tables(opened, known))
     whole, narrow = (
-        opened.raw.mapInArrow(_decoding(opened, told.protocol, images=images), DECODED) for images in (True, False)
+        opened.raw.mapInArrow(_decoding(opened, told.protocol, known, images=images), DECODED)
+        for images in (True, False)
     )
-    return ChangeLog(source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, _source=opened)
+    return ChangeLog(
+        source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, known=known, _source=opened
+    )
 
 
-def _decoding(source: Source, protocol: str, *, images: bool) -> Callable[[Batches], Batches]:
+def _known(schema_registry: str | None, claim_check: str | None) -> Known:
+    if schema_registry is None or "://" not in schema_registry:
+        schemas = {} if schema_registry is None else read_schemas(schema_registry)
+        return Known(schemas=schemas, claim_check=claim_check)
+    return Known(registry_url=schema_registry, claim_check=claim_check)
+
+
+def _tables(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
+    """The table versions of a log in the simple protocol: few, as there are DDL, however long the log is."""
+    read, find = source.read, finder(known)
+
+    def run(batches: Batches) -> Batches:
+        return find(messages for messages, _ in read(batches))
+
+    return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+
+
+def _decoding(source: Source, protocol: str, known: Known, *, images: bool) -> Callable[[Batches], Batches]:
     """Raw records to :data:`ticdc_lab.schema.DECODED`."""
     read = source.read
     if source.decode is not None:
         return source.decode(images)
 
     def run(batches: Batches) -> Batches:
-        events = decoder(protocol, images=images)
+        events = decoder(protocol, images=images, known=known)
         for messages, rejected in read(batches):
             yield from events(iter((messages,)))
             if rejected is not None and rejected.num_rows:

@@ -12,6 +12,8 @@ from ticdc_lab.codecs.known import NOTHING, Known
 from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.errors import ProtocolError
 
+_SCHEMA_MISSING = ("schema-unknown", "registry-unreachable")
+
 
 @dataclass(frozen=True, slots=True)
 class Detected:
@@ -46,7 +48,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     best, decoded = "", None
     for candidate in PROTOCOLS if protocol == "auto" else (protocol,):
         events = pa.Table.from_batches(decoder(candidate, known=known)(iter(batch))) if batch else None
-        events = events.filter(pc.is_null(events["error_class"])) if events is not None else None
+        events = events.filter(_recognised(events)) if events is not None else None
         if events is not None and (decoded is None or events.num_rows > decoded.num_rows):
             best, decoded = candidate, events
     if protocol == "auto" and not sample.num_rows:
@@ -58,10 +60,15 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
             f"the first begins with {_beginning(sample)}.",
-            hint="Name the protocol with --protocol if you know it; other protocols cannot be read yet.",
+            hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
         )
-    has_ts = decoded is None or decoded.num_rows == 0 or decoded["commit_ts"].null_count < decoded.num_rows
-    return Detected(best or protocol, has_ts)
+    known_ts = decoded is None or decoded["commit_ts"].null_count < pc.sum(pc.is_null(decoded["error_class"])).as_py()
+    return Detected(best or protocol, decoded is None or decoded.num_rows == 0 or known_ts)
+
+
+def _recognised(events: pa.Table) -> pa.Array:
+    """Messages that were decoded, or could be with a schema that this sample or the caller does not bring."""
+    return pc.or_(pc.is_null(events["error_class"]), pc.is_in(events["error_class"], pa.array(_SCHEMA_MISSING)))
 
 
 def _beginning(sample: pa.Table) -> str:

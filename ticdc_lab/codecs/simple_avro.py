@@ -18,6 +18,9 @@ from ticdc_lab.codecs.fields import members
 FIRST = b"\x16"
 """The first byte of every message: the message's number in the union, as Avro writes it."""
 
+BRINGING = (b"\x02", b"\x04")
+"""The second byte of messages that bring table versions: bootstrap and DDL."""
+
 DDL_TYPES = ("CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY")
 DML_TYPES = ("INSERT", "UPDATE", "DELETE")
 
