@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +48,7 @@ _TOLD = StructType(
 )  # of a file's first records: how many, how many with commit_ts, and the characters of binary values
 
 FILES_A_TASK = 2_000
+_TASKS_A_CORE = 2
 BYTES_A_TASK = 64 << 20
 _FILES_LOOKED_INTO = 32
 _ENOUGH_DIGITS = 16
@@ -112,9 +114,9 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettin
 def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:
     """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
     table = files_table(found, with_index=with_index)
-    total = sum(size or 0 for size in found.sizes.values())
-    tasks = max(spark.sparkContext.defaultParallelism, table.num_rows // FILES_A_TASK, total // BYTES_A_TASK)
-    files = spark.createDataFrame(table).repartition(min(tasks, max(table.num_rows, 1)))
+    tasks = _tasks(table, spark.sparkContext.defaultParallelism)
+    numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
+    files = numbered.repartition(int(tasks[-1]) + 1 if len(tasks) else 1, "task").drop("task")
     return files if local else _brought(spark, found, files)
 
 
@@ -141,6 +143,15 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
         rows.append({"kind": "refused", "path": r.path, "error_class": r.error_class, "reason": r.reason})
     rows += _index_files(found) if with_index else ()
     return pa.Table.from_pylist(rows, arrow_schema(FILES))
+
+
+def _tasks(table: pa.Table, cores: int) -> np.ndarray:
+    """The task of each file. Neighbours stay together: files of one table version are decoded in one go."""
+    n = table.num_rows
+    files = min(FILES_A_TASK, max(1, n // (_TASKS_A_CORE * cores)))
+    size = pc.fill_null(table["size"], 0).to_numpy()
+    numbers = np.maximum.accumulate(np.maximum(np.arange(n) // files, np.cumsum(size) // BYTES_A_TASK))
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int32)
 
 
 def _index_files(found: Listing) -> Iterator[dict[str, Any]]:

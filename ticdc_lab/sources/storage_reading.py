@@ -64,6 +64,7 @@ class Reading:
     root: str | None
     settings: StorageSettings
     definitions: dict[str, TableFile | Unreadable] = field(default_factory=dict)
+    layouts: dict[tuple[str, csv.Shape, str, int], kernel.Layout] = field(default_factory=dict)
 
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
@@ -185,7 +186,10 @@ class Reading:
             return csv.Records(starts, ends, records.rest), file
         if binary is None:
             binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
-        given = csv.layout(file, s, shape, terminator, binary)
+        known = (row["schema_path"], shape, terminator, binary)
+        if known not in self.layouts:
+            self.layouts[known] = csv.layout(file, s, shape, terminator, binary)
+        given = self.layouts[known]
         n = kernel.join_updates(data, starts, ends, len(starts), given) if shape.has_update else len(starts)
         return csv.Records(starts[:n], ends[:n], records.rest), given
 
