@@ -20,15 +20,28 @@ CLEAN, FINDINGS, FAILED = 0, 1, 2
 
 _HIDE_TRACE = "Run with --debug for the whole trace."
 _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
+_FSCK_SAID = 10_000
+
+
+_storage_setting = click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of a storage folder, named as in the changefeed's [sink]: csv.delimiter, csv.quote, date-separator, ..",
+)
 
 
 def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("source"),
         click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
-        click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta or auto."),
+        click.option(
+            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or auto."
+        ),
         click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
         click.option("--claim-check", help="The folder that large messages were put in."),
+        _storage_setting,
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
@@ -66,13 +79,21 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
+    from ticdc_lab.codecs.csv_settings import settings_from
     from ticdc_lab.load import load
+
+    settings = settings_from(where["settings"])
+    spark = _session(where["driver_memory"])
+    options = ("protocol", "source_kind", "schema_registry", "claim_check")
+    yield spark, load(spark, source, settings=settings, **{name: where[name] for name in options})
+
+
+def _session(driver_memory: str) -> SparkSession:
+    """The session of a caller from Python, brought as ``obj``, or a local one."""
     from ticdc_lab.session import local_session
 
-    own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
-    spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
-    options = ("protocol", "source_kind", "schema_registry", "claim_check")
-    yield spark, load(spark, source, **{name: where[name] for name in options})
+    own = click.get_current_context().find_object(SparkSession)
+    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
 
 
 @contextmanager
@@ -130,7 +151,8 @@ def _print_json(value: dict[str, Any]) -> None:
 def main() -> None:
     """From a TiCDC change log to a proved answer.
 
-    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, or a Delta table of messages.
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, or a folder of
+    TiCDC's storage sink.
     """
 
 
@@ -436,6 +458,38 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
             click.echo(f"    {f['severity']}: {where}: {f['message']}")
         if len(mine) > most:
             click.echo(f"    and {len(mine) - most} more; --json shows all")
+
+
+@main.command()
+@click.argument("folder")
+@_storage_setting
+@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@_json
+@_guarded
+def fsck(folder: str, settings: tuple[str, ...], driver_memory: str, as_json: bool) -> None:
+    """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
+
+    Rows above the checkpoint alone, which the sink writes in passing, are no finding.
+    """
+    from ticdc_lab.codecs.csv_settings import settings_from
+    from ticdc_lab.fsck import fsck as check
+
+    wanted = settings_from(settings)
+    spark = _session(driver_memory)
+    with progress.shown(spark, "fsck"):
+        findings = check(spark, folder, settings=wanted)
+        found = _small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
+        counts = {r["kind"]: r["count"] for r in _small(findings.groupBy("kind").count().orderBy("kind"))}
+        faults = findings.where("severity <> 'info'").limit(1).toArrow().num_rows
+    if as_json:
+        _print_json({"source": folder, "findings": found, "counts": counts})
+    else:
+        for f in found:
+            click.echo(f"{f['severity']} {f['kind']} {f['path']}: expected {f['expected']}; found {f['found']}")
+        said = ", ".join(f"{n} x {kind}" for kind, n in counts.items())
+        click.echo(f"{folder}: {said}" if counts else f"{folder}: clean")
+    sys.exit(FINDINGS if faults else CLEAN)
 
 
 @main.command()

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decoder, detect
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
@@ -43,6 +44,8 @@ _UNMARKED = (
 )
 
 _EXTENDED = ("canal-json", "avro")
+_EXTEND = "with `enable-tidb-extension=true` in its sink-uri, or with a protocol that has commit_ts"
+_RECORD_AGAIN = {"csv": "with `include-commit-ts = true` in [sink.csv]"}
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -117,11 +120,12 @@ class ChangeLog:
             unmarked = (_UNMARKED,) if n is not None and self.protocol == "avro" and not n.watermarks else ()
             return (*lost, *undated, *partial, *unmarked)
         which = f"{self.protocol} without enable-tidb-extension" if self.protocol in _EXTENDED else self.protocol
+        lacks = "no commit_ts" if self.protocol == "csv" else "no commit_ts and no watermark"
         return (
             *lost,
             *partial,
-            f"{which} carries no commit_ts and no watermark: how far the log is complete, which transactions are "
-            "whole and whether rows are in commit order cannot be proved from it.",
+            f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
+            "in commit order cannot be proved from it.",
         )
 
     def require_commit_ts(self, answer: str) -> None:
@@ -129,8 +133,7 @@ class ChangeLog:
         if not self.has_commit_ts:
             raise ProtocolError(
                 f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
-                hint="Create the changefeed with `enable-tidb-extension=true` in its sink-uri, or with a protocol that "
-                "has commit_ts, and record again.",
+                hint=f"Create the changefeed {_RECORD_AGAIN.get(self.protocol, _EXTEND)}, and record again.",
             )
 
     def require_events(self) -> None:
@@ -228,8 +231,9 @@ def load(
     source_kind: str = "auto",
     schema_registry: str | None = None,
     claim_check: str | None = None,
+    settings: StorageSettings = DEFAULTS,
 ) -> ChangeLog:
-    """Load a recorded topic.
+    """Load a recorded topic, or a folder that TiCDC's storage sink wrote.
 
     Looks at up to 256 messages to tell the protocol, and through a log in the simple protocol for the versions of its
     tables; everything else is lazy.
@@ -239,17 +243,20 @@ def load(
     spark
         The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
     source
-        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, or a Delta table of messages.
+        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, or a
+        folder of the storage sink.
     protocol
         One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, or ``auto``: told from what is there.
+        ``capture``, ``parquet``, ``delta``, ``storage``, or ``auto``: told from what is there.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
         (:func:`ticdc_lab.codecs.schema_registry.read_schemas`).
     claim_check
         The folder (a path, or a URL that pyarrow reads, such as ``s3://..``) that large messages were put in. Without
         it they are marked ``claim-check-missing`` and hold their keys only.
+    settings
+        Of a storage folder: what its files do not say (delimiter, quote, null text, ..).
 
     Returns
     -------
@@ -270,9 +277,11 @@ def load(
     `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind)
+    opened = open_source(spark, source, kind=source_kind, settings=settings)
     known = _known(schema_registry, claim_check)
-    told = detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
+    told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
+    if opened.told and protocol not in ("auto", told.protocol):
+        raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
     if told.protocol == "simple":
         known = replace(known, tables=_tables(opened, known))
     whole, narrow = (
@@ -307,6 +316,8 @@ def _tables(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
 def _decoding(source: Source, protocol: str, known: Known, *, images: bool) -> Callable[[Batches], Batches]:
     """Raw records to :data:`ticdc_lab.schema.DECODED`."""
     read = source.read
+    if source.decode is not None:
+        return source.decode(images)
 
     def run(batches: Batches) -> Batches:
         events = decoder(protocol, images=images, known=known)

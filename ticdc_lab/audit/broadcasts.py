@@ -16,8 +16,9 @@ from ticdc_lab.audit.findings import evidence, placed, text
 from ticdc_lab.audit.marks import log_facts
 from ticdc_lab.tso import lag_s_col
 
-DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal"})
-"""Protocols that send a DDL to partition 0 by design (golden README section 4)."""
+DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
+"""Protocols that send a DDL to partition 0 by design (golden README section 4); a storage folder's schema files too
+(:mod:`ticdc_lab.sources.storage`)."""
 
 
 def log_breaches(events: DataFrame, *, protocol: str, names: Sequence[str]) -> DataFrame:

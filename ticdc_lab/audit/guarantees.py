@@ -66,7 +66,7 @@ GUARANTEES: dict[str, Guarantee] = {
 }
 """Guarantees by name."""
 
-WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "csv", "avro"})
+WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro"})
 """Protocols without watermark messages."""
 
 

@@ -16,16 +16,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField
 
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture, parquet
+from ticdc_lab.sources import capture, parquet, storage
 
-KINDS = ("capture", "parquet", "delta")
-"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder."""
+KINDS = ("capture", "parquet", "delta", "storage")
+"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder. And a
+folder that TiCDC's storage sink wrote."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-_WHAT = "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, or a Delta table"
+_WHAT = (
+    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, or a folder of TiCDC's "
+    "storage sink"
+)
 
 _FILES_LOOKED_INTO = 1_000
 """Up to so many Parquet files the driver reads the footers of; beyond, Spark plans the reading."""
@@ -44,6 +50,10 @@ class Source:
     read: Reader
     table: DataFrame | None = None
     """The messages, where Spark can read them by itself."""
+    told: Detected | None = None
+    """What the messages are, where the source itself says so."""
+    decode: Callable[[bool], Callable[[Batches], Batches]] | None = None
+    """Raw records to events, with or without images, where messages alone do not suffice."""
 
     @property
     def messages(self) -> DataFrame:
@@ -67,8 +77,10 @@ class Source:
         return pa.Table.from_batches(found).slice(0, n) if found else empty
 
 
-def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Source:
-    """Find out what lies at ``source`` and how to read it; starts no Spark job.
+def open_source(
+    spark: SparkSession, source: str, *, kind: str = "auto", settings: StorageSettings = DEFAULTS
+) -> Source:  # fmt: skip
+    """Find out what lies at ``source`` and how to read it; only for a storage folder this starts a small Spark job.
 
     Parameters
     ----------
@@ -78,6 +90,8 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
         A path, or a URL that the session's Hadoop configuration can read (``s3a://..``).
     kind
         One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
+    settings
+        Of a storage folder: what its files do not say.
 
     Raises
     ------
@@ -86,6 +100,8 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
     """
     if kind not in ("auto", *KINDS):
         raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
+    if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
+        return found
     files = _files(source)
     if kind == "auto":
         kind = _kind_of(source, files)
@@ -106,6 +122,26 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
     text = spark.read.text(paths, lineSep="\n")
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
     return Source(source, raw, capture.read_lines)
+
+
+def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
+    """The source if it is a folder of the storage sink, or was said to be one."""
+    local = local_path(source)
+    if kind == "auto" and (_kind_of_name(source) if local is None else not local.is_dir()):
+        return None
+    if local is not None and not local.is_dir():
+        raise SourceError(f"{source} is no folder; expected one that TiCDC's storage sink wrote.")
+    found = storage.listing(spark, source, local=local, settings=settings)
+    if not found.is_storage:
+        if kind == "auto":
+            return None
+        raise SourceError(
+            f"{source} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
+            hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
+        )
+    raw, reading, has_commit_ts = storage.opened(spark, found, local=local is not None, settings=settings)
+    told = Detected(reading.protocol, has_commit_ts)
+    return Source(source, raw, reading.messages, None, told, lambda images: reading.events(images=images))
 
 
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:

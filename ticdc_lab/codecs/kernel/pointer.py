@@ -6,6 +6,7 @@ two thirds of the decoder's time. Here the words lie in a table, and what is pas
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,13 @@ class ArraysType(types.Type):
 
 @typeof_impl.register(Arrays)
 def _typeof(value: Arrays, context: object) -> ArraysType:
-    return ArraysType(value.form)
+    return _type_of(value.form)
+
+
+@cache
+def _type_of(form: tuple[tuple[str, str, int], ...]) -> ArraysType:
+    """Made once: numba asks at every call, and making it takes a millisecond."""
+    return ArraysType(form)
 
 
 @register_model(ArraysType)

@@ -1,0 +1,81 @@
+"""The csv kernel: what an encoder writes comes back in every setting, and damage is met without a wrong index."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import csv_made as made
+import numpy as np
+import pytest
+
+from ticdc_lab.codecs.csv import Records, Shape, shape_of, terminator_of
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+
+
+def test_what_was_encoded_is_decoded() -> None:
+    """Every value of every change comes back: quotes, escapes, line ends, labels, binary, NULL beside null texts."""
+    for seed in range(300):
+        r = Random(seed)
+        settings = made.settings(r)
+        text, meant = made.made_file(r, settings)
+        rows = made.decoded(text.encode(), settings)
+        assert [row["reason"] for row in rows if row["error_class"]] == [], (seed, settings, text)
+        assert [made.change_of(row) for row in rows] == meant, (seed, settings, text)
+
+
+def test_a_damaged_file_gives_events_and_reasons_and_loses_no_message() -> None:
+    """Whatever a byte is changed to, each message is an event or has a class and a reason."""
+    rejected = 0
+    for seed in range(500):
+        r = Random(seed)
+        settings = made.settings(r)
+        raw = made.broken(made.made_file(r, settings)[0].encode(), r)
+        for row in made.decoded(raw or b"x", settings):
+            assert (row["kind"] == "row") != bool(row["error_class"] and row["reason"])
+            rejected += row["error_class"] is not None
+    assert rejected > 50
+
+
+def test_no_index_leaves_its_array() -> None:
+    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("csv_made.py"), "3", "60"],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2_000:]
+    whole, bad = map(int, done.stdout.split())
+    assert whole > 50 and bad > 10
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [
+        ("I,t,s,1,2", Shape(False, False, False, False)),
+        ("I,t,s,9,1,2", Shape(True, False, False, False)),
+        ("I,t,s,true,1,2", Shape(False, True, False, False)),
+        ("I,t,s,9,false,1,2", Shape(True, True, False, False)),
+        ("I,t,s,9,false,h,1,2", Shape(True, True, True, False)),
+        ("I,t,s,9,h,1,2", Shape(True, False, True, False)),
+        ("ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$is-update,a,b",
+         Shape(False, True, False, True)),
+        ("", Shape(False, False, False, False)),
+    ],
+)  # fmt: skip
+def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: Shape) -> None:
+    """The number of fields beyond the table's columns, and what stands in them, say which are there."""
+    data = np.frombuffer(line.encode() or b" ", np.uint8).copy()
+    one = np.array([0]), np.array([len(line)])
+    assert shape_of(data, Records(*one, len(line)), 2, DEFAULTS) == shape
+    said = StorageSettings(csv_include_commit_ts=not shape.has_ts)
+    assert shape_of(data, Records(*one, len(line)), 2, said).has_ts != shape.has_ts
+
+
+def test_the_terminator_is_told_from_the_end_of_the_file() -> None:
+    """TiCDC's own is CR LF; a file whose last line end is a bare LF was written with that."""
+    for raw, terminator in ((b"a\r\nb\r\n", "\r\n"), (b"a\nb\n", "\n"), (b"a", "\r\n"), (b"\n", "\r\n")):
+        assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == terminator
+    assert terminator_of(np.frombuffer(b"a\n", np.uint8), StorageSettings(terminator="%")) == "%"

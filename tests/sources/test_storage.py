@@ -1,0 +1,364 @@
+"""Folders of the storage sink: the golden trees against the truth, csv in every setting, and damaged files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, golden
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/codecs"))
+import stored
+from stored import INT, TEXT, TREES, VERSION, put, put_data, put_schema, rows_of
+from test_golden import row_of, truth
+
+from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
+from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.load import load
+from ticdc_lab.schema import MESSAGES
+from ticdc_lab.sources.storage_listing import hadoop_files, local_files
+from ticdc_lab.transactions import transactions
+from ticdc_lab.watermarks import topic_watermarks
+
+CHECKPOINT = 470603993791332352
+HEX = StorageSettings(csv_binary_encoding_method="hex")
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The four golden trees."""
+    return stored.unpack(tmp_path_factory.mktemp("golden"))
+
+
+@cache
+def golden_rows(root: Path, tree: str) -> list[dict[str, Any]]:
+    """What a golden tree decodes to, the binary encoding said."""
+    return rows_of(root / tree, HEX if "oldvalue" in tree else stored.DEFAULTS)
+
+
+def expected_rows(tree: str) -> Counter[Any]:
+    """Rows of the truth, without what the tree's form does not carry."""
+    found: Counter[Any] = Counter()
+    for (ts, schema, table, op, after, before), n in truth("truth_small.jsonl.gz")[0].items():
+        whole = tree in ("small_canal-json", "small_csv_committs_oldvalue")
+        kept = before if whole or op == "delete" else None
+        found[ts if whole else None, schema, table, op, after, kept] += n
+    return found
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_golden_tree_holds_exactly_the_rows_of_the_truth(trees: Path, tree: str) -> None:
+    """Every row with every value, old ones where the files carry them, and nothing in quarantine."""
+    rows = golden_rows(trees, tree)
+    assert [r["reason"] for r in rows if r["error_class"]] == []
+    assert Counter(row_of(r) for r in rows if r["kind"] == "row") == expected_rows(tree)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_golden_tree_holds_the_ddl_of_the_truth_and_one_watermark_a_partition(trees: Path, tree: str) -> None:
+    """Schema files are DDL in partition 0 by version; the checkpoint ends every partition."""
+    rows = golden_rows(trees, tree)
+    ddl = sorted((r["offset"], r["commit_ts"], r["query"]) for r in rows if r["kind"] == "ddl")
+    assert Counter((ts, q) for _, ts, q in ddl) == truth("truth_small.jsonl.gz")[1]
+    assert [ts for _, ts, _ in ddl] == sorted(ts for _, ts, _ in ddl)
+    partitions = {r["partition"] for r in rows}
+    marks = {r["partition"]: r for r in rows if r["kind"] == "watermark"}
+    assert set(marks) == partitions and len(marks) == (11 if "across" in tree else 10)
+    for r in rows:
+        assert r["offset"] <= marks[r["partition"]]["offset"]
+        assert marks[r["partition"]]["commit_ts"] == CHECKPOINT
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_rows_of_a_stream_are_in_commit_order_and_know_their_table_id(trees: Path, tree: str) -> None:
+    """Offsets follow the reading order, and a partition folder gives the physical table id of the truth."""
+    rows = sorted((r for r in golden_rows(trees, tree) if r["kind"] == "row"), key=lambda r: r["offset"])
+    streams: dict[int, list[Any]] = {}
+    for r in rows:
+        streams.setdefault(r["partition"], []).append(r)
+    for stream in streams.values():
+        dated = [r["commit_ts"] for r in stream if r["commit_ts"] is not None]
+        assert dated == sorted(dated)
+        assert len({r["offset"] for r in stream}) == len(stream)
+    with gzip.open(golden("truth_small.jsonl.gz"), "rt") as f:
+        records = [json.loads(line) for line in f]
+    wanted = Counter(r["table_id"] for d in records for r in d.get("rows", ()) if r["table"] == "parted")
+    assert Counter(r["table_id"] for r in rows if r["table_name"] == "parted") == wanted
+    assert {r["table_id"] for r in rows if r["table_name"] != "parted"} == {None}
+
+
+def test_csv_and_canal_json_give_the_same_types_keys_and_hashes(trees: Path) -> None:
+    """One change has one identity, whichever form it was written in."""
+    by_form = [
+        {(r["commit_ts"], r["schema_name"], r["table_name"], r["op"], r["key_hash"], r["change_hash"],
+          r["before_key_hash"]) for r in golden_rows(trees, tree) if r["kind"] == "row" and r["table_name"] != "nopk"}
+        for tree in ("small_canal-json", "small_csv_committs_oldvalue")
+    ]  # fmt: skip
+    assert by_form[0] == by_form[1]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_spark_loads_a_tree_and_tells_what_the_files_do_not_say(spark: SparkSession, trees: Path, tree: str) -> None:
+    """Protocol, commit_ts and the binary encoding are told from the files; counts add up; decoding is the same."""
+    log = load(spark, str(trees / tree))
+    assert log.protocol == ("canal-json" if "canal" in tree else "csv")
+    assert log.has_commit_ts == (tree in ("small_canal-json", "small_csv_committs_oldvalue"))
+    found = Counter((r["partition"], r["offset"], r["change_hash"]) for r in log.decoded.toArrow().to_pylist())
+    assert found == Counter((r["partition"], r["offset"], r["change_hash"]) for r in golden_rows(trees, tree))
+
+
+def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path) -> None:
+    """The checkpoint proves every transaction of the truth whole; csv without commit_ts refuses the answer."""
+    log = load(spark, str(trees / "small_csv_committs_oldvalue"))
+    assert [r["resolved_ts"] for r in log.events.transform(topic_watermarks).collect()] == [CHECKPOINT]
+    whole = log.events.transform(transactions).where("complete").count()
+    assert whole == len({row[0] for row in truth("truth_small.jsonl.gz")[0]})
+    with pytest.raises(ProtocolError, match="include-commit-ts"):
+        load(spark, str(trees / "small_csv")).require_commit_ts("transactions")
+
+
+def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Path) -> None:
+    """Topic is the folder, key the file, offset the file's rank and the record's byte; an update is one message."""
+    root = tmp_path / "feed"
+    put_schema(root, INT)
+    path = put_data(root, '"I","t","s",false,1\r\n"D","t","s",true,1\r\n"I","t","s",true,2\r\n', 3)
+    messages = load(spark, str(root)).messages
+    assert messages.columns == MESSAGES.names
+    rows = messages.where("partition = 1").orderBy("offset").collect()
+    assert [(r.topic, bytes(r.key).decode(), r.offset - (1 << 40), bytes(r.value)) for r in rows] == [
+        ("feed", path, 0, b'"I","t","s",false,1'),
+        ("feed", path, 21, b'"D","t","s",true,1\r\n"I","t","s",true,2'),
+    ]
+
+
+def values(root: Path, settings: StorageSettings = stored.DEFAULTS) -> list[list[str | None]]:
+    """The values of every row change, in order, of a folder without a fault."""
+    rows = [r for r in rows_of(root, settings) if r["kind"] != "ddl"]
+    assert [r["reason"] for r in rows if r["error_class"]] == []
+    rows.sort(key=lambda r: (r["partition"], r["offset"]))
+    return [[c["value"] for c in r["columns"] or r["before"]] for r in rows if r["kind"] == "row"]
+
+
+def column(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    """A column of a schema file."""
+    return {"ColumnName": name, "ColumnType": kind} | more
+
+
+def test_values_take_the_form_of_the_events_contract(tmp_path: Path) -> None:
+    """Binary is hex, ENUM and SET are numbers, floats are as MySQL prints them, quotes and line ends survive."""
+    put_schema(
+        tmp_path, column("e", "ENUM", ColumnElems=["a", "b,c"]), column("s", "SET", ColumnElems=["x", "y", "z"]),
+        column("b", "BLOB"), column("f", "FLOAT"), column("v", "VARCHAR"),
+    )  # fmt: skip
+    put_data(
+        tmp_path,
+        '"I","t","s","b,c","x,z","AQI=",3.4e+38,"a""b\r\n,c"\r\n'
+        '"I","t","s","","","",0,""\r\n"I","t","s",\\N,\\N,\\N,\\N,"\\N"\r\n"I","t","s","new","y,new","AA==",-0.5,"é"\r\n',
+    )
+    assert values(tmp_path) == [
+        ["2", "5", "0x0102", "3.4e38", 'a"b\r\n,c'],
+        ["0", "0", "0x", "0", ""],
+        [None, None, None, None, "\\N"],
+        ["new", "y,new", "0x00", "-0.5", "é"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "raw"),
+    [
+        (["csv.delimiter=;"], '"I";"t";"s";1;"a;,b"\r\n"D";"t";"s";2;\\N\r\n'),
+        (["csv.delimiter=|@|"], '"I"|@|"t"|@|"s"|@|1|@|"a;,b"\r\n"D"|@|"t"|@|"s"|@|2|@|\\N\r\n'),
+        (["csv.quote='"], "'I','t','s',1,'a;,b'\r\n'D','t','s',2,\\N\r\n"),
+        (["csv.null=NULL"], '"I","t","s",1,"a;,b"\r\n"D","t","s",2,NULL\r\n'),
+        (["csv.quote="], "I,t,s,1,a;\\,b\r\nD,t,s,2,\\N\r\n"),
+        (["terminator=\\n"], '"I","t","s",1,"a;,b"\n"D","t","s",2,\\N\n'),
+        (["terminator=%%"], '"I","t","s",1,"a;,b"%%"D","t","s",2,\\N%%'),
+        ([], '"I","t","s",1,"a;,b"\n"D","t","s",2,\\N\n'),
+        (["csv.output-handle-key=true"], '"I","t","s","h",1,"a;,b"\r\n"D","t","s","h",2,\\N\r\n'),
+        ([], '"I","t","s",9,"h",1,"a;,b"\r\n"D","t","s",9,"h",2,\\N\r\n'),
+        ([], '"I","t","s",9,false,"h",1,"a;,b"\r\n"D","t","s",9,false,"h",2,\\N\r\n'),
+    ],
+)
+def test_csv_in_the_settings_of_a_changefeed(tmp_path: Path, pairs: list[str], raw: str) -> None:
+    """Delimiter, quote, null text, terminator and the optional fields: the same two rows come out."""
+    put_schema(tmp_path, INT, TEXT)
+    put_data(tmp_path, raw)
+    settings = settings_from([*pairs, "csv.include-commit-ts=false"] if "handle" in str(pairs) else pairs)
+    assert values(tmp_path, settings) == [["1", "a;,b"], ["2", None]]
+
+
+def test_without_a_quote_backslashes_are_undone(tmp_path: Path) -> None:
+    """Line ends, backslash and delimiter come back, and only the bare null text is NULL."""
+    put_schema(tmp_path, INT, TEXT)
+    put_data(tmp_path, "I,t,s,1,\\r\\n\\\\\\,\r\nI,t,s,2,\\\\N\r\n")
+    assert values(tmp_path, settings_from(["csv.quote="])) == [["1", "\r\n\\,"], ["2", "\\N"]]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["csv.quotes=x", "csv.delimiter=", "csv.include-commit-ts=1", "nonsense", "csv.binary-encoding-method=rot13",
+     "date-separator=week", "csv.quote=ab"],
+)  # fmt: skip
+def test_a_setting_that_is_none_is_refused(pair: str) -> None:
+    """A wrong name or value says what was expected."""
+    with pytest.raises(SourceError, match=r"expected|cannot be empty"):
+        settings_from([pair])
+
+
+GOOD = '"I","t","s",1,"a"\r\n'
+
+
+@pytest.mark.parametrize(
+    ("raw", "error_class", "good"),
+    [
+        (b"", "empty-file", 0),
+        ((GOOD + '"I","t","s",2').encode(), "half-written", 1),
+        ((GOOD + '"I","t","s",2,"b').encode(), "half-written", 1),
+        ((GOOD + '"I","t","s",2\r\n' + GOOD).encode(), "csv-fields", 2),
+        ((GOOD + '"I","t","s",2,"b",3\r\n' + GOOD).encode(), "csv-fields", 2),
+        ((GOOD + '"X","t","s",2,"b"\r\n' + GOOD).encode(), "csv-operation", 2),
+        (GOOD.encode() + b'"I","t","s",2,"\xff"\r\n', "bad-utf8", 1),
+        (b"\r\n" + GOOD.encode() * 2, "csv-operation", 2),
+    ],
+)
+def test_a_damaged_record_is_in_quarantine_and_the_others_are_read(
+    tmp_path: Path, raw: bytes, error_class: str, good: int
+) -> None:
+    """Records in = decoded + quarantined; the reason says what was expected."""
+    put_schema(tmp_path, INT, TEXT)
+    put_data(tmp_path, raw)
+    rows = rows_of(tmp_path)
+    assert [r["error_class"] for r in rows if r["error_class"]] == [error_class]
+    assert sum(r["kind"] == "row" for r in rows) == good
+    bad = next(r for r in rows if r["error_class"])
+    assert bad["reason"] and bad["key"].decode().endswith(".csv") and bad["topic"] == tmp_path.name
+
+
+def test_half_an_update_is_no_delete(tmp_path: Path) -> None:
+    """A D with is-update true whose I is not there is in quarantine: taken for a delete it would lose a row."""
+    put_schema(tmp_path, INT)
+    put_data(tmp_path, '"D","t","s",true,1\r\n"I","t","s",false,7\r\n')
+    rows = rows_of(tmp_path)
+    assert [r["error_class"] for r in rows if r["error_class"]] == ["csv-half-update"]
+    assert [r["op"] for r in rows if r["kind"] == "row"] == ["insert"]
+
+
+def test_canal_json_that_is_cut_loses_its_last_record_only(tmp_path: Path) -> None:
+    """A last line that is whole counts, also without its line end; one that is cut is in quarantine."""
+    row = {"database": "s", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "INSERT",
+           "mysqlType": {"id": "int"}, "data": [{"id": "1"}], "_tidb": {"commitTs": 5}}  # fmt: skip
+    text = json.dumps(row).encode()
+    put_data(tmp_path, text + b"\r\n" + text, ext="json")
+    put_data(tmp_path, text + b"\r\n" + text[:-3], 2, ext="json")
+    rows = rows_of(tmp_path)
+    assert sum(r["kind"] == "row" for r in rows) == 3
+    assert [r["error_class"] for r in rows if r["error_class"]] == ["not-json"]
+
+
+def test_csv_of_a_version_without_a_usable_schema_file_is_in_quarantine_record_by_record(tmp_path: Path) -> None:
+    """Without columns nothing can be read, and every record says why."""
+    put_data(tmp_path, GOOD * 3)
+    assert Counter(r["error_class"] for r in rows_of(tmp_path)) == {"schema-missing": 3}
+    path = tmp_path / put_schema(tmp_path, INT, TEXT)
+    path.rename(path.with_name(f"schema_{VERSION}_0123456789.json"))
+    assert Counter(r["error_class"] for r in rows_of(tmp_path)) == {"schema-unusable": 3, "schema-checksum": 1}
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b'{"checkpoint-ts":"5"}', b'{"checkpoint-ts":-1}', b"[]", b"\xff"])
+def test_damaged_metadata_is_in_quarantine(tmp_path: Path, raw: bytes) -> None:
+    """Without a checkpoint there is no watermark, and the reason is kept."""
+    put(tmp_path, "metadata", raw)
+    put_schema(tmp_path, INT, TEXT)
+    rows = rows_of(tmp_path)
+    assert [r["error_class"] for r in rows] == [None, "bad-metadata"]
+
+
+def test_unknown_files_are_in_quarantine(tmp_path: Path) -> None:
+    """A file that the sink does not write is named, not read and not lost."""
+    stored.whole_folder(tmp_path)
+    put(tmp_path, "s/t/notes.txt", "x")
+    bad = [r for r in rows_of(tmp_path) if r["error_class"]]
+    assert [(r["error_class"], r["key"], r["value"]) for r in bad] == [("unknown-file", b"s/t/notes.txt", None)]
+
+
+def test_links_are_never_followed(tmp_path: Path) -> None:
+    """A linked file, a linked folder and a link to the folder above are refused; what is behind is not read."""
+    root, outside = tmp_path / "feed", tmp_path / "outside"
+    stored.whole_folder(root)
+    put_data(outside, '"I","t","s",1,77,"secret"\r\n')
+    (root / f"s/t/{VERSION}/CDC{3:020d}.csv").symlink_to(outside / f"s/t/{VERSION}/CDC{1:020d}.csv")
+    (root / "other").symlink_to(outside / "s")
+    (root / "up").symlink_to("..")
+    rows = rows_of(root)
+    assert Counter(r["error_class"] for r in rows if r["error_class"]) == {"link": 3}
+    assert "secret" not in str(rows) and sum(r["kind"] == "row" for r in rows) == 3
+
+
+def test_a_folder_that_becomes_a_link_after_the_listing_is_not_followed(tmp_path: Path) -> None:
+    """The worker looks again: a link anywhere in the path gives no byte."""
+    from ticdc_lab.sources.storage_reading import Unreadable, read_inside
+
+    put(tmp_path, "outside/a", "secret")
+    put(tmp_path, "feed/x/a", "mine")
+    assert read_inside(str(tmp_path / "feed"), "x/a") == b"mine"
+    (tmp_path / "feed/y").symlink_to(tmp_path / "outside")
+    for path in ("y/a", "../outside/a"):
+        with pytest.raises(Unreadable, match="link"):
+            read_inside(str(tmp_path / "feed"), path)
+
+
+def test_a_pipe_is_refused_and_nothing_waits_for_it(tmp_path: Path) -> None:
+    """What is no plain file is named."""
+    stored.whole_folder(tmp_path)
+    os.mkfifo(tmp_path / f"s/t/{VERSION}/CDC{9:020d}.csv")
+    assert [r["error_class"] for r in rows_of(tmp_path) if r["error_class"]] == ["no-plain-file"]
+
+
+def test_hadoop_lists_what_the_operating_system_lists(spark: SparkSession, trees: Path) -> None:
+    """A URL is listed in a few calls to the JVM, also what Spark takes for hidden."""
+    root = trees / "small_csv"
+    put(root.parent / "odd", "_hidden/a b%20é;, length=3", "xyz")
+    for folder in (root, root.parent / "odd"):
+        listed = {f.path for f in hadoop_files(spark, f"file://{folder}")}
+        assert listed == {f.path for f in local_files(folder)}
+    with pytest.raises(SourceError, match="cannot be listed"):
+        list(hadoop_files(spark, f"file://{root}/nowhere"))
+
+
+def test_a_folder_that_only_spark_can_read_gives_the_same(spark: SparkSession, trees: Path) -> None:
+    """Where workers do not see the files, Spark brings them: rows, table ids and quarantine are the same."""
+    from ticdc_lab.schema import DECODED
+    from ticdc_lab.sources import storage
+
+    root = trees / "small_csv_committs_oldvalue"
+    extra = put(root, "notes.txt", "x")
+    try:
+        found = storage.listing(spark, f"file://{root}", local=None, settings=stored.DEFAULTS)
+        files, reading, has_ts = storage.opened(spark, found, local=False, settings=stored.DEFAULTS)
+        decoded = files.mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
+    finally:
+        extra.unlink()
+    assert has_ts and reading.root is None and reading.settings.csv_binary_encoding_method == "hex"
+    wanted = Counter(
+        (r["partition"], r["offset"], r["change_hash"], r["table_id"]) for r in golden_rows(trees, root.name)
+    )
+    wanted[None, None, None, None] += 1
+    assert Counter((r["partition"], r["offset"], r["change_hash"], r["table_id"]) for r in decoded) == wanted
+
+
+def test_a_folder_that_is_none_of_the_sink_is_said_to_be_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Asked for by kind, a folder without such files and a plain file are refused."""
+    put(tmp_path, "a.jsonl", "{}\n")
+    with pytest.raises(SourceError, match="no file of TiCDC's storage sink"):
+        load(spark, str(tmp_path), source_kind="storage")
+    with pytest.raises(SourceError, match="no folder"):
+        load(spark, str(tmp_path / "a.jsonl"), source_kind="storage")

@@ -1,0 +1,82 @@
+"""Paths of the storage sink's layout, old and new, and the order in which its files are read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from ticdc_lab.sources.storage_layout import Place, Refused, Stream, place_of, streams_of
+
+V = 470603993574539264
+N = f"{1:020d}"
+
+
+def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]:
+    """What a data file's path says."""
+    p = place_of(path, **settings)  # type: ignore[arg-type]
+    assert isinstance(p, Place) and p.kind == "data", p
+    return p.schema, p.table, p.version, p.partition, p.date, p.dispatcher, p.number
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"s/t/{V}/CDC{N}.csv", ("s", "t", V, "", "", "", 1)),
+        (f"s/t/{V}/2024/CDC{N}.csv", ("s", "t", V, "", "2024", "", 1)),
+        (f"s/t/{V}/2024-02/CDC{N}.json", ("s", "t", V, "", "2024-02", "", 1)),
+        (f"s/t/{V}/2024-02-03/CDC000007.csv", ("s", "t", V, "", "2024-02-03", "", 7)),
+        (f"s/t/{V}/127/2024-02-03/CDC{N}.csv", ("s", "t", V, "127", "2024-02-03", "", 1)),
+        (f"s/t/{V}/127/CDC_9f_{N}.csv", ("s", "t", V, "127", "", "9f", 1)),
+        (f"112/{V}/CDC{N}.csv", ("112", "", V, "", "", "", 1)),
+        (f"112/{V}/127/2024/CDC_9f_{N}.csv", ("112", "", V, "127", "2024", "9f", 1)),
+    ],
+)
+def test_a_path_says_the_place_of_a_data_file(path: str, said: object) -> None:
+    """Table and table-id layouts, partition folders, three date separators and dispatcher ids are told apart."""
+    assert data(path) == said
+
+
+def test_four_digits_are_a_partition_where_the_changefeed_has_no_date() -> None:
+    """The setting date-separator decides what a folder of four digits is."""
+    assert data(f"s/t/{V}/2024/CDC{N}.csv", date_separator="none")[3:5] == ("2024", "")
+    assert data(f"s/t/{V}/2024/CDC{N}.csv", date_separator="year")[3:5] == ("", "2024")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["notes.txt", f"s/t/{V}/CDC{N}.csv.tmp", f"s/t/x/CDC{N}.csv", f"CDC{N}.csv", f"s/CDC{N}.csv", "s/metadata",
+     f"s/t/meta/schema_{V}_12.json", f"s/t/{V}/CDC١.csv", f"s/t/{1 << 63}/CDC{N}.csv", f"a/s/t/{V}/CDC{N}.csv",
+     "schema_1_0123456789.json", "\udc80"],
+)  # fmt: skip
+def test_what_the_sink_does_not_write_is_an_unknown_file(path: str) -> None:
+    """A name outside the layout is refused with a reason that shows it."""
+    found = place_of(path)
+    assert isinstance(found, Refused) and found.error_class == "unknown-file" and found.reason
+
+
+@pytest.mark.parametrize("path", [f"s/../t/{V}/CDC{N}.csv", f"../{V}/CDC{N}.csv", f"s//{V}/CDC{N}.csv", "./metadata"])
+def test_a_path_that_could_leave_the_folder_is_refused(path: str) -> None:
+    """Names such as ``..``, which an object store can hold, never become a place."""
+    found = place_of(path)
+    assert isinstance(found, Refused) and found.error_class == "unsafe-path"
+
+
+def test_files_are_read_by_version_date_and_number_whatever_the_order_of_the_listing() -> None:
+    """Reading order comes from the names; each table, partition and dispatcher is a stream, schema files the first."""
+    wanted = [
+        f"s/t/{V}/2023-12-31/CDC{2:020d}.csv",
+        f"s/t/{V}/2024-01-01/CDC{1:020d}.csv",
+        f"s/t/{V}/2024-01-01/CDC{10:020d}.csv",
+        f"s/t/{V + 5}/2023-01-01/CDC{1:020d}.csv",
+    ]
+    others = [f"s/t/{V}/127/CDC{N}.csv", f"s/t/{V}/CDC_9f_{N}.csv", f"r/t/{V}/CDC{N}.csv",
+              f"s/t/meta/schema_{V + 5}_0000000001.json", f"s/meta/schema_{V}_0000000002.json"]  # fmt: skip
+    for seed in range(5):
+        paths = wanted + others
+        Random(seed).shuffle(paths)
+        streams = streams_of(p for p in map(place_of, paths) if isinstance(p, Place))
+        assert list(streams) == [Stream(), Stream("r", "t"), Stream("s", "t"), Stream("s", "t", "127"),
+                                 Stream("s", "t", "9f")]  # fmt: skip
+        assert [p.path for p in streams[Stream("s", "t")]] == wanted
+        assert [p.version for p in streams[Stream()]] == [V, V + 5]

@@ -1,0 +1,195 @@
+"""The storage sink's csv: how a file's records look, and records to events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.csv_settings import StorageSettings
+from ticdc_lab.codecs.kernel import csv as K
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel.arrow import in_form, spans
+from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns
+from ticdc_lab.codecs.kernel.faults import FAULTS, OK, TOO_LARGE
+from ticdc_lab.codecs.kernel.state import State, fresh_state
+from ticdc_lab.codecs.table_file import TableColumn, TableFile
+from ticdc_lab.schema import DECODED
+
+HEADER = b"ticdc-meta$operation"
+_HEADER_TS, _HEADER_UPDATE, _HEADER_HANDLE = b"ticdc-meta$commit-ts", b"ticdc-meta$is-update", b"ticdc-meta$handle-key"
+_ALWAYS = 3
+"""Operation, table and schema."""
+
+
+class Shape(NamedTuple):
+    """Which of the optional fields records have, and whether the first one names the fields."""
+
+    has_ts: bool
+    has_update: bool
+    has_handle: bool
+    has_header: bool
+
+
+class Records(NamedTuple):
+    """Where a file's records start and end, and where what is no whole record begins."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    rest: int
+
+
+def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
+    """Every whole record of a file."""
+    end = _bytes(terminator)
+    room = K.count_bytes(data, end[0]) + 1
+    starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+    n, rest = K.find_records(data, quote.encode()[0] if quote else -1, end, starts, ends)
+    return Records(starts[:n], ends[:n], rest)
+
+
+def terminator_of(data: np.ndarray, settings: StorageSettings) -> str:
+    """What ends records: as set, or a line feed where no carriage return stands before the file's last one."""
+    if settings.terminator is not None:
+        return settings.terminator
+    newlines = np.flatnonzero(data[-_TAIL:] == 0x0A)
+    last = len(data) - len(data[-_TAIL:]) + int(newlines[-1]) if len(newlines) else 0
+    return "\n" if last and data[last - 1] != 0x0D else "\r\n"
+
+
+_TAIL = 1 << 20
+
+
+def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
+    """Which fields the records of a file have, from its first one, and from the settings where they say it."""
+    plain = layout(None, settings, Shape(False, False, False, False), "\r\n", K.PLAIN)
+    first = _fields(data, records, plain)
+    header = settings.csv_output_field_header
+    header = first[:1] == [HEADER] if header is None else header
+    if header and first[:1] == [HEADER]:
+        found = (_HEADER_TS in first, _HEADER_UPDATE in first, _HEADER_HANDLE in first)
+    else:
+        found = _told(first[_ALWAYS : max(len(first) - n_columns, _ALWAYS)])
+    wanted = (settings.csv_include_commit_ts, settings.csv_output_old_value, settings.csv_output_handle_key)
+    has_ts, has_update, has_handle = (f if w is None else w for f, w in zip(found, wanted, strict=True))
+    return Shape(has_ts, has_update, has_handle, header)
+
+
+def _told(extra: list[bytes]) -> tuple[bool, bool, bool]:
+    """Which optional fields these are: up to three, in their order."""
+    flags = [f in (b"true", b"false") for f in extra]
+    if True in flags[:2]:
+        at = flags.index(True)
+        return at == 1, True, len(extra) > at + 1
+    return len(extra) >= 1, False, len(extra) >= 2
+
+
+def _fields(data: np.ndarray, records: Records, plain: K.Layout) -> list[bytes]:
+    if not len(records.starts):
+        return []
+    p, end, found = int(records.starts[0]), int(records.ends[0]), list[bytes]()
+    while p <= end:
+        start, stop, p, _ = K.field(data, p, end, plain)
+        if p < 0:
+            break
+        found.append(data[start:stop].tobytes())
+        p += len(plain.delimiter)
+    return found
+
+
+@lru_cache(maxsize=256)
+def layout(
+    file: TableFile | None, settings: StorageSettings, shape: Shape, terminator: str, binary: int
+) -> K.Layout:  # fmt: skip
+    """What the kernel needs to know of a file; ``binary`` is how it has binary values: BASE64, HEX, or as they are."""
+    columns = file.columns if file else ()
+    names, types = _texts([c.name for c in columns]), _texts([c.mysql_type for c in columns])
+    labels = _texts([e for c in columns for e in c.elements])
+    return K.Layout(
+        given=np.array([settings.csv_quote.encode()[0] if settings.csv_quote else -1, *map(int, shape[:3])], np.int64),
+        delimiter=_bytes(settings.csv_delimiter),
+        terminator=_bytes(terminator),
+        null=_bytes(settings.csv_null),
+        names=names[0],
+        names_end=names[1],
+        types=types[0],
+        types_end=types[1],
+        kinds=np.array([_form(c, binary) for c in columns], np.int64),
+        is_key=np.array([c.is_key for c in columns], np.int64),
+        labels=labels[0],
+        labels_end=labels[1],
+        first_label=np.cumsum([0, *(len(c.elements) for c in columns)], dtype=np.int64),
+    )
+
+
+def _form(column: TableColumn, binary: int) -> int:
+    kind = column.mysql_type.split("(")[0].removesuffix(" unsigned")
+    if kind in ("enum", "set"):
+        return (K.ENUM if kind == "enum" else K.SET) if column.elements else K.PLAIN
+    if kind in ("float", "double"):
+        return K.FLOAT
+    return binary if "blob" in kind or "binary" in kind else K.PLAIN
+
+
+def _texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    raw = [t.encode("utf-8", "replace") for t in texts]
+    return _bytes(b"".join(raw)), np.cumsum([0, *map(len, raw)], dtype=np.int64)
+
+
+def _bytes(text: str | bytes) -> np.ndarray:
+    return np.frombuffer(text if isinstance(text, bytes) else text.encode(), np.uint8).copy()
+
+
+def decode_csv(batch: pa.RecordBatch, given: K.Layout, *, images: bool = True) -> Iterator[pa.RecordBatch]:
+    """Decode messages (columns topic, partition, offset, key, value) of files with one layout.
+
+    Yields
+    ------
+    pa.RecordBatch
+        :data:`ticdc_lab.schema.DECODED`: events, then a row for each message that could not be decoded.
+    """
+    values = spans(batch.column("value"))
+    n, size = batch.num_rows, len(values[0])
+    items = 2 * n * max(len(given.kinds), 1) + 64
+    room = 2 * size + 2 * n * (len(given.names) + len(given.types)) + 4096
+    while room <= ROOM_MAX:
+        st = fresh_state(items, room)
+        found = np.zeros(n, np.int64)
+        if K.run_csv(*values, given, st, found, np.zeros(16, np.int64)) == OK:
+            yield _decoded(batch, st, images)
+            if found.any():
+                yield _failed(batch, found, values[1])
+            return
+        items, room = 2 * items, 2 * room
+    if n <= 1:
+        yield _failed(batch, np.full(n, TOO_LARGE << 40), values[1])
+        return
+    yield from decode_csv(batch.slice(0, n // 2), given, images=images)
+    yield from decode_csv(batch.slice(n // 2), given, images=images)
+
+
+def _decoded(batch: pa.RecordBatch, st: State, images: bool) -> pa.RecordBatch:
+    return in_form(event_columns(batch, "csv", st, images), int(st.count[S.N_EVENTS]), DECODED)
+
+
+def _failed(batch: pa.RecordBatch, found: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
+    bad = np.flatnonzero(found)
+    said = [(FAULTS | K.CSV_FAULTS)[int(f) >> 40] for f in found[bad]]
+    places = [max(int(found[i] & (1 << 40) - 1) - int(starts[i]), 0) for i in bad]
+    reasons = [f"record, byte {p}: {sentence}" for p, (_, sentence) in zip(places, said, strict=True)]
+    return refused(batch.take(pa.array(bad)), [name for name, _ in said], reasons, protocol="csv")
+
+
+def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
+    """Messages as rows of the quarantine, each with its class and reason."""
+    n = batch.num_rows
+    columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
+        "seq": pa.array(np.zeros(n, np.int32)),
+        "protocol": pa.array([protocol] * n, pa.string()),
+        "error_class": pa.array(classes, pa.string()),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return in_form(columns, n, DECODED)

@@ -1,0 +1,132 @@
+"""The storage sink's schema files: a table's definition, and the checksum in their name."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+_FIELDS = {"Table": str, "Schema": str, "Version": int, "TableVersion": int, "Query": str, "Type": int}
+_COLUMN_FIELDS = (
+    "ColumnId", "ColumnName", "ColumnType", "ColumnDefault", "ColumnPrecision", "ColumnScale", "ColumnNullable",
+    "ColumnIsPk", "ColumnElems",
+)  # fmt: skip
+"""In the order in which TiCDC's encoder writes them."""
+_ALWAYS = ("ColumnName", "ColumnType")
+_GO_ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+class TableFileError(Exception):
+    """A schema file that cannot be used: ``error_class`` and one sentence."""
+
+    def __init__(self, error_class: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_class = error_class
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as a schema file describes it; ``mysql_type`` in lower case, ``elements`` those of ENUM and SET."""
+
+    name: str
+    mysql_type: str
+    is_key: bool
+    elements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A schema file: the DDL that made a table version, and the table's columns after it."""
+
+    schema: str
+    table: str
+    version: int
+    query: str
+    ddl_type: int
+    columns: tuple[TableColumn, ...]
+    checksum: int
+
+
+def read_table_file(raw: bytes) -> TableFile:
+    """Read a schema file.
+
+    Raises
+    ------
+    TableFileError
+        ``schema-not-json``, ``schema-fields`` or ``schema-columns``.
+    """
+    try:
+        body = json.loads(raw.decode())
+    except (ValueError, RecursionError) as e:
+        raise TableFileError("schema-not-json", f"expected a JSON object of a table's definition: {e}") from None
+    if not isinstance(body, dict):
+        raise TableFileError("schema-not-json", f"expected a JSON object, found {type(body).__name__}")
+    for name, kind in _FIELDS.items():
+        if type(body.get(name)) is not kind:
+            raise TableFileError("schema-fields", f"expected {name} as {kind.__name__}, found {body.get(name)!r:.80}")
+    columns = body.get("TableColumns") or []
+    if not isinstance(columns, list) or not all(map(_is_column, columns)):
+        raise TableFileError("schema-columns", "expected TableColumns as a list of columns with name and type")
+    if body.get("TableColumnsTotal") != len(columns):
+        total = body.get("TableColumnsTotal")
+        raise TableFileError("schema-columns", f"TableColumnsTotal is {total!r:.80}, found {len(columns)} columns")
+    return TableFile(
+        body["Schema"],
+        body["Table"],
+        body["TableVersion"],
+        body["Query"],
+        body["Type"],
+        tuple(map(_column, columns)),
+        checksum(body),
+    )
+
+
+def require_name(file: TableFile, *, version: int, written: int) -> None:
+    """Raise :class:`TableFileError` unless a schema file has the version and the checksum that its name says."""
+    if file.version != version:
+        raise TableFileError("schema-version", f"the name says table version {version}, the file {file.version}")
+    if file.checksum != written:
+        raise TableFileError(
+            "schema-checksum",
+            f"the name says checksum {written:010d}, the definition in the file has {file.checksum:010d}",
+        )
+
+
+def checksum(body: dict[str, Any]) -> int:
+    """The checksum of a definition, as in the name of its schema file.
+
+    CRC-32 (IEEE) of the definition as Go's ``json.MarshalIndent`` writes it with four spaces, without Query, Type and
+    TableVersion, with Version 0, columns sorted by name and their fields in Go's order. Verified on every schema file
+    of the golden data.
+    """
+    columns = sorted(body.get("TableColumns") or [], key=lambda c: str(c["ColumnName"]).encode())
+    content = {
+        "Table": body["Table"],
+        "Schema": body["Schema"],
+        "Version": 0,
+        "TableColumns": [
+            {f: c[f] for f in _COLUMN_FIELDS if f in c and (f in _ALWAYS or _said(f, c[f]))} for c in columns
+        ],
+        "TableColumnsTotal": body.get("TableColumnsTotal", 0),
+    }
+    text = json.dumps(content, ensure_ascii=False, indent=4)
+    for char, escaped in _GO_ESCAPES.items():
+        text = text.replace(char, escaped)
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+def _said(field: str, value: Any) -> bool:
+    """Whether Go writes a field that it may omit: it leaves out a null, and an empty text but for a default."""
+    return value is not None and value != [] and (value != "" or field == "ColumnDefault")
+
+
+def _is_column(c: Any) -> bool:
+    elements = c.get("ColumnElems") if isinstance(c, dict) else None
+    texts = isinstance(elements, list | None) and all(isinstance(e, str) for e in elements or ())
+    return isinstance(c, dict) and all(isinstance(c.get(f), str) for f in _ALWAYS) and texts
+
+
+def _column(c: dict[str, Any]) -> TableColumn:
+    elements = tuple(c.get("ColumnElems") or ())
+    return TableColumn(c["ColumnName"], c["ColumnType"].lower(), c.get("ColumnIsPk") == "true", elements)

@@ -1,0 +1,274 @@
+"""Folders that TiCDC's storage sink wrote, as a source (`design/protocols.md` section 2).
+
+The topic is the folder. Partition 0 holds the schema files, each other partition a stream: a table, or a physical
+partition or dispatcher of one. The offset is the file's rank in its stream, shifted, and the record's byte position.
+The file ``metadata`` is a watermark at the end of every partition. Order and completeness come from the listing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from ticdc_lab.codecs.csv_settings import StorageSettings
+from ticdc_lab.codecs.kernel import csv as kernel
+from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
+from ticdc_lab.sources.storage_layout import METADATA, Place, Refused, place_of, schema_files, streams_of
+from ticdc_lab.sources.storage_listing import Listed, hadoop_files, local_files
+from ticdc_lab.sources.storage_reading import Reading, Unreadable
+
+FILES = StructType(
+    [
+        StructField("kind", StringType(), False),
+        StructField("path", StringType(), False),
+        StructField("size", LongType()),
+        StructField("partition", IntegerType()),
+        StructField("rank", LongType()),
+        StructField("extension", StringType()),
+        StructField("table_id", LongType()),
+        StructField("schema_path", StringType()),
+        StructField("error_class", StringType()),
+        StructField("reason", StringType()),
+    ]
+)
+"""A file that gives messages, or that is refused with a reason."""
+_BROUGHT = StructType([*FILES.fields, StructField("content", BinaryType()), StructField("definition", BinaryType())])
+_TOLD = StructType(
+    [StructField(name, LongType()) for name in ("rows", "dated", "digits", "others")]
+)  # of a file's first records: how many, how many with commit_ts, and the characters of binary values
+
+FILES_A_TASK = 2_000
+_TASKS_A_CORE = 2
+BYTES_A_TASK = 64 << 20
+_FILES_LOOKED_INTO = 32
+_ENOUGH_DIGITS = 16
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies in a folder, by name and size alone."""
+
+    root: str
+    places: tuple[Place, ...]
+    refused: tuple[Refused, ...]
+    sizes: dict[str, int | None]
+
+    @property
+    def is_storage(self) -> bool:
+        """Whether it looks like a folder of the storage sink."""
+        kinds = {p.kind for p in self.places}
+        return "schema" in kinds or "data" in kinds or kinds == {"metadata"}
+
+    @property
+    def protocol(self) -> str:
+        """What most of the data files are."""
+        data = [p.extension for p in self.places if p.kind == "data"]
+        return "canal-json" if 2 * data.count("json") > len(data) else "csv"
+
+    @property
+    def topic(self) -> str:
+        """The folder's name."""
+        return self.root.rstrip("/").rsplit("/", 1)[-1] or "storage"
+
+
+def listing(spark: SparkSession, root: str, *, local: Path | None, settings: StorageSettings) -> Listing:
+    """List a folder: of this machine, or a URL for Hadoop.
+
+    Raises
+    ------
+    SourceError
+        The URL cannot be listed.
+    """
+    if local is None:
+        return listed(hadoop_files(spark, root), root, settings)
+    return listed(local_files(local), str(local.resolve()), settings)
+
+
+def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettings) -> Listing:
+    """The files of a folder with their places."""
+    sizes: dict[str, int | None] = {}
+    places: list[Place] = []
+    refused: list[Refused] = []
+    for file in found:
+        place = place_of(file.path, date_separator=settings.date_separator) if isinstance(file, Listed) else file
+        if isinstance(place, Refused):
+            refused.append(place)
+        else:
+            places.append(place)
+            sizes[place.path] = file.size if isinstance(file, Listed) else 0
+    return Listing(root, tuple(places), tuple(refused), sizes)
+
+
+def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:
+    """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
+    table = files_table(found, with_index=with_index)
+    tasks = _tasks(table, spark.sparkContext.defaultParallelism)
+    numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
+    files = numbered.repartition(int(tasks[-1]) + 1 if len(tasks) else 1, "task").drop("task")
+    return files if local else _brought(spark, found, files)
+
+
+def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
+    """:data:`FILES`: every file that gives messages, with its partition and rank, and every one that is refused.
+
+    With index files, if wanted: their ``schema_path`` is the newest data file that they are about.
+    """
+    definitions = schema_files(found.places)
+    rows: list[dict[str, Any]] = []
+    has_metadata = any(p.kind == "metadata" for p in found.places)
+    for partition, files in enumerate(streams_of(found.places).values()):
+        for rank, p in enumerate(files, start=1):
+            schema = definitions.get(p.version_key)
+            rows.append(
+                {"kind": p.kind, "path": p.path, "size": found.sizes[p.path], "partition": partition, "rank": rank,
+                 "extension": p.extension, "table_id": _table_id(p),
+                 "schema_path": schema.path if schema and p.kind == "data" else None}
+            )  # fmt: skip
+        if has_metadata:
+            end = {"kind": "metadata", "path": METADATA, "partition": partition, "rank": len(files) + 1}
+            rows.append(end | {"size": found.sizes[METADATA]})
+    for r in found.refused:
+        rows.append({"kind": "refused", "path": r.path, "error_class": r.error_class, "reason": r.reason})
+    rows += _index_files(found) if with_index else ()
+    return pa.Table.from_pylist(rows, arrow_schema(FILES))
+
+
+def _tasks(table: pa.Table, cores: int) -> np.ndarray:
+    """The task of each file. Neighbours stay together: files of one table version are decoded in one go."""
+    n = table.num_rows
+    files = min(FILES_A_TASK, max(1, n // (_TASKS_A_CORE * cores)))
+    size = pc.fill_null(table["size"], 0).to_numpy()
+    numbers = np.maximum.accumulate(np.maximum(np.arange(n) // files, np.cumsum(size) // BYTES_A_TASK))
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int32)
+
+
+def _index_files(found: Listing) -> Iterator[dict[str, Any]]:
+    newest: dict[tuple[str, str], Place] = {}
+    for p in found.places:
+        at = p.folder, p.dispatcher
+        if p.kind == "data" and (at not in newest or p.number > newest[at].number):
+            newest[at] = p
+    for p in found.places:
+        if p.kind == "index":
+            last = newest.get((p.folder, p.dispatcher))
+            yield {"kind": "index", "path": p.path, "size": found.sizes[p.path], "schema_path": last and last.path}
+
+
+def _table_id(p: Place) -> int | None:
+    if p.kind != "data":
+        return None
+    if p.partition:
+        return int(p.partition)
+    return int(p.schema) if not p.table and p.schema.isdigit() else None
+
+
+def _brought(spark: SparkSession, found: Listing, files: DataFrame) -> DataFrame:
+    """Contents by Spark's own reader, for file systems that only the JVM knows."""
+    wanted = sorted({p.path for p in found.places})
+    contents = _contents(spark, found.root, wanted)
+    schemas = [p.path for p in found.places if p.kind == "schema"]
+    definitions = _contents(spark, found.root, schemas).select(
+        F.col("path").alias("schema_path"), F.col("content").alias("definition")
+    )
+    whole = contents.join(F.broadcast(files), "path").join(F.broadcast(definitions), "schema_path", "left")
+    nothing = F.lit(None).cast("binary")
+    refused = files.where("error_class IS NOT NULL").withColumns({"content": nothing, "definition": nothing})
+    return whole.select(*_BROUGHT.names).unionByName(refused.select(*_BROUGHT.names))
+
+
+def _contents(spark: SparkSession, root: str, paths: list[str]) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], "path string, content binary")
+    base = root.rstrip("/") + "/"
+    escaped = [base + re.sub(r"([\[\]{}*?\\])", r"\\\1", p) for p in paths]
+    read = spark.read.format("binaryFile").load(escaped)
+    return read.select(_below(base).alias("path"), "content")
+
+
+def _below(base: str) -> Column:
+    """The part of a URL below the root: file systems write their own part of it in several forms."""
+    tail = re.escape("/" + base.split("://", 1)[-1].strip("/").split("/", 1)[-1] + "/")
+    return F.regexp_replace("path", "^.*?" + tail, "")
+
+
+def opened(
+    spark: SparkSession, found: Listing, *, local: bool, settings: StorageSettings, with_index: bool = False
+) -> tuple[DataFrame, Reading, bool]:
+    """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
+    files = files_frame(spark, found, local=local, with_index=with_index)
+    reading = Reading(found.topic, found.protocol, found.root if local else None, settings)
+    has_commit_ts, settings = told(files, found, reading)
+    return files, replace(reading, settings=settings), has_commit_ts
+
+
+def told(files: DataFrame, found: Listing, reading: Reading) -> tuple[bool, StorageSettings]:
+    """Whether rows have a commit_ts, and the settings with the binary encoding: from the first records of some files.
+
+    Reads one data file of up to 32 table versions, on the workers.
+    """
+    first = {
+        p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
+    }
+    some = [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
+    if not some:
+        return True, replace(reading.settings, csv_binary_encoding_method=_encoding(reading.settings, 0, 0))
+    looked = files.where(F.col("path").isin(some)).mapInArrow(_look(reading), _TOLD).groupBy().sum().toArrow()
+    rows, dated, digits, others = (looked.column(i)[0].as_py() or 0 for i in range(4))
+    encoding = _encoding(reading.settings, digits, others)
+    return not rows or dated > 0, replace(reading.settings, csv_binary_encoding_method=encoding)
+
+
+def _encoding(settings: StorageSettings, digits: int, others: int) -> str:
+    """Hex if nothing but hexadecimal digits was found, and enough of them not to be chance."""
+    if settings.csv_binary_encoding_method != "auto":
+        return settings.csv_binary_encoding_method
+    return "hex" if digits >= _ENOUGH_DIGITS and not others else "base64"
+
+
+def _look(reading: Reading) -> Any:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield pa.RecordBatch.from_pylist([_looked_into(reading, row)], arrow_schema(_TOLD))
+
+    return run
+
+
+def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, int]:
+    nothing = dict.fromkeys(_TOLD.names, 0)
+    try:
+        data = spans(pa.array([reading.content(row)], pa.binary()))[0]
+    except Unreadable:
+        return nothing
+    records, codec = (
+        reading.canal_records(row, data)
+        if row["extension"] == "json"
+        else reading.csv_records(row, data, binary=kernel.PLAIN)
+    )
+    if isinstance(codec, Unreadable) or not len(records.starts):
+        return nothing
+    events = reading.first_events(row, data, records, codec)
+    dated = pc.sum(pc.is_valid(events["commit_ts"])).as_py() or 0
+    digits, others = _digits(events) if row["extension"] == "csv" else (0, 0)
+    return {"rows": events.num_rows, "dated": dated, "digits": digits, "others": others}
+
+
+def _digits(events: pa.Table) -> tuple[int, int]:
+    """Characters of binary values, and how many of these values are not pairs of hexadecimal digits."""
+    cells = pc.list_flatten(events["columns"])
+    binary = pc.match_substring_regex(pc.struct_field(cells, "mysql_type"), "blob|binary")
+    values = pc.drop_null(pc.struct_field(cells.filter(binary), "value"))
+    hexadecimal = pc.match_substring_regex(values, "^([0-9a-f]{2})*$")
+    return pc.sum(pc.utf8_length(values)).as_py() or 0, pc.sum(pc.invert(hexadecimal)).as_py() or 0

@@ -1,0 +1,174 @@
+"""Where TiCDC's storage sink puts its files, and in which order they are to be read (`design/protocols.md` section 2).
+
+Nothing here touches a file: a relative path goes in, its place in the layout comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+METADATA = "metadata"
+"""The file in the root that holds checkpoint-ts."""
+
+_SCHEMA_FILE = re.compile(r"schema_([0-9]{1,19})_([0-9]{10})\.json")
+_DATA_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+)_)?([0-9]{6,20})\.(csv|json)")
+_INDEX_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+))?\.index")
+_DATES = {
+    "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "month": re.compile(r"[0-9]{4}-[0-9]{2}"),
+    "year": re.compile(r"20[0-9]{2}"),
+}
+_INT64 = 1 << 63
+_FIRST_TSO = 1 << 40
+"""Below is a table id, above a table version: TSO have been larger since 1970-01-01 01:10."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """What is read in order by itself: a table, or one physical partition or one dispatcher of it.
+
+    The stream of schema files, which belongs to no table, is the one whose fields are all empty.
+    """
+
+    schema: str = ""
+    table: str = ""
+    part: str = ""
+    """Physical partition id, dispatcher id, or both with a slash between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path says. ``kind`` is data, schema, index or metadata; what the path does not say is empty or 0."""
+
+    path: str
+    kind: str
+    schema: str = ""
+    table: str = ""
+    version: int = 0
+    partition: str = ""
+    date: str = ""
+    dispatcher: str = ""
+    number: int = 0
+    checksum: int = 0
+    extension: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of a data file, or of the data files that an index file is about."""
+        return self.path.rsplit("/", 2 if self.kind == "index" else 1)[0]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that a data file belongs to."""
+        if self.kind != "data":
+            return Stream()
+        return Stream(self.schema, self.table, "/".join(p for p in (self.partition, self.dispatcher) if p))
+
+    @property
+    def version_key(self) -> tuple[str, str, int]:
+        """What the data files of a table version and its schema file have in common."""
+        return self.schema, self.table, self.version
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A path that is no place of the layout, or that must not be opened."""
+
+    path: str
+    error_class: str
+    reason: str
+
+
+def place_of(path: str, *, date_separator: str = "auto") -> Place | Refused:
+    """The place of a file.
+
+    Parameters
+    ----------
+    path
+        Relative to the root, with slashes.
+    date_separator
+        ``none``, ``year``, ``month`` or ``day`` as in the changefeed; ``auto`` tells it from the name. Four digits
+        that begin with 20 are then a year: name ``none`` if they are a partition id.
+
+    Returns
+    -------
+    Place or Refused
+    """
+    if not _is_text(path):
+        shown = path.encode("utf-8", "backslashreplace").decode()
+        return Refused(shown, "unknown-file", f"{shown!r} is not UTF-8, which the storage sink writes")
+    *folders, name = parts = path.split("/")
+    if any(p in ("", ".", "..") or "\0" in p for p in parts):
+        return Refused(path, "unsafe-path", f"{path!r} could lead out of the folder given")
+    if path == METADATA:
+        return Place(path, "metadata")
+    if folders and folders[-1] == "meta":
+        if (found := _SCHEMA_FILE.fullmatch(name)) and len(folders) in (2, 3):
+            table = folders[1] if len(folders) == 3 else ""
+            return _fitting(
+                Place(path, "schema", folders[0], table, int(found[1]), checksum=int(found[2]), extension="json")
+            )
+        if found := _INDEX_FILE.fullmatch(name):
+            return _in_table(Place(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
+    elif found := _DATA_FILE.fullmatch(name):
+        place = Place(path, "data", dispatcher=found[1] or "", number=int(found[2]), extension=found[3])
+        return _in_table(place, folders, date_separator)
+    return _unknown(path)
+
+
+def _in_table(place: Place, folders: list[str], separator: str) -> Place | Refused:
+    """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``."""
+    date = ""
+    if len(folders) > 2 and _is_date(folders[-1], separator):
+        *folders, date = folders
+    by_id = len(folders) == 2 or (len(folders) == 3 and _is_version(folders[1]) and not _is_version(folders[2]))
+    names, numbers = (folders[:1], folders[1:]) if by_id else (folders[:2], folders[2:])
+    if not 1 <= len(numbers) <= 2 or not all(n.isascii() and n.isdigit() for n in numbers):
+        return _unknown(place.path)
+    schema, table, version, partition = names[0], "".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
+    return _fitting(replace(place, schema=schema, table=table, version=version, partition=partition, date=date))
+
+
+def _is_text(path: str) -> bool:
+    """Whether a name that the operating system gave is text, and not bytes that Python could only escape."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_date(name: str, separator: str) -> bool:
+    wanted = _DATES.values() if separator == "auto" else [_DATES[separator]] if separator in _DATES else []
+    return any(d.fullmatch(name) for d in wanted)
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdigit() and int(name) >= _FIRST_TSO
+
+
+def _fitting(place: Place) -> Place | Refused:
+    return place if place.version < _INT64 and int(place.partition or 0) < _INT64 else _unknown(place.path)
+
+
+def _unknown(path: str) -> Refused:
+    return Refused(path, "unknown-file", f"{path!r} is no file that TiCDC's storage sink writes")
+
+
+def streams_of(places: Iterable[Place]) -> dict[Stream, list[Place]]:
+    """The files of each stream in reading order; streams in order too, the schema files' own first.
+
+    A stream is read by table version, then date, then number. Schema files are read by version.
+    """
+    found: dict[Stream, list[Place]] = {Stream(): []}
+    for p in places:
+        if p.kind in ("data", "schema"):
+            found.setdefault(p.stream, []).append(p)
+    return {s: sorted(found[s], key=lambda p: (p.version, p.date, p.number, p.path)) for s in sorted(found)}
+
+
+def schema_files(places: Iterable[Place]) -> Mapping[tuple[str, str, int], Place]:
+    """The schema file of each table version, by :attr:`Place.version_key`."""
+    return {p.version_key: p for p in sorted(places, key=lambda p: p.path) if p.kind == "schema"}

@@ -1,0 +1,305 @@
+"""What a worker makes of the storage sink's files: messages, and what is none with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs import csv
+from ticdc_lab.codecs.builder import Event, Malformed, decode_with
+from ticdc_lab.codecs.csv_settings import StorageSettings
+from ticdc_lab.codecs.kernel import csv as kernel
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel.arrow import in_form, spans
+from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
+from ticdc_lab.schema import MESSAGES
+from ticdc_lab.sources.storage_layout import Place, Refused, place_of
+
+POSITION_BITS = 40
+"""An offset is the file's rank in its stream, shifted by so many bits, and the record's byte position."""
+MAX_FILE = 1 << 30
+"""Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
+MESSAGES_AT_ONCE = 2_500
+
+Batches = Iterator[pa.RecordBatch]
+Row = dict[str, Any]
+CONTROL, CANAL = "control", "canal-json"
+_FORM = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+     ("key", pa.binary()), ("value", pa.binary())]
+)  # fmt: skip
+
+
+class Unreadable(Exception):
+    """A file that gives no message: ``error_class`` and one sentence."""
+
+    def __init__(self, error_class: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_class = error_class
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Messages of one file, and what decodes them: control, canal-json, a csv layout, or what makes it impossible."""
+
+    messages: pa.RecordBatch
+    codec: str | kernel.Layout | Unreadable
+
+
+@dataclass(slots=True)
+class Reading:
+    """The files of one folder, as a worker reads them. ``root`` is None where Spark brings their contents."""
+
+    topic: str
+    protocol: str
+    root: str | None
+    settings: StorageSettings
+    definitions: dict[str, TableFile | Unreadable] = field(default_factory=dict)
+    layouts: dict[tuple[str, csv.Shape, str, int], kernel.Layout] = field(default_factory=dict)
+
+    def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
+        for batch in batches:
+            for row in batch.to_pylist():
+                for piece in self.pieces(row):
+                    if isinstance(piece, Piece):
+                        yield in_form(_by_name(piece.messages), piece.messages.num_rows, MESSAGES), None
+                    else:
+                        yield in_form({}, 0, MESSAGES), piece
+
+    def events(self, *, images: bool) -> Callable[[Batches], Batches]:
+        """Rows of :data:`ticdc_lab.sources.storage.FILES` to :data:`ticdc_lab.schema.DECODED`."""
+
+        def run(batches: Batches) -> Batches:
+            for batch in batches:
+                rows = batch.to_pylist()
+                ids = {r["partition"]: r["table_id"] for r in rows if r["table_id"] is not None}
+                for decoded in self.decoded(rows, images=images):
+                    yield _with_table_id(decoded, ids)
+
+        return run
+
+    def decoded(self, rows: list[Row], *, images: bool) -> Batches:
+        """Files to DECODED, but for the table id.
+
+        Pieces that the same codec decodes go through it together: a folder may hold many small files.
+        """
+        held: list[Piece] = []
+        size = 0
+        for row in rows:
+            for piece in self.pieces(row):
+                if not isinstance(piece, Piece):
+                    yield piece
+                    continue
+                if held and (held[0].codec is not piece.codec or size >= MESSAGES_AT_ONCE):
+                    yield from self._run(held, images)
+                    held, size = [], 0
+                held.append(piece)
+                size += piece.messages.num_rows
+        yield from self._run(held, images)
+
+    def _run(self, held: list[Piece], images: bool) -> Batches:
+        if not held:
+            return
+        batch, codec = pa.concat_batches([p.messages for p in held]), held[0].codec
+        if isinstance(codec, Unreadable):
+            n = batch.num_rows
+            yield csv.refused(batch, [codec.error_class] * n, [codec.reason] * n, protocol=self.protocol)
+        elif isinstance(codec, kernel.Layout):
+            yield from csv.decode_csv(batch, codec, images=images)
+        elif codec == CANAL:
+            from ticdc_lab.codecs.kernel.batch import decode_batches
+
+            yield from decode_batches(batch, CANAL, images=images)
+        else:
+            yield decode_with(control_event, batch, self.protocol, images=images)
+
+    def pieces(self, row: Row) -> Iterator[Piece | pa.RecordBatch]:
+        """Messages of a file in groups, and rows of the quarantine for what is no message."""
+        try:
+            if row["error_class"]:
+                raise Unreadable(row["error_class"], row["reason"])
+            raw = self.content(row)
+            if row["kind"] in ("schema", "metadata"):
+                yield Piece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
+            elif not raw:
+                raise Unreadable("empty-file", "the data file is empty; expected at least one record")
+            else:
+                yield from self._data(row, spans(pa.array([raw], pa.binary()))[0])
+        except Unreadable as fault:
+            yield self.rejected(row, fault, 0, None)
+
+    def rejected(self, row: Row, fault: Unreadable, position: int, value: bytes | None) -> pa.RecordBatch:
+        """A row of the quarantine."""
+        values = pa.array([value], pa.binary())
+        batch = _batch(self.topic, row, np.array([position]), values)
+        said = f"{row['path']}: {fault.reason}"
+        return csv.refused(batch, [fault.error_class], [said], protocol=self.protocol)
+
+    def content(self, row: Row) -> bytes:
+        """The bytes of a file; raises :class:`Unreadable`."""
+        if self.root is None:
+            return bytes(row["content"] or b"")
+        return read_inside(self.root, row["path"])
+
+    def _data(self, row: Row, data: np.ndarray) -> Iterator[Piece | pa.RecordBatch]:
+        split = self.canal_records if row["extension"] == "json" else self.csv_records
+        records, codec = split(row, data)
+        for low in range(0, len(records.starts), MESSAGES_AT_ONCE):
+            starts, ends = (x[low : low + MESSAGES_AT_ONCE] for x in (records.starts, records.ends))
+            yield Piece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
+        if records.rest < len(data):
+            fault = Unreadable(
+                "half-written",
+                f"the last record, from byte {records.rest}, does not end: expected a terminator, found "
+                f"the end of the file at byte {len(data)}",
+            )
+            yield self.rejected(row, fault, records.rest, data[records.rest :].tobytes())
+
+    def canal_records(self, row: Row, data: np.ndarray) -> tuple[csv.Records, str]:
+        """Lines. One at the end without a terminator counts: whether it is whole shows in the decoding."""
+        starts, ends, rest = csv.find_records(data, quote="", terminator="\n")
+        if rest < len(data):
+            starts, ends = np.append(starts, rest), np.append(ends, len(data))
+        ends = ends - ((ends > starts) & (data[np.maximum(ends - 1, 0)] == 0x0D))
+        filled = ends > starts
+        return csv.Records(starts[filled], ends[filled], len(data)), CANAL
+
+    def csv_records(self, row: Row, data: np.ndarray, *, binary: int | None = None) -> tuple[csv.Records, Any]:
+        """Records, the two of an update together, and the layout of the file."""
+        s = self.settings
+        terminator = csv.terminator_of(data, s)
+        records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
+        file = self.definition(row)
+        shape = csv.shape_of(data, records, len(file.columns) if isinstance(file, TableFile) else 1, s)
+        starts, ends = records.starts[shape.has_header :].copy(), records.ends[shape.has_header :].copy()
+        if isinstance(file, Unreadable):
+            return csv.Records(starts, ends, records.rest), file
+        if binary is None:
+            binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
+        known = (row["schema_path"], shape, terminator, binary)
+        if known not in self.layouts:
+            self.layouts[known] = csv.layout(file, s, shape, terminator, binary)
+        given = self.layouts[known]
+        n = kernel.join_updates(data, starts, ends, len(starts), given) if shape.has_update else len(starts)
+        return csv.Records(starts[:n], ends[:n], records.rest), given
+
+    def first_events(self, row: Row, data: np.ndarray, records: csv.Records, codec: Any) -> pa.Table:
+        """The events of a data file's first records."""
+        starts, ends = (x[:MESSAGES_AT_ONCE] for x in (records.starts, records.ends))
+        piece = Piece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
+        decoded = pa.Table.from_batches(list(self._run([piece], images=True)))
+        return decoded.filter(pc.is_null(decoded["error_class"]))
+
+    def definition(self, row: Row) -> TableFile | Unreadable:
+        """The table definition of a data file, or why it has none."""
+        path = row["schema_path"]
+        if path is None:
+            return _NO_SCHEMA
+        if path not in self.definitions:
+            try:
+                raw = read_inside(self.root, path) if self.root is not None else bytes(row["definition"] or b"")
+                self.definitions[path] = table_file(path, raw)
+            except (Unreadable, TableFileError) as fault:
+                self.definitions[path] = Unreadable("schema-unusable", f"its schema file {path} is no use: {fault}")
+        return self.definitions[path]
+
+
+_NO_SCHEMA = Unreadable("schema-missing", "the table version has no schema file, so its columns are not known")
+
+
+def read_inside(root: str, path: str) -> bytes:
+    """The bytes of a file below a folder; raises :class:`Unreadable`, also where a link stands in its path."""
+    full = os.path.join(os.path.realpath(root), path)
+    if os.path.realpath(full) != full:
+        raise Unreadable("link", "a symbolic link stands in its path, which is not followed")
+    try:
+        if os.path.getsize(full) > MAX_FILE:
+            raise Unreadable("too-large", f"expected at most {MAX_FILE} bytes, found {os.path.getsize(full)}")
+        return Path(full).read_bytes()
+    except OSError as e:
+        raise Unreadable("unreadable-file", f"cannot be read: {e.strerror}") from e
+
+
+def table_file(path: str, raw: bytes) -> TableFile:
+    """A schema file whose name and content agree; raises :class:`TableFileError`."""
+    place = place_of(path)
+    file = read_table_file(raw)
+    if isinstance(place, Place):
+        require_name(file, version=place.version, written=place.checksum)
+    return file
+
+
+def checkpoint_of(raw: bytes) -> int:
+    """checkpoint-ts of the file ``metadata``; raises :class:`ValueError`."""
+    body = json.loads(raw.decode())
+    ts = body.get("checkpoint-ts") if isinstance(body, dict) else None
+    if type(ts) is not int or not 0 <= ts < 1 << 63:
+        raise ValueError(f"expected checkpoint-ts as a whole number, found {raw[:80]!r}")
+    return ts
+
+
+def control_event(key: bytes | None, value: bytes | None) -> list[Event]:
+    """The event of a schema file or of ``metadata``; the codec of both."""
+    path, raw = (key or b"").decode(), value or b""
+    if isinstance(place := place_of(path), Refused):
+        raise Malformed(place.error_class, place.reason)
+    if place.kind == "metadata":
+        try:
+            return [Event(S.WATERMARK, checkpoint_of(raw))]
+        except ValueError as e:
+            raise Malformed("bad-metadata", f"{path}: {e}") from None
+    try:
+        file = table_file(path, raw)
+    except TableFileError as e:
+        raise Malformed(e.error_class, f"{path}: {e}") from None
+    if not file.query:  # written before the first row of a table whose DDL the changefeed did not see
+        return [Event(S.BOOTSTRAP, file.version, file.schema, file.table or None)]
+    kind, names = str(file.ddl_type), (file.schema, file.table)
+    return [Event(S.DDL, file.version, *names, query=file.query, ddl_type=kind)]
+
+
+def values_of(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
+    """Records as a binary array."""
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(ends - starts, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    kernel.gather(data, starts, ends, out)
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _batch(topic: str, row: Row, positions: np.ndarray, values: pa.Array) -> pa.RecordBatch:
+    n, rank = len(positions), row["rank"]
+    again = pa.array(np.zeros(n, np.int32))
+    offsets = pa.nulls(n, pa.int64()) if rank is None else pa.array(positions + (rank << POSITION_BITS), pa.int64())
+    columns = (
+        pa.array([topic]).take(again),
+        pa.array([row["partition"]], pa.int32()).take(again),
+        offsets,
+        pa.array([row["path"].encode()], pa.binary()).take(again),
+        values,
+    )
+    return pa.RecordBatch.from_arrays(list(columns), schema=_FORM)
+
+
+def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _with_table_id(decoded: pa.RecordBatch, ids: dict[int, int]) -> pa.RecordBatch:
+    """Row changes with the table id that stands in the path of their stream's files."""
+    if not ids:
+        return decoded
+    at = pc.index_in(decoded.column("partition"), pa.array(list(ids), pa.int32()))
+    of_row = pc.if_else(pc.equal(decoded.column("kind"), "row"), at, pa.scalar(None, pa.int32()))
+    found = pa.array(list(ids.values()), pa.int64()).take(of_row)
+    return decoded.set_column(decoded.schema.get_field_index("table_id"), decoded.schema.field("table_id"), found)
