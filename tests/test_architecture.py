@@ -15,13 +15,26 @@ PACKAGE = ROOT / "ticdc_lab"
 
 # From left to right: a module may import those of its own step and of the steps before it.
 STEPS = (
-    ("errors", "environment", "jars", "tso", "schema", "progress", "prefix", "workers", "session", "keys"),
+    (
+        "errors",
+        "environment",
+        "jars",
+        "tso",
+        "schema",
+        "progress",
+        "prefix",
+        "workers",
+        "session",
+        "keys",
+        "gaps",
+        "redaction",
+    ),
     ("sources", "codecs"),
     ("load",),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch"),
     ("audit",),
-    ("summary", "export", "comparison"),
+    ("summary", "export", "comparison", "ingest"),
     ("figures",),
     ("widgets", "report"),
     ("cli",),
@@ -32,6 +45,7 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 TO_THE_DRIVER = {
     "catalog.py": "the DDL statements of a log",
     "cli.py": "aggregates that are printed",
+    "ingest.py": "one row a Kafka partition, each batch",
     "load.py": "one row a task: the file it wrote, and counts",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "sources/__init__.py": "a sample of 256 messages",

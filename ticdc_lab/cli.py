@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab import progress
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.redaction import redacted
 
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 
@@ -26,7 +28,9 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("source"),
         click.option("--protocol", default="auto", show_default=True, help="open-protocol, canal-json or auto."),
-        click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta or auto."),
+        click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta, kafka, auto."),
+        click.option("--option", multiple=True, metavar="KEY=VALUE", help="A setting of the source, as kafka.* has."),
+        click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
@@ -42,38 +46,55 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every error ends in a message and exit code 2: 1 says that there are findings."""
 
     @wraps(command)
-    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+    def run(*args: Any, debug: bool, option: tuple[str, ...], kafka_config: str | None, **kwargs: Any) -> None:
+        options: dict[str, str] = {}
         try:
-            command(*args, **kwargs)
-        except TiCDCLabError as e:
-            if debug:
-                raise
-            click.echo(f"ticdc-lab: {e}", err=True)
-            sys.exit(FAILED)
+            options |= _options(option, kafka_config)
+            command(*args, options=options, **kwargs)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
-            if debug:
-                raise
-            said = (str(e).strip() or type(e).__name__).splitlines()[0]
-            click.echo(f"ticdc-lab: {said}\n\nHint: {_HIDE_TRACE}", err=True)
+            click.echo(redacted(traceback.format_exc() if debug else _said(e), options), err=True)
             sys.exit(FAILED)
 
     return run
 
 
+def _options(given: tuple[str, ...], kafka_config: str | None) -> dict[str, str]:
+    """Settings of the source; those on the command line win."""
+    from ticdc_lab.sources.kafka import properties
+
+    options = properties(kafka_config) if kafka_config else {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
+        options[key] = value
+    return options
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TiCDCLabError):
+        return f"ticdc-lab: {error}"
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
+
+
 @contextmanager
-def _opened(source: str, where: Mapping[str, str]) -> Iterator[tuple[SparkSession, Any]]:
+def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     from ticdc_lab.load import load
     from ticdc_lab.session import local_session
 
     own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
     spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
-    yield spark, load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"])
+    options = where["options"]
+    log = load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"], options=options)
+    with log.reading():
+        yield spark, log
 
 
 @contextmanager
-def _decoded(source: str, where: Mapping[str, str], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
+def _decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder."""
     with (
         _opened(source, where) as (spark, log),
@@ -127,7 +148,8 @@ def _print_json(value: dict[str, Any]) -> None:
 def main() -> None:
     """From a TiCDC change log to a proved answer.
 
-    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, or a Delta table of messages.
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, or
+    kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC].
     """
 
 

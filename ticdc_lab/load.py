@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import decoder, detect
 from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.gaps import offset_gaps
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
 from ticdc_lab.workers import require_workers_once
@@ -28,6 +30,11 @@ _UNDATED = (
     "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
     "watermark or check of order can say anything about them."
 )
+_LACKS = (
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets that were to be read, in {gaps} places "
+    "({which}): compacted or expired in the broker, or never kept. What they held is missing from every answer."
+)
+_GAPS_SAID = 5
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -71,6 +78,8 @@ class ChangeLog:
     decoded: DataFrame
     narrow: DataFrame | None = None
     counts: Counts | None = None
+    gaps: tuple[str, ...] = ()
+    """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
     _seen: tuple[Observation, DataFrame] | None = None
     _source: Source | None = None
 
@@ -91,8 +100,9 @@ class ChangeLog:
         lost = (_LOST.format(n=n.quarantined),) if n is not None and n.quarantined else ()
         undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
         if self.has_commit_ts:
-            return (*lost, *undated)
+            return (*self.gaps, *lost, *undated)
         return (
+            *self.gaps,
             *lost,
             "canal-json without enable-tidb-extension carries no commit_ts and no watermark: how far the log is "
             "complete, which transactions are whole and whether rows are in commit order cannot be proved from it.",
@@ -139,12 +149,21 @@ class ChangeLog:
         SourceError
             The folder is there already.
         """
-        if self._source is not None and (local := local_path(folder)) is not None:
-            return self._written(self._source, local, images=images)
-        counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
-        counted.decoded.write.parquet(folder)
-        stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
-        return replace(counted.finished(), decoded=stored, narrow=None, _source=None)
+        with self.reading():
+            if self._source is not None and (local := local_path(folder)) is not None:
+                log = self._written(self._source, local, images=images)
+            else:
+                counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
+                counted.decoded.write.parquet(folder)
+                stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
+                log = replace(counted.finished(), decoded=stored, narrow=None)
+        expected = None if self._source is None else self._source.expected
+        gaps = () if expected is None else _lacking(log.decoded, expected)
+        return replace(log, gaps=gaps, _source=None)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Wrap actions on the frames in it: what Kafka's clients throw becomes a SourceError without secrets."""
+        return nullcontext() if self._source is None else self._source.said_plainly()
 
     def _written(self, source: Source, folder: Path, *, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
@@ -164,7 +183,7 @@ class ChangeLog:
         spark = self.decoded.sparkSession
         stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        return replace(self, decoded=stored, narrow=None, counts=counts, _source=None)
+        return replace(self, decoded=stored, narrow=None, counts=counts)
 
     def counted(self) -> ChangeLog:
         """The same log, which counts what passes through ``decoded`` the first time it is read in full.
@@ -191,7 +210,14 @@ class ChangeLog:
         return replace(self, decoded=plain, counts=counts, _seen=None)
 
 
-def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kind: str = "auto") -> ChangeLog:
+def load(
+    spark: SparkSession,
+    source: str,
+    *,
+    protocol: str = "auto",
+    source_kind: str = "auto",
+    options: Mapping[str, str] | None = None,
+) -> ChangeLog:
     """Load a recorded topic.
 
     Looks at up to 256 messages to tell the protocol; everything else is lazy.
@@ -201,11 +227,15 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     spark
         The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
     source
-        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, or a Delta table of messages.
+        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, or
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is read from the earliest message to the latest of now.
     protocol
         ``open-protocol``, ``canal-json``, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, or ``auto``: told from what is there.
+        ``capture``, ``parquet``, ``delta``, ``kafka``, or ``auto``: told from what is there.
+    options
+        Settings of the source by name, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
+        ``kafka.sasl.jaas.config``, ``startingOffsets``. Their values are in no error's text.
 
     Returns
     -------
@@ -215,7 +245,7 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     Raises
     ------
     SourceError
-        There is nothing to read at ``source``.
+        There is nothing to read at ``source``, or its broker cannot be read from.
     ProtocolError
         The protocol cannot be told or is unknown.
     SetupError
@@ -226,12 +256,27 @@ def load(spark: SparkSession, source: str, *, protocol: str = "auto", source_kin
     `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind)
+    opened = open_source(spark, source, kind=source_kind, options=options)
     told = detect(opened.sample(SAMPLE), protocol=protocol, source=source)
     whole, narrow = (
         opened.raw.mapInArrow(_decoding(opened, told.protocol, images=images), DECODED) for images in (True, False)
     )
     return ChangeLog(source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, _source=opened)
+
+
+def _lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
+    """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
+    each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
+    first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
+    found = (
+        offset_gaps(decoded, expected=expected)
+        .groupBy("topic", "partition")
+        .agg(F.sum("n_missing").alias("n_missing"), F.count(F.lit(1)).alias("gaps"), first.alias("first"))
+        .withColumn("which", F.concat_ws(", ", F.slice("first", 1, _GAPS_SAID)["which"]))
+        .drop("first")
+        .orderBy("topic", "partition")
+    )
+    return tuple(_LACKS.format(**row) for row in found.toArrow().to_pylist())
 
 
 def _decoding(source: Source, protocol: str, *, images: bool) -> Callable[[Batches], Batches]:

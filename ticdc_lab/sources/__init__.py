@@ -1,4 +1,4 @@
-"""Where change logs lie: files that hold the messages of a topic.
+"""Where change logs lie: files that hold the messages of a topic, or the topic in Kafka.
 
 A source is a DataFrame of raw records and the function over Arrow batches that turns them into messages; parsing and
 decoding then run in one pass (:mod:`ticdc_lab.load`).
@@ -7,8 +7,10 @@ decoding then run in one pass (:mod:`ticdc_lab.load`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,13 +21,15 @@ from pyspark.sql.types import LongType, StructField
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture, parquet
+from ticdc_lab.sources import capture, kafka, parquet
 
-KINDS = ("capture", "parquet", "delta")
-"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder."""
+KINDS = ("capture", "parquet", "delta", "kafka")
+"""Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; file or folder; Kafka."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-_WHAT = "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, or a Delta table"
+_WHAT = (
+    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, or kafka://HOST:PORT/TOPIC"
+)
 
 _FILES_LOOKED_INTO = 1_000
 """Up to so many Parquet files the driver reads the footers of; beyond, Spark plans the reading."""
@@ -44,6 +48,10 @@ class Source:
     read: Reader
     table: DataFrame | None = None
     """The messages, where Spark can read them by itself."""
+    expected: DataFrame | None = None
+    """Which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
+    said_plainly: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Wraps reading: an error of this kind of source leaves it as a SourceError."""
 
     @property
     def messages(self) -> DataFrame:
@@ -57,7 +65,8 @@ class Source:
 
     def sample(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages, read by the driver."""
-        batches = iter(self.raw.limit(n).toArrow().to_batches())
+        with self.said_plainly():
+            batches = iter(self.raw.limit(n).toArrow().to_batches())
         found: list[pa.RecordBatch] = []
         for messages, _ in self.read(batches):
             found.append(messages.slice(0, n))
@@ -67,7 +76,9 @@ class Source:
         return pa.Table.from_batches(found).slice(0, n) if found else empty
 
 
-def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Source:
+def open_source(
+    spark: SparkSession, source: str, *, kind: str = "auto", options: Mapping[str, str] | None = None
+) -> Source:
     """Find out what lies at ``source`` and how to read it; starts no Spark job.
 
     Parameters
@@ -75,17 +86,26 @@ def open_source(spark: SparkSession, source: str, *, kind: str = "auto") -> Sour
     spark
         The caller's session.
     source
-        A path, or a URL that the session's Hadoop configuration can read (``s3a://..``).
+        A path, a URL that the session's Hadoop configuration can read (``s3a://..``), or
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
     kind
         One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
+    options
+        Settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`. They are in no
+        error's text.
 
     Raises
     ------
     SourceError
-        Nothing is there, it is empty, or its kind cannot be told.
+        Nothing is there, it is empty, its kind cannot be told, or the broker cannot be read from.
     """
     if kind not in ("auto", *KINDS):
         raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
+    if kind == "kafka" or (kind == "auto" and kafka.is_kafka(source)):
+        topics = kafka.topics_of(source, options)
+        frame, expected = kafka.read_batch(spark, topics)
+        plainly = partial(kafka.said_plainly, topics)
+        return replace(_table(source, frame), expected=expected, said_plainly=plainly)
     files = _files(source)
     if kind == "auto":
         kind = _kind_of(source, files)
@@ -136,9 +156,14 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
 
 
 def _table(source: str, df: DataFrame) -> Source:
-    require_columns(df, *parquet.COLUMNS, frame="messages")
-    messages = df.select(*(_typed(df, f) for f in MESSAGES.fields))
+    messages = as_messages(df)
     return Source(source, messages.select(*parquet.COLUMNS), _as_they_are, messages)
+
+
+def as_messages(df: DataFrame) -> DataFrame:
+    """:data:`ticdc_lab.schema.MESSAGES` from a frame with at least what decoding needs of them; also on a stream."""
+    require_columns(df, *parquet.COLUMNS, frame="messages")
+    return df.select(*(_typed(df, f) for f in MESSAGES.fields))
 
 
 def _typed(df: DataFrame, field: StructField) -> Column:
