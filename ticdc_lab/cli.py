@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -80,13 +80,18 @@ def _said(error: Exception) -> str:
     return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
 
 
-@contextmanager
-def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
-    from ticdc_lab.load import load
+def _session(where: Mapping[str, Any]) -> SparkSession:
     from ticdc_lab.session import local_session
 
     own = click.get_current_context().find_object(SparkSession)  # a caller from Python brings a session as `obj`
-    spark = own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
+    return own or local_session(app_name="ticdc-lab", driver_memory=where["driver_memory"])
+
+
+@contextmanager
+def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
+    from ticdc_lab.load import load
+
+    spark = _session(where)
     options = where["options"]
     log = load(spark, source, protocol=where["protocol"], source_kind=where["source_kind"], options=options)
     with log.reading():
@@ -386,6 +391,25 @@ def report(source: str, out: str, **where: str) -> None:
     require_apart(source, out)
     with _decoded(source, where) as (spark, log), progress.shown(spark, "report"):
         click.echo(str(write_report(log, out)))
+
+
+@main.command()
+@_source_options
+@click.option("--out", required=True, help="Folder of the Delta tables; goes on where it was.")
+@click.option("--once", is_flag=True, help="Stop when all that is there now has been read.")
+@click.option("--every", "every_s", default=10.0, show_default=True, help="Seconds between two batches.")
+def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> None:
+    """A Kafka topic into Delta tables, continuously, each message exactly once; stop it with Ctrl-C."""
+    from ticdc_lab.ingest import ingest as run
+
+    settings = {"protocol": where["protocol"], "options": where["options"], "once": once, "every_s": every_s}
+    with suppress(KeyboardInterrupt):
+        run(_session(where), source, out, said=_say_state, **settings)
+
+
+def _say_state(state: Any) -> None:
+    messages = f"batch {state.batch_id}: {sum(f['n_rows'] for f in state.facts)} rows so far"
+    click.echo(f"{messages}, transactions complete up to {state.complete_ts or 'nothing yet'}", err=True)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ was complete stays complete when a partition is added later that has had no wate
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
@@ -121,11 +122,12 @@ def ingest(
     tables, topics = Tables(spark, out), kafka.topics_of(source, options)
     known = _protocol_of(tables, source, protocol, options)
     _create(tables)
-    _require_checkpoint(tables)
+    state = read_state(tables)
+    _require_checkpoint(tables, state)
     bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
     with kafka.said_plainly(topics):
         stream = kafka.read_stream(spark, source, bounded)
-        writer = stream.writeStream.foreachBatch(partial(_batch, tables, known, said))
+        writer = stream.writeStream.foreachBatch(_Steps(tables, known, said, state))
         writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every_s} seconds")
         query = writer.start()
@@ -135,25 +137,35 @@ def ingest(
             query.stop()
 
 
-def _batch(
-    tables: Tables, protocol: str, said: Callable[[State], None] | None, messages: DataFrame, batch_id: int
-) -> None:
-    """All that one batch does; may be repeated from the beginning after an end at any point."""
-    tables = Tables(messages.sparkSession, tables.folder)
-    before = read_state(tables)
-    if before.batch_id >= batch_id:
-        return
-    append(tables, "messages", messages, batch_id)
-    decoded = tables.of_batch("messages", batch_id).select(*MESSAGES.names).transform(decode, protocol=protocol)
-    events = decoded.where("error_class IS NULL").select(*EVENTS.names, *KEYS.names)
-    append(tables, "events", events, batch_id)
-    if n_undecoded(tables, batch_id):
-        append(tables, "quarantine", decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names), batch_id)
-    after, lowest = next_state(before, new_facts(tables, before, batch_id), batch_id)
-    replace_transactions(tables, after, lowest)
-    write_state(tables, after)
-    if said is not None:
-        said(after)
+@dataclass(slots=True)
+class _Steps:
+    """What is done with each batch; knows the state that the batch before has left."""
+
+    tables: Tables
+    protocol: str
+    said: Callable[[State], None] | None
+    state: State
+
+    def __call__(self, messages: DataFrame, batch_id: int) -> None:
+        """All that one batch does; may be repeated from the beginning after an end at any point."""
+        if self.state.batch_id >= batch_id:
+            return
+        tables = Tables(messages.sparkSession, self.tables.folder)
+        append(tables, "messages", messages, batch_id)
+        decoded = (
+            tables.of_batch("messages", batch_id).select(*MESSAGES.names).transform(decode, protocol=self.protocol)
+        )
+        events = decoded.where("error_class IS NULL").select(*EVENTS.names, *KEYS.names)
+        append(tables, "events", events, batch_id)
+        new, undecoded = new_facts(tables, self.state, batch_id)
+        if undecoded:
+            append(tables, "quarantine", decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names), batch_id)
+        state, lowest = next_state(self.state, new, batch_id)
+        replace_transactions(tables, state, lowest)
+        write_state(tables, state)
+        self.state = state
+        if self.said is not None:
+            self.said(state)
 
 
 def append(tables: Tables, name: str, rows: DataFrame, batch_id: int) -> None:
@@ -163,16 +175,11 @@ def append(tables: Tables, name: str, rows: DataFrame, batch_id: int) -> None:
     ).save(tables.path(name))
 
 
-def n_undecoded(tables: Tables, batch_id: int) -> int:
-    """Messages of a batch that gave no event."""
-    one, less = F.lit(1).alias("n"), F.lit(-1).alias("n")
-    all_in = tables.of_batch("messages", batch_id).select(one)
-    decoded = tables.of_batch("events", batch_id).where("seq = 0").select(less)
-    return int(all_in.unionByName(decoded).agg(F.coalesce(F.sum("n"), F.lit(0))).first()[0])  # type: ignore[index]
+def new_facts(tables: Tables, before: State, batch_id: int) -> tuple[list[Facts], bool]:
+    """Facts of the partitions from the events of a batch, and whether some of its messages gave no event.
 
-
-def new_facts(tables: Tables, before: State, batch_id: int) -> list[Facts]:
-    """Facts of the partitions from the events of a batch, each partition's watermark so far before them."""
+    Each partition's watermark so far goes before the events, so that a fall is seen.
+    """
     events = tables.of_batch("events", batch_id).select("kind", "commit_ts", "topic", "partition", "offset", "seq")
     marks = [
         ("watermark", f["resolved_ts"], f["topic"], f["partition"], -1, 0)
@@ -180,7 +187,12 @@ def new_facts(tables: Tables, before: State, batch_id: int) -> list[Facts]:
         if f["resolved_ts"] is not None
     ]
     carried = tables.spark.createDataFrame(marks, events.schema)
-    return [row.asDict() for row in events.unionByName(carried).transform(partition_watermarks).collect()]
+    n_messages = tables.of_batch("messages", batch_id).agg(F.count(F.lit(1))).scalar()
+    n_decoded = events.agg(F.count_if(F.col("seq") == 0)).scalar()
+    facts = events.unionByName(carried).transform(partition_watermarks)
+    rows = [row.asDict() for row in facts.withColumn("_whole", n_messages == n_decoded).collect()]
+    whole = [row.pop("_whole") for row in rows]
+    return rows, not all(whole) or not whole
 
 
 def next_state(before: State, new: list[Facts], batch_id: int) -> tuple[State, int | None]:
@@ -250,19 +262,24 @@ def _schemas(spark: SparkSession) -> dict[str, StructType]:
 
 def _create(tables: Tables) -> None:
     for name, schema in _schemas(tables.spark).items():
-        empty = tables.spark.createDataFrame([], schema)
-        empty.write.format("delta").mode("ignore").save(tables.path(name))
+        DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema).execute()
 
 
 def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None) -> str:
     """The protocol of the topic; what ``out`` was begun with is kept beside the tables and must stay the same."""
+    files, path = _place(tables, "_origin.json")
+    jvm: Any = tables.spark.sparkContext._jvm
     names = ",".join(sorted(kafka.topics_of(source).names))
-    if not _exists(tables, "_origin"):
+    if files.exists(path):
+        begun = json.loads(jvm.org.apache.commons.io.IOUtils.toString(files.open(path), "UTF-8"))
+    else:
         told = load(tables.spark, source, protocol=protocol, options=options).protocol
-        origin = tables.spark.createDataFrame([(names, told)], "topics string, protocol string")
-        origin.write.mode("overwrite").parquet(tables.path("_origin"))
-    begun = tables.spark.read.parquet(tables.path("_origin")).first()
-    assert begun is not None
+        begun = {"topics": names, "protocol": told}
+        draft = _place(tables, "_origin.new")[1]
+        file = files.create(draft, True)
+        file.write(json.dumps(begun).encode())
+        file.close()
+        files.rename(draft, path)
     if begun["topics"] != names or protocol not in ("auto", begun["protocol"]):
         raise SourceError(
             f"{tables.folder} holds topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
@@ -271,19 +288,21 @@ def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[st
     return str(begun["protocol"])
 
 
-def _require_checkpoint(tables: Tables) -> None:
+def _require_checkpoint(tables: Tables, state: State) -> None:
     """Without the checkpoint batches would be numbered anew, and Delta would take them for those it has."""
-    if not _exists(tables, "_checkpoint") and tables.read("messages").limit(1).count():
+    files, path = _place(tables, "_checkpoint")
+    if state.batch_id >= 0 and not files.exists(path):
         raise SourceError(
             f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
             hint="Remove the folder, or name another one, and read the topic again.",
         )
 
 
-def _exists(tables: Tables, name: str) -> bool:
+def _place(tables: Tables, name: str) -> tuple[Any, Any]:
+    """Hadoop's file system of the folder, and the path in it."""
     jvm: Any = tables.spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(tables.path(name))
-    return bool(path.getFileSystem(tables.spark.sparkContext._jsc.hadoopConfiguration()).exists(path))
+    return path.getFileSystem(tables.spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 def _least(values: list[int | None]) -> int | None:
