@@ -153,10 +153,13 @@ def expire(spark: SparkSession, broker: Broker, topic: str, partition: int, befo
     """Delete the messages of a partition that lie before an offset, as retention does."""
     jvm = spark._jvm
     place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+    # two methods have this name, of which py4j takes the one that is not static
+    kinds, values = (spark.sparkContext._gateway.new_array(k, 1) for k in (jvm.java.lang.Class, jvm.java.lang.Object))
+    kinds[0], values[0] = jvm.java.lang.Long.TYPE, before
+    loader = place.getClass().getClassLoader()
+    method = loader.loadClass("org.apache.kafka.clients.admin.RecordsToDelete").getMethod("beforeOffset", kinds)
     with admin(spark, broker) as client:
-        client.deleteRecords(
-            {place: jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(before)}
-        ).all().get()
+        client.deleteRecords({place: method.invoke(None, values)}).all().get()
 
 
 def produce(messages: DataFrame, broker: Broker, topic: str) -> None:

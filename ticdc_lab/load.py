@@ -156,10 +156,8 @@ class ChangeLog:
                 counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
                 counted.decoded.write.parquet(folder)
                 stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
-                log = replace(counted.finished(), decoded=stored, narrow=None)
-        expected = None if self._source is None else self._source.expected
-        gaps = () if expected is None else _lacking(log.decoded, expected)
-        return replace(log, gaps=gaps, _source=None)
+                log = replace(counted._with_counts(), decoded=stored, narrow=None)
+        return replace(log._with_gaps(log.decoded), _source=None)
 
     def reading(self) -> AbstractContextManager[None]:
         """Wrap actions on the frames in it: what Kafka's clients throw becomes a SourceError without secrets."""
@@ -202,12 +200,23 @@ class ChangeLog:
 
     def finished(self) -> ChangeLog:
         """The log with its ``counts``, after an action on what :meth:`counted` gave."""
-        if self._seen is None:
-            return self
+        return self if self._seen is None else self._with_counts()._with_gaps(self.messages)
+
+    def _with_counts(self) -> ChangeLog:
+        assert self._seen is not None
         seen, plain = self._seen
         n = seen.get
         counts = Counts(n["decoded"] + n["quarantined"], n["decoded"], n["quarantined"], n["events"], n["undated"])
         return replace(self, decoded=plain, counts=counts, _seen=None)
+
+    def _with_gaps(self, positions: DataFrame) -> ChangeLog:
+        """The log with its ``gaps``, looked for only where fewer messages came than there should be."""
+        expected = None if self._source is None else self._source.expected
+        if expected is None or self.counts is None:
+            return self
+        should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
+        all_came = should is not None and should[0] == self.counts.messages
+        return self if all_came else replace(self, gaps=_lacking(positions, expected))
 
 
 def load(
