@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.errors import SetupError
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import EVENTS
 from ticdc_lab.session import local_session
 
 sys.path.insert(0, str(Path(__file__).parent))
+import broker as brokers
 import reference_decoder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +55,18 @@ def spark() -> Iterator[SparkSession]:
     session = local_session(cores=2)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """Give the one Kafka broker of the suite; its 45 jars are fetched once, which takes a minute."""
+    try:
+        brokers.jars()
+    except SetupError as error:
+        leave = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        leave(f"no broker: {error.message}")
+    with brokers.running(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab import progress
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.redaction import redacted
 
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 
@@ -37,10 +39,12 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("source"),
         click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
         click.option(
-            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or auto."
+            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or kafka."
         ),
         click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
         click.option("--claim-check", help="The folder that large messages were put in."),
+        click.option("--option", multiple=True, metavar="KEY=VALUE", help="A setting of the source, as kafka.* has."),
+        click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
         _storage_setting,
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
@@ -58,23 +62,47 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        options: dict[str, str] = {}
         try:
+            if "option" in kwargs:
+                options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config"))
+                kwargs["options"] = options
             command(*args, **kwargs)
-        except TiCDCLabError as e:
-            if debug:
-                raise
-            click.echo(f"ticdc-lab: {e}", err=True)
-            sys.exit(FAILED)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
-            if debug:
-                raise
-            said = (str(e).strip() or type(e).__name__).splitlines()[0]
-            click.echo(f"ticdc-lab: {said}\n\nHint: {_HIDE_TRACE}", err=True)
+            click.echo(redacted(traceback.format_exc() if debug else _said(e), options), err=True)
             sys.exit(FAILED)
 
     return run
+
+
+def _options(given: tuple[str, ...], kafka_config: str | None) -> dict[str, str]:
+    """Settings of the source; those on the command line win."""
+    from ticdc_lab.sources.kafka import properties
+
+    options = properties(kafka_config) if kafka_config else {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
+        options[key] = value
+    return options
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TiCDCLabError):
+        return f"ticdc-lab: {error}"
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
+
+
+def _session(driver_memory: str) -> SparkSession:
+    """The session of a caller from Python, brought as ``obj``, or a local one."""
+    from ticdc_lab.session import local_session
+
+    own = click.get_current_context().find_object(SparkSession)
+    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
 
 
 @contextmanager
@@ -84,16 +112,10 @@ def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSessio
 
     settings = settings_from(where["settings"])
     spark = _session(where["driver_memory"])
-    options = ("protocol", "source_kind", "schema_registry", "claim_check")
-    yield spark, load(spark, source, settings=settings, **{name: where[name] for name in options})
-
-
-def _session(driver_memory: str) -> SparkSession:
-    """The session of a caller from Python, brought as ``obj``, or a local one."""
-    from ticdc_lab.session import local_session
-
-    own = click.get_current_context().find_object(SparkSession)
-    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
+    given = ("protocol", "source_kind", "schema_registry", "claim_check", "options")
+    log = load(spark, source, settings=settings, **{name: where[name] for name in given})
+    with log.reading():
+        yield spark, log
 
 
 @contextmanager
@@ -151,8 +173,8 @@ def _print_json(value: dict[str, Any]) -> None:
 def main() -> None:
     """From a TiCDC change log to a proved answer.
 
-    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, or a folder of
-    TiCDC's storage sink.
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, a folder of
+    TiCDC's storage sink, or kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC].
     """
 
 
@@ -503,6 +525,25 @@ def report(source: str, out: str, **where: Any) -> None:
     require_apart(source, out)
     with _decoded(source, where) as (spark, log), progress.shown(spark, "report"):
         click.echo(str(write_report(log, out)))
+
+
+@main.command()
+@_source_options
+@click.option("--out", required=True, help="Folder of the Delta tables; goes on where it was.")
+@click.option("--once", is_flag=True, help="Stop when all that is there now has been read.")
+@click.option("--every", "every_s", default=10.0, show_default=True, help="Seconds between two batches.")
+def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> None:
+    """A Kafka topic into Delta tables, continuously, each message exactly once; stop it with Ctrl-C."""
+    from ticdc_lab.ingest import ingest as run
+
+    settings = {"protocol": where["protocol"], "options": where["options"], "once": once, "every_s": every_s}
+    with suppress(KeyboardInterrupt):
+        run(_session(where["driver_memory"]), source, out, said=_say_state, **settings)
+
+
+def _say_state(state: Any) -> None:
+    messages = f"batch {state.batch_id}: {sum(f['n_rows'] for f in state.facts)} rows so far"
+    click.echo(f"{messages}, transactions complete up to {state.complete_ts or 'nothing yet'}", err=True)
 
 
 if __name__ == "__main__":

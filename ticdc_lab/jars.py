@@ -44,8 +44,21 @@ DELTA = (
     Jar("io.delta:delta-storage:4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
 )
 
+KAFKA = (
+    Jar(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    Jar(
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    Jar("org.apache.kafka:kafka-clients:3.9.2", "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8"),
+    Jar("org.apache.commons:commons-pool2:2.13.1", "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f"),
+)
 
-def jar_paths(jars: Sequence[Jar] = DELTA) -> list[Path]:
+
+def jar_paths(jars: Sequence[Jar] = DELTA + KAFKA) -> list[Path]:
     """Paths of ``jars`` in the cache folder, each fetched if it is not there and checked either way.
 
     Parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.gaps import offset_gaps
 from ticdc_lab.schema import DECODED, EVENTS, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
 from ticdc_lab.workers import require_workers_once
@@ -33,6 +35,11 @@ _UNDATED = (
     "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
     "watermark or check of order can say anything about them."
 )
+_LACKS = (
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets that were to be read, in {gaps} places "
+    "({which}): compacted or expired in the broker, or never kept. What they held is missing from every answer."
+)
+_GAPS_SAID = 5
 
 _INCOMPLETE = (
     "{n} row changes of this log are incomplete (events say why in `incomplete`): columns, the image before, the "
@@ -96,6 +103,8 @@ class ChangeLog:
     narrow: DataFrame | None = None
     counts: Counts | None = None
     known: Known = NOTHING
+    gaps: tuple[str, ...] = ()
+    """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
     _seen: tuple[Observation, DataFrame] | None = None
     _source: Source | None = None
 
@@ -118,10 +127,11 @@ class ChangeLog:
         partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
         if self.has_commit_ts:
             unmarked = (_UNMARKED,) if n is not None and self.protocol == "avro" and not n.watermarks else ()
-            return (*lost, *undated, *partial, *unmarked)
+            return (*self.gaps, *lost, *undated, *partial, *unmarked)
         which = f"{self.protocol} without enable-tidb-extension" if self.protocol in _EXTENDED else self.protocol
         lacks = "no commit_ts" if self.protocol == "csv" else "no commit_ts and no watermark"
         return (
+            *self.gaps,
             *lost,
             *partial,
             f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
@@ -169,12 +179,19 @@ class ChangeLog:
         SourceError
             The folder is there already.
         """
-        if self._source is not None and (local := local_path(folder)) is not None:
-            return self._written(self._source, local, images=images)
-        counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
-        counted.decoded.write.parquet(folder)
-        stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
-        return replace(counted.finished(), decoded=stored, narrow=None, _source=None)
+        with self.reading():
+            if self._source is not None and (local := local_path(folder)) is not None:
+                log = self._written(self._source, local, images=images)
+            else:
+                counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
+                counted.decoded.write.parquet(folder)
+                stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
+                log = replace(counted._with_counts(), decoded=stored, narrow=None)
+        return replace(log._with_gaps(log.decoded), _source=None)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Wrap actions on the frames in it: what Kafka's clients throw becomes a SourceError without secrets."""
+        return nullcontext() if self._source is None else self._source.said_plainly()
 
     def _written(self, source: Source, folder: Path, *, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
@@ -194,7 +211,7 @@ class ChangeLog:
         spark = self.decoded.sparkSession
         stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        return replace(self, decoded=stored, narrow=None, counts=counts, _source=None)
+        return replace(self, decoded=stored, narrow=None, counts=counts)
 
     def counted(self) -> ChangeLog:
         """The same log, which counts what passes through ``decoded`` the first time it is read in full.
@@ -215,12 +232,23 @@ class ChangeLog:
 
     def finished(self) -> ChangeLog:
         """The log with its ``counts``, after an action on what :meth:`counted` gave."""
-        if self._seen is None:
-            return self
+        return self if self._seen is None else self._with_counts()._with_gaps(self.messages)
+
+    def _with_counts(self) -> ChangeLog:
+        assert self._seen is not None
         seen, plain = self._seen
         n = {name: seen.get[name] for name in parquet.COUNTED}
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         return replace(self, decoded=plain, counts=counts, _seen=None)
+
+    def _with_gaps(self, positions: DataFrame) -> ChangeLog:
+        """The log with its ``gaps``, looked for only where fewer messages came than there should be."""
+        expected = None if self._source is None else self._source.expected
+        if expected is None or self.counts is None:
+            return self
+        should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
+        all_came = should is not None and should[0] == self.counts.messages
+        return self if all_came else replace(self, gaps=_lacking(positions, expected))
 
 
 def load(
@@ -232,8 +260,9 @@ def load(
     schema_registry: str | None = None,
     claim_check: str | None = None,
     settings: StorageSettings = DEFAULTS,
+    options: Mapping[str, str] | None = None,
 ) -> ChangeLog:
-    """Load a recorded topic, or a folder that TiCDC's storage sink wrote.
+    """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
     Looks at up to 256 messages to tell the protocol, and through a log in the simple protocol for the versions of its
     tables; everything else is lazy.
@@ -243,12 +272,13 @@ def load(
     spark
         The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
     source
-        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, or a
-        folder of the storage sink.
+        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, a folder
+        of the storage sink, or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is read from the earliest message
+        to the latest of now.
     protocol
         One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, ``storage``, or ``auto``: told from what is there.
+        ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, or ``auto``: told from what is there.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
         (:func:`ticdc_lab.codecs.schema_registry.read_schemas`).
@@ -257,6 +287,9 @@ def load(
         it they are marked ``claim-check-missing`` and hold their keys only.
     settings
         Of a storage folder: what its files do not say (delimiter, quote, null text, ..).
+    options
+        Settings of the source by name, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
+        ``kafka.sasl.jaas.config``, ``startingOffsets``. Their values are in no error's text.
 
     Returns
     -------
@@ -266,7 +299,7 @@ def load(
     Raises
     ------
     SourceError
-        There is nothing to read at ``source``, or the file of schemas cannot be read.
+        There is nothing to read at ``source``, its broker cannot be read from, or the file of schemas cannot be read.
     ProtocolError
         The protocol cannot be told or is unknown.
     SetupError
@@ -277,7 +310,7 @@ def load(
     `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind, settings=settings)
+    opened = open_source(spark, source, kind=source_kind, settings=settings, options=options)
     known = _known(schema_registry, claim_check)
     told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
     if opened.told and protocol not in ("auto", told.protocol):
@@ -291,6 +324,21 @@ def load(
     return ChangeLog(
         source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, known=known, _source=opened
     )
+
+
+def _lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
+    """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
+    each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
+    first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
+    found = (
+        offset_gaps(decoded, expected=expected)
+        .groupBy("topic", "partition")
+        .agg(F.sum("n_missing").alias("n_missing"), F.count(F.lit(1)).alias("gaps"), first.alias("first"))
+        .withColumn("which", F.concat_ws(", ", F.slice("first", 1, _GAPS_SAID)["which"]))
+        .drop("first")
+        .orderBy("topic", "partition")
+    )
+    return tuple(_LACKS.format(**row) for row in found.toArrow().to_pylist())
 
 
 def _known(schema_registry: str | None, claim_check: str | None) -> Known:

@@ -127,6 +127,7 @@ def _settings(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
         "spark.sql.shuffle.partitions": str(n_cores if cores == "*" else cores),
         **DELTA_SETTINGS,
     }

@@ -15,6 +15,8 @@ left out; the loader says so, since a transform cannot look at the data.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
@@ -25,6 +27,7 @@ from ticdc_lab.schema import KEYS, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.watermarks import partition_progress
 
 _NAMES = ("schema_name", "table_name")
+_HOME = (*PARTITION, "resolved_ts")
 _ARRIVAL = ("offset", "partition", "topic", "seq")
 """Which delivery counts as the first: Kafka orders one partition only, so across partitions any fixed rule will do."""
 
@@ -73,6 +76,24 @@ def transactions(events: DataFrame) -> DataFrame:
     :func:`ticdc_lab.restoration.restored`, which keeps of a transaction no more than its tables and partitions. Spark's
     own aggregates of lists cost four times as much.
     """
+    return restored_transactions(events, resolved=_resolved(events))
+
+
+def restored_transactions(events: DataFrame, *, resolved: Column) -> DataFrame:
+    """As :func:`transactions`, for a caller who knows how far each partition is resolved.
+
+    Parameters
+    ----------
+    events
+        All deliveries of every change of the transactions that are asked for; watermarks are not looked at.
+    resolved
+        From :func:`resolved_at`.
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.schema.TRANSACTIONS`.
+    """
     rows = _changes(events, function="transactions").select(
         "commit_ts",
         "start_ts",
@@ -83,7 +104,19 @@ def transactions(events: DataFrame) -> DataFrame:
     )
     whole = rows.repartition("commit_ts").sortWithinPartitions("commit_ts", "change_id")
     found = whole.mapInArrow(restored, RESTORED)
-    return found.withColumn("resolved", _resolved(events)).select(*_contract(F.col("resolved")))
+    return found.withColumn("resolved", resolved).select(*_contract(F.col("resolved")))
+
+
+def resolved_at(homes: Iterable[tuple[str, int, int | None]], *, resolved_ts: int | None) -> Column:
+    """What every partition (topic, partition, its resolved_ts) is resolved to, and what all of them are, as a value."""
+    kinds = ("string", "int", "bigint")
+    each = [
+        F.struct(*[F.lit(v).cast(kind).alias(name) for v, kind, name in zip(home, kinds, _HOME, strict=True)])
+        for home in homes
+    ]
+    none = F.array().cast("array<struct<topic:string,partition:int,resolved_ts:bigint>>")
+    all_of_them = F.lit(resolved_ts).cast("bigint").alias("resolved_ts")
+    return F.struct((F.array(*each) if each else none).alias("homes"), all_of_them)
 
 
 def transaction_rows(events: DataFrame) -> DataFrame:
@@ -218,7 +251,7 @@ def _resolved(events: DataFrame) -> Column:
         events.transform(partition_progress)
         .agg(
             F.struct(
-                F.collect_list(F.struct(*PARTITION, "resolved_ts")).alias("homes"),
+                F.collect_list(F.struct(*_HOME)).alias("homes"),
                 # null as soon as one partition has none: then nothing is complete
                 F.when(F.count("resolved_ts") == F.count(F.lit(1)), F.min("resolved_ts")).alias("resolved_ts"),
             )

@@ -1,4 +1,4 @@
-"""Where change logs lie: files that hold the messages of a topic.
+"""Where change logs lie: files that hold the messages of a topic, or the topic in Kafka.
 
 A source is a DataFrame of raw records and the function over Arrow batches that turns them into messages; parsing and
 decoding then run in one pass (:mod:`ticdc_lab.load`).
@@ -7,8 +7,10 @@ decoding then run in one pass (:mod:`ticdc_lab.load`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,16 +23,16 @@ from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture, parquet, storage
+from ticdc_lab.sources import capture, kafka, parquet, storage
 
-KINDS = ("capture", "parquet", "delta", "storage")
-"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages; a file or a folder. And a
-folder that TiCDC's storage sink wrote."""
+KINDS = ("capture", "parquet", "delta", "storage", "kafka")
+"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages, a file or a folder; a folder
+that TiCDC's storage sink wrote; Kafka."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _WHAT = (
-    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, or a folder of TiCDC's "
-    "storage sink"
+    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, a folder of TiCDC's storage "
+    "sink, or kafka://HOST:PORT/TOPIC"
 )
 
 _FILES_LOOKED_INTO = 1_000
@@ -54,6 +56,10 @@ class Source:
     """What the messages are, where the source itself says so."""
     decode: Callable[[bool], Callable[[Batches], Batches]] | None = None
     """Raw records to events, with or without images, where messages alone do not suffice."""
+    expected: DataFrame | None = None
+    """Which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
+    said_plainly: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Wraps reading: an error of this kind of source leaves it as a SourceError."""
 
     @property
     def messages(self) -> DataFrame:
@@ -67,7 +73,8 @@ class Source:
 
     def sample(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages, read by the driver."""
-        batches = iter(self.raw.limit(n).toArrow().to_batches())
+        with self.said_plainly():
+            batches = iter(self.raw.limit(n).toArrow().to_batches())
         found: list[pa.RecordBatch] = []
         for messages, _ in self.read(batches):
             found.append(messages.slice(0, n))
@@ -78,8 +85,13 @@ class Source:
 
 
 def open_source(
-    spark: SparkSession, source: str, *, kind: str = "auto", settings: StorageSettings = DEFAULTS
-) -> Source:  # fmt: skip
+    spark: SparkSession,
+    source: str,
+    *,
+    kind: str = "auto",
+    settings: StorageSettings = DEFAULTS,
+    options: Mapping[str, str] | None = None,
+) -> Source:
     """Find out what lies at ``source`` and how to read it; only for a storage folder this starts a small Spark job.
 
     Parameters
@@ -87,19 +99,28 @@ def open_source(
     spark
         The caller's session.
     source
-        A path, or a URL that the session's Hadoop configuration can read (``s3a://..``).
+        A path, a URL that the session's Hadoop configuration can read (``s3a://..``), or
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
     kind
         One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
     settings
         Of a storage folder: what its files do not say.
+    options
+        Settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`. They are in no
+        error's text.
 
     Raises
     ------
     SourceError
-        Nothing is there, it is empty, or its kind cannot be told.
+        Nothing is there, it is empty, its kind cannot be told, or the broker cannot be read from.
     """
     if kind not in ("auto", *KINDS):
         raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
+    if kind == "kafka" or (kind == "auto" and kafka.is_kafka(source)):
+        topics = kafka.topics_of(source, options)
+        frame, expected = kafka.read_batch(spark, topics)
+        plainly = partial(kafka.said_plainly, topics)
+        return replace(_table(source, frame), expected=expected, said_plainly=plainly)
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
     files = _files(source)
@@ -172,9 +193,14 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
 
 
 def _table(source: str, df: DataFrame) -> Source:
-    require_columns(df, *parquet.COLUMNS, frame="messages")
-    messages = df.select(*(_typed(df, f) for f in MESSAGES.fields))
+    messages = as_messages(df)
     return Source(source, messages.select(*parquet.COLUMNS), _as_they_are, messages)
+
+
+def as_messages(df: DataFrame) -> DataFrame:
+    """:data:`ticdc_lab.schema.MESSAGES` from a frame with at least what decoding needs of them; also on a stream."""
+    require_columns(df, *parquet.COLUMNS, frame="messages")
+    return df.select(*(_typed(df, f) for f in MESSAGES.fields))
 
 
 def _typed(df: DataFrame, field: StructField) -> Column:

@@ -1,0 +1,206 @@
+"""A topic in a real broker is read as the recording of it is, and every failure is said soon and in plain words."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker import SASL, SECRET, Broker, create_topic, expire, produce
+from click.testing import CliRunner
+from conftest import golden
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import load
+from ticdc_lab.schema import MESSAGES
+from ticdc_lab.sources.kafka import properties, read_stream, topics_of
+
+FILES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
+QUICK = {
+    "kafka.request.timeout.ms": "2000",
+    "kafka.default.api.timeout.ms": "3000",
+    "kafkaConsumer.pollTimeoutMs": "2000",
+}
+WRONG = dict(SASL) | {"kafka.sasl.jaas.config": SASL["kafka.sasl.jaas.config"].replace("s3cr", "s3cX")}
+
+
+@pytest.fixture(scope="session")
+def topics(spark: SparkSession, broker: Broker) -> dict[str, str]:
+    """Give the topics that hold the golden files, by file."""
+    for name in FILES:
+        create_topic(spark, broker, name, 4)
+        produce(load(spark, str(golden(name))).messages, broker, name)
+    return {name: name for name in FILES}
+
+
+def same(one: DataFrame, other: DataFrame) -> bool:
+    """Whether two frames hold the same rows, each as often."""
+    return one.exceptAll(other).isEmpty() and other.exceptAll(one).isEmpty()
+
+
+def materialised(spark: SparkSession, source: str, folder: Path, **options: str) -> Any:
+    """A loaded log, decoded."""
+    return load(spark, source, options=options).materialise(str(folder))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_topic_gives_what_its_recording_gives(
+    spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    """The same protocol, counts and events, and no offset is said to be missing."""
+    ours = materialised(spark, broker.url(topics[name]), tmp_path / "ours")
+    recorded = materialised(spark, str(golden(name)), tmp_path / "recorded")
+    assert (ours.protocol, ours.counts, ours.limits) == (recorded.protocol, recorded.counts, ())
+    assert same(ours.decoded.drop("topic"), recorded.decoded.drop("topic"))
+    assert ours.messages.schema.names == MESSAGES.names
+
+
+def test_a_load_is_pinned_to_what_was_there(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Messages that come after the load are in none of its frames, and offsets can be named."""
+    recording = load(spark, str(golden(FILES[0]))).messages
+    create_topic(spark, broker, "growing", 4)
+    produce(recording.where("offset < 10"), broker, "growing")
+    log = load(spark, broker.url("growing"))
+    produce(recording.where("offset BETWEEN 10 AND 19"), broker, "growing")
+    assert log.messages.count() == 40
+    part = materialised(
+        spark,
+        broker.url("growing"),
+        tmp_path / "part",
+        startingOffsets='{"growing": {"0": 15, "1": 0, "2": 0, "3": 0}}',
+        endingOffsets='{"growing": {"0": 20, "1": 1, "2": 0, "3": 0}}',
+    )
+    assert (part.counts.messages, part.gaps) == (6, ())
+
+
+def test_credentials_are_passed_through_and_shown_nowhere(
+    spark: SparkSession, broker: Broker, topics: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The listener that wants SASL lets us in; neither the log, its source nor Spark's plans show the password."""
+    log = load(spark, broker.url(topics[FILES[0]], sasl=True), options=SASL)
+    assert log.messages.limit(1).count() == 1
+    log.messages.explain(extended=True)
+    read_stream(spark, broker.url(topics[FILES[0]], sasl=True), SASL).explain(extended=True)
+    shown = repr((log, log._source, topics_of(broker.url("t"), SASL))) + "".join(capfd.readouterr())
+    assert "Kafka" in shown and "s3cr" not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message", "hint"),
+    [
+        ("kafka://127.0.0.1:1/t", {}, "can be reached.*refused", "host and port"),
+        ("kafka://no-such-host.invalid:9092/t", {}, "can be reached", "host and port"),
+        ("PLAIN/nope", {}, "has no topic nope", "Check the name"),
+        ("SASL/t", WRONG, "refused the credentials", "kafka-config"),
+        ("SASL/t", QUICK, "does not answer", "security protocol"),
+        ("PLAIN/t", SASL, "refused the credentials", "kafka.security.protocol"),
+    ],
+)
+def test_what_keeps_us_out_is_said_soon(
+    spark: SparkSession, broker: Broker, url: str, options: dict[str, str], message: str, hint: str
+) -> None:
+    """Nobody there, no such topic, wrong credentials, or another security protocol: within seconds, with a hint."""
+    url = url.replace("PLAIN/", broker.url("")).replace("SASL/", broker.url("", sasl=True))
+    start = time.monotonic()
+    with pytest.raises(SourceError, match=message) as caught:
+        load(spark, url, options=options)
+    assert time.monotonic() - start < 15
+    assert hint in caught.value.hint
+    assert "s3c" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source", ["kafka://host/t", "kafka://host:9092", "kafka://h:1/a b", "kafka://:9/t", "kafka://me:s3cret@h:1/t"]
+)
+def test_a_url_of_another_form_is_refused(source: str) -> None:
+    """The form is said, and a password in it is not."""
+    with pytest.raises(SourceError) as caught:
+        topics_of(source)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_has_expired_is_said(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Offsets that are gone neither stop a load nor vanish: the load names the partition and the offsets."""
+    create_topic(spark, broker, "expired", 4)
+    produce(load(spark, str(golden(FILES[0]))).messages.where("offset < 30"), broker, "expired")
+    expire(spark, broker, "expired", 2, 12)
+    late = load(spark, broker.url("expired"), options={"startingOffsets": '{"expired": {"0":-2,"1":-2,"2":2,"3":-2}}'})
+    expire(spark, broker, "expired", 3, 5)  # after the load, before it reads
+    log = late.materialise(str(tmp_path / "log"))
+    assert log.counts.messages == 120 - 12 - 5
+    assert [g.split(":")[0] for g in log.gaps] == [
+        "Partition 2 of expired lacks 10 of the offsets that were to be read, in 1 places (2..11)",
+        "Partition 3 of expired lacks 5 of the offsets that were to be read, in 1 places (0..4)",
+    ]
+    assert set(log.gaps) <= set(log.limits)
+
+
+def test_a_broker_that_dies_is_an_error_and_no_hang(
+    spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path
+) -> None:
+    """Killed between planning and reading: a sentence within the bounds given; back again, the same log can be read."""
+    log = load(spark, broker.url(topics[FILES[0]]), options=QUICK)
+    broker.kill()
+    start = time.monotonic()
+    try:
+        with pytest.raises(SourceError, match="stopped answering"):
+            log.materialise(str(tmp_path / "log"))
+        assert time.monotonic() - start < 40
+        assert not (tmp_path / "log").exists()
+    finally:
+        broker.start()
+    assert log.materialise(str(tmp_path / "log")).counts.messages == 1470
+
+
+def test_the_command_line_reads_secrets_from_a_file(
+    spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path
+) -> None:
+    """``--kafka-config`` takes Kafka's own client settings; a wrong password shows in no error, nor with --debug."""
+    url, out = broker.url(topics[FILES[1]], sasl=True), str(tmp_path / "e.jsonl")
+    config = tmp_path / "client.properties"
+    lines = [f"{k.removeprefix('kafka.')}={v}" for k, v in SASL.items()]
+    config.write_text("# ours\n\n" + "\n".join(lines).replace(" username", " \\\n   username"))
+    assert properties(str(config)) == SASL
+    run = CliRunner().invoke(main, ["events", url, "--out", out, "--kafka-config", str(config)], obj=spark)
+    assert run.exit_code == 0, run.output
+    wrong = [x for k, v in WRONG.items() for x in ("--option", f"{k}={v}")]
+    for more in ([], ["--debug"]):
+        run = CliRunner().invoke(main, ["events", url, "--out", out, *wrong, *more], obj=spark)
+        assert run.exit_code == 2 and "refused the credentials" in run.output
+        assert "s3c" not in run.output and SECRET not in run.output
+
+
+def test_a_secret_in_an_error_nobody_foresaw_is_hidden(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an exception carries, the command line shows it without the values of secret options."""
+
+    def broken(*_: object, options: dict[str, str], **__: object) -> None:
+        raise ValueError(f"cannot parse {options}")
+
+    monkeypatch.setattr(sys.modules["ticdc_lab.load"], "load", broken)
+    for more in ([], ["--debug"]):
+        args = ["audit", "kafka://h:1/t", "--option", "kafka.ssl.key.password=hunter2", *more]
+        run = CliRunner().invoke(main, args, obj=spark)
+        assert run.exit_code == 2 and "cannot parse" in run.output and "hunter2" not in run.output
+
+
+def test_settings_that_cannot_be_read_are_said_without_their_text(tmp_path: Path) -> None:
+    """A file that is not there, and a line without ``=``."""
+    path = tmp_path / "c.properties"
+    path.write_text("a=b\nhunter2\n")
+    for name, message in ((str(path), "entry 2"), (str(tmp_path / "none"), "FileNotFoundError")):
+        with pytest.raises(SourceError, match=message) as caught:
+            properties(name)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_stream_gives_messages(spark: SparkSession, broker: Broker, topics: dict[str, str]) -> None:
+    """The contract's columns, from the earliest message."""
+    stream = read_stream(spark, broker.url(topics[FILES[0]]))
+    assert stream.isStreaming and stream.schema.names == MESSAGES.names
+    query = stream.writeStream.format("memory").queryName("kafka_stream").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.table("kafka_stream").count() == 1470

@@ -1,0 +1,200 @@
+"""Kafka into Delta: however often it is interrupted, the tables are those of one undisturbed pass."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker import SASL, Broker, add_partitions, create_topic, killed, produce
+from conftest import golden
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab import ingest as steps
+from ticdc_lab.errors import SourceError
+from ticdc_lab.ingest import State, Tables, ingest, merged, next_state
+from ticdc_lab.load import load
+from ticdc_lab.transactions import transactions
+from ticdc_lab.watermarks import partition_watermarks
+
+OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"
+CANAL = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+KILLED = Path(__file__).with_name("ingest_killed.py")
+STEPS = (
+    ("append", "messages"),
+    ("append", "events"),
+    ("replace_transactions", ""),
+    ("write_state", ""),
+)
+
+
+def facts(**given: Any) -> dict[str, Any]:
+    """Facts of a partition; what is left out is as for a partition with nothing in it."""
+    sums = dict.fromkeys(("n_watermarks", "n_rows", "n_ddl", "n_regressions", "n_duplicates", "n_stalls"), 0)
+    names = ("resolved_ts", "first_resolved_ts", "first_commit_ts", "last_commit_ts", "step_s_max", "unresolved_s")
+    place = {"topic": "t", "partition": 0, "first_offset": 0, "last_offset": 0}
+    return place | sums | dict.fromkeys(names) | given
+
+
+def test_facts_of_two_batches_are_those_of_both() -> None:
+    """The watermark that is carried into the second batch counts once, and is no offset of it."""
+    old = facts(resolved_ts=5 << 18, first_resolved_ts=1 << 18, n_watermarks=3, first_offset=2, last_offset=9)
+    new = facts(
+        resolved_ts=7 << 18, first_resolved_ts=4 << 18, n_watermarks=3, n_regressions=1, first_offset=-1,
+        last_offset=20, n_rows=2, first_commit_ts=6 << 18, last_commit_ts=2007 << 18,
+    )  # fmt: skip
+    both = merged(old, new)
+    assert (both["n_watermarks"], both["n_regressions"], both["n_rows"]) == (5, 1, 2)
+    assert (both["first_offset"], both["last_offset"]) == (2, 20)
+    assert (both["resolved_ts"], both["first_resolved_ts"]) == (7 << 18, 1 << 18)
+    assert both["unresolved_s"] == 2.0
+
+
+def test_what_is_complete_never_falls_back_and_late_rows_reach_down() -> None:
+    """A partition that comes without a watermark stops progress only; a late row lets its transaction be redone."""
+    begun = State((facts(resolved_ts=50),), 3, 50)
+    state, lowest = next_state(begun, [facts(partition=1, first_commit_ts=70)], 4)
+    assert (state.batch_id, state.complete_ts, lowest) == (4, 50, 51)
+    state, lowest = next_state(state, [facts(partition=1, resolved_ts=60, first_commit_ts=20)], 5)
+    assert (state.complete_ts, lowest) == (50, 20)
+    state, lowest = next_state(state, [facts(resolved_ts=80)], 6)
+    assert (state.complete_ts, lowest) == (60, 51)
+    assert next_state(State(), [facts()], 0)[1] is None
+
+
+def sent(spark: SparkSession, broker: Broker, name: str, topic: str) -> str:
+    """A topic with the messages of a golden file, and its source."""
+    create_topic(spark, broker, topic, 4)
+    produce(load(spark, str(golden(name))).messages, broker, topic)
+    return broker.url(topic)
+
+
+def assert_batch_answers(spark: SparkSession, source: str, out: Path, tmp_path: Path) -> None:
+    """Every table holds what the batch functions give of the same topic."""
+    log = load(spark, source).materialise(str(tmp_path / f"batch_{time.monotonic_ns()}"))
+    tables = Tables(spark, str(out))
+    for name, want in {
+        "messages": log.messages.drop("headers", "timestamp"),
+        "events": log.events,
+        "quarantine": log.quarantine,
+        "transactions": log.events.transform(transactions),
+        "watermarks": log.events.transform(partition_watermarks),
+    }.items():
+        got = tables.read(name).select(*want.columns)
+        assert counted(got).exceptAll(counted(want)).isEmpty(), name
+        assert counted(want).exceptAll(counted(got)).isEmpty(), name
+    assert not log.events.isEmpty()
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """How often each row is there, as one hash: tables that differ in any field or number differ here."""
+    return rows.groupBy(F.xxhash64(*[F.to_json(F.struct(c)) for c in rows.columns]).alias("h")).count()
+
+
+class Interrupted(Exception):
+    """Planted."""
+
+
+def test_it_goes_on_after_an_end_at_any_step(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each step of a batch, one after the other: the tables are those of the batch answers, duplicates too."""
+    source, out = sent(spark, broker, CANAL, "interrupted"), tmp_path / "out"
+    for step, table in STEPS:
+        real = getattr(steps, step)
+
+        def failing(*args: Any, real: Any = real, table: str = table) -> None:
+            real(*args)
+            if not table or args[1] == table:
+                raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(steps, step, failing)
+            with pytest.raises(Exception, match="Interrupted"):
+                ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "1300"})
+    ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "1300"})
+    assert_batch_answers(spark, source, out, tmp_path)
+    found = Tables(spark, str(out)).read("transactions")
+    assert found.where("duplicates > 0").count() > 0 and found.where("complete").count() > 0
+
+
+def test_partitions_that_come_late_damaged_messages_and_replays(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Partitions lag, one is added, messages are damaged, rows come again: after each run the batch answers hold."""
+    create_topic(spark, broker, "late", 3)
+    source, out = broker.url("late"), str(tmp_path / "out")
+    recording = load(spark, str(golden(OPEN))).messages
+    damaged = recording.where("offset = 3").withColumn("value", F.lit(b"no frame"))
+    produce(recording.where("partition = 0 OR partition = 1 AND offset < 100"), broker, "late")
+    ingest(spark, source, out, once=True)
+    assert_batch_answers(spark, source, Path(out), tmp_path)
+    rest = recording.where("partition = 1 AND offset >= 100 OR partition = 2")
+    produce(rest.unionByName(damaged.where("partition < 3")), broker, "late")
+    ingest(spark, source, out, once=True)
+    assert_batch_answers(spark, source, Path(out), tmp_path)
+    add_partitions(spark, broker, "late", 4)
+    produce(recording.where("partition = 3 OR partition = 0 AND offset BETWEEN 50 AND 400"), broker, "late")
+    ingest(spark, source, out, once=True, options={"maxOffsetsPerTrigger": "600"})
+    assert_batch_answers(spark, source, Path(out), tmp_path)
+    assert Tables(spark, out).read("quarantine").count() == 3
+
+
+def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Both would mix or lose messages without a word. No secret lies in the folder."""
+    out = tmp_path / "out"
+    sent(spark, broker, OPEN, "refused")
+    source = broker.url("refused", sasl=True)
+    ingest(spark, source, str(out), once=True, options=SASL)
+    assert not any(b"s3cr" in path.read_bytes() for path in out.rglob("*") if path.is_file())
+    with pytest.raises(SourceError, match="holds topics refused"):
+        ingest(spark, broker.url("other"), str(out), once=True)
+    (out / "_checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(SourceError, match="no longer the _checkpoint"):
+        ingest(spark, source, str(out), once=True, options=SASL)
+    with pytest.raises(SourceError, match="no Kafka topic"):
+        ingest(spark, str(golden(OPEN)), str(out))
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    """A Python in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *command], start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": str(KILLED.parent.parent)},
+    )  # fmt: skip
+
+
+def arguments(source: str, out: Path) -> list[str]:
+    """Of ``ticdc-lab ingest`` for several batches of one topic."""
+    return [source, "--out", str(out), "--once", "--driver-memory", "700m", "--option", "maxOffsetsPerTrigger=400"]
+
+
+def test_killed_and_started_again_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """``kill -9`` of the process and its JVM after three steps of a batch, then a run to the end."""
+    source, out = sent(spark, broker, OPEN, "killed"), tmp_path / "out"
+    for step, table in STEPS[1:]:
+        process = started(str(KILLED), step, table, *arguments(source, out))
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == -9, said
+    process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out))
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    assert_batch_answers(spark, source, out, tmp_path)
+
+
+@pytest.mark.soak
+def test_killed_at_any_moment_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Twelve times killed at a moment that nobody chose, in the middle of writing too."""
+    source, out, r = sent(spark, broker, CANAL, "soak"), tmp_path / "out", random.Random(4)
+    for _ in range(12):
+        process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out))
+        time.sleep(r.uniform(6, 25))
+        killed(process)
+    ingest(spark, source, str(out), once=True)
+    assert_batch_answers(spark, source, out, tmp_path)

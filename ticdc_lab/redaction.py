@@ -1,0 +1,31 @@
+"""Keep secrets out of whatever is printed: errors, traces and logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+HIDDEN = "***"
+
+_SECRET_KEY = re.compile(r"password|jaas|secret|token|credential|keystore\.key|private", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    r"""(?P<name>[\w.]*(?:password|secret|token)[\w.]*["']?\s*[=:]\s*)"""
+    r"""(?P<value>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s;,"'}]+)""",
+    re.IGNORECASE,
+)
+
+
+def secrets(options: Mapping[str, str]) -> frozenset[str]:
+    """Texts that must not be shown: the values of secret options, and the passwords inside a JAAS line."""
+    values = [value for key, value in options.items() if _SECRET_KEY.search(key)]
+    inside = [m["value"].strip("\"'") for value in values for m in _ASSIGNED.finditer(value)]
+    return frozenset(text for text in (*values, *inside) if text.strip())
+
+
+def redacted(text: str, options: Mapping[str, str]) -> str:
+    """``text`` with every secret of ``options``, and whatever is written as ``password=..``, replaced by ``***``."""
+    forms = {form for secret in secrets(options) for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
+    return _ASSIGNED.sub(lambda m: m["name"] + HIDDEN, text)

@@ -1,0 +1,308 @@
+"""Kafka topics, through Spark's own connector.
+
+A batch is pinned: which offsets are there is asked once, and every action on the frame reads those. What has expired by
+then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.gaps.offset_gaps`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.errors import SetupError, SourceError, TiCDCLabError
+from ticdc_lab.redaction import redacted
+
+SCHEME = "kafka://"
+EXPECTED = "topic string, partition int, first_offset bigint, end_offset bigint"
+"""What a pinned batch should hold: offsets from ``first_offset`` up to before ``end_offset``; null is not known."""
+
+_FORM = "kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]"
+_CONNECT_S = 3.0
+_BOUNDS = (
+    {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms": "15000"},
+    {"kafkaConsumer.pollTimeoutMs": "20000"},
+    {"fetchOffset.numRetries": "1"},
+)
+"""Waits that are set together unless the caller sets one of them: Spark's own add up to ten minutes and more."""
+
+_CREDENTIALS_HINT = (
+    "Check kafka.security.protocol and kafka.sasl.* or kafka.ssl.* (--option KEY=VALUE, secrets in --kafka-config FILE)"
+)
+_CAUSES = (
+    (
+        r"(?:Sasl|Ssl)AuthenticationException|SSLHandshakeException|LoginException|IllegalSaslStateException"
+        r"|UnsupportedSaslMechanismException",
+        "{brokers} refused the credentials",
+        _CREDENTIALS_HINT + ".",
+    ),
+    (
+        r"\w*AuthorizationException",
+        "{brokers} does not let this user read {names}",
+        "The user needs the rights Describe and Read on the topics, and Read on groups named spark-kafka-*.",
+    ),
+    (
+        r"UnknownTopicOrPartitionException|UnknownTopicIdException|does not host this topic",
+        "{brokers} has no topic {names}",
+        "Check the name; topics are told apart by upper and lower case.",
+    ),
+    (
+        r"OffsetOutOfRange|data may have been lost|may have been lost",
+        "{brokers}: offsets of {names} that were to be read are gone",
+        "Leave kafka failOnDataLoss at false: the load then says which offsets are missing.",
+    ),
+    (
+        r"TimeoutException|[Tt]imed out|DisconnectException|Connection refused|BrokerNotAvailable|NetworkException"
+        r"|RetriableException",
+        "{brokers} does not answer, or stopped answering while {names} was read",
+        "Is the broker alive, and does its listener speak this security protocol? " + _CREDENTIALS_HINT + ". A slow "
+        "broker gets more time by kafkaConsumer.pollTimeoutMs and kafka.default.api.timeout.ms.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Where the messages are and how to get at them; the options may hold secrets, so they show in no text."""
+
+    source: str
+    brokers: str
+    names: tuple[str, ...]
+    options: Mapping[str, str] = field(repr=False)
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """A :class:`SourceError` for what Kafka's clients throw; None for another error that holds no secret."""
+        said = str(error)
+        for pattern, message, hint in _CAUSES:
+            if found := re.search(pattern, said):
+                what = message.format(brokers=self.brokers, names=", ".join(self.names))
+                line = said[found.start() :].splitlines()[0].strip()
+                return SourceError(f"{what} ({redacted(line, self.options)[:300]}).", hint=hint)
+        clean = redacted(said, self.options)
+        return SourceError(f"{self.source}: {clean}") if clean != said else None
+
+
+def is_kafka(source: str) -> bool:
+    """Whether ``source`` names topics of Kafka."""
+    return source.startswith(SCHEME)
+
+
+def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
+    """Read ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
+
+    Raises
+    ------
+    SourceError
+        It is not of this form, or holds a password.
+    """
+    parts = urlsplit(source)
+    if "@" in parts.netloc:
+        raise SourceError(
+            f"The URL of {parts.netloc.rpartition('@')[2]} holds a user or a password, which Kafka does not take so.",
+            hint=_CREDENTIALS_HINT + ".",
+        )
+    brokers, names = parts.netloc, tuple(n for n in parts.path.strip("/").split(",") if n)
+    good = all(re.fullmatch(r"(\[[\da-fA-F:.]+\]|[\w.-]+):\d{1,5}", b) for b in brokers.split(","))
+    if not good or not names or not all(re.fullmatch(r"[\w.-]{1,249}", n) for n in names) or parts.query:
+        raise SourceError(
+            f"{source} is no Kafka source; expected {_FORM}.",
+            hint="Name the port and the topic, for example kafka://127.0.0.1:9092/orders; settings go to --option.",
+        )
+    return Topics(source, brokers, names, dict(options or {}))
+
+
+def properties(path: str) -> dict[str, str]:
+    """Options from a properties file as Kafka's own tools take (``--command-config``), so that no command line shows them.
+
+    Keys without ``kafka.`` get it; lines end with a backslash to go on; ``#`` and ``!`` begin a comment.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read, or a line has no ``=``. The text of the line is not shown.
+    """  # noqa: E501
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"The settings {path} cannot be read: {type(error).__name__}.") from None
+    found: dict[str, str] = {}
+    for n, line in enumerate(re.sub(r"\\\r?\n[ \t]*", "", text).splitlines(), 1):
+        if not line.strip() or line.lstrip()[0] in "#!":
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip():
+            raise SourceError(f"{path}: entry {n} has no KEY=VALUE.", hint="Write one setting a line, as KEY=VALUE.")
+        key = key.strip()
+        found[key if key.startswith("kafka.") else f"kafka.{key}"] = value.strip()
+    return found
+
+
+def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame]:
+    """Messages of the topics, earliest to latest unless the options say otherwise; pinned to what is there now.
+
+    Parameters
+    ----------
+    spark
+        A session with Spark's Kafka connector.
+    topics
+        From :func:`topics_of`. Options named ``kafka.*`` go to Kafka's clients, all others to the connector
+        (``startingOffsets``, ``endingOffsets``, ``startingTimestamp``, ``minPartitions``, ...).
+
+    Returns
+    -------
+    tuple of DataFrame
+        The connector's columns, with headers, and what should be in it (:data:`EXPECTED`).
+
+    Raises
+    ------
+    SourceError
+        The broker cannot be reached, refuses the credentials, or lacks a topic; said within seconds.
+    SetupError
+        The session has no Kafka connector.
+    """
+    spans = _spans(spark, topics)
+    settings = _settings(topics)
+    own = {name.lower() for name in topics.options}
+    for which, place in (("starting", 0), ("ending", 1)):
+        if not any(name.startswith((f"{which}offset", f"{which}timestamp")) for name in own):
+            settings[f"{which}Offsets"] = _as_json({at: span[place] for at, span in spans.items()})
+    with said_plainly(topics):
+        frame = spark.read.format("kafka").options(**settings).load()
+    firsts, ends = _bound(settings, "startingOffsets", spans), _bound(settings, "endingOffsets", spans)
+    rows = [(*at, first, end) for at, first, end in zip(spans, firsts, ends, strict=True)]
+    return frame, spark.createDataFrame(rows, EXPECTED)
+
+
+def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    """Messages of Kafka topics as a stream, from the earliest unless ``startingOffsets`` says otherwise.
+
+    Parameters
+    ----------
+    spark
+        A session with Spark's Kafka connector.
+    source
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
+    options
+        As for :func:`read_batch`.
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.schema.MESSAGES`. Offsets that have expired do not stop it; see
+        :func:`ticdc_lab.gaps.offset_gaps`.
+
+    Raises
+    ------
+    SourceError, SetupError
+        As :func:`read_batch`.
+    """
+    from ticdc_lab.sources import as_messages
+
+    topics = topics_of(source, options)
+    _spans(spark, topics)
+    with said_plainly(topics):
+        return as_messages(
+            spark.readStream.format("kafka").options(**{"startingOffsets": "earliest"} | _settings(topics)).load()
+        )
+
+
+@contextmanager
+def said_plainly(topics: Topics) -> Iterator[None]:
+    """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets."""
+    try:
+        yield
+    except TiCDCLabError:
+        raise
+    except Exception as error:
+        explained = topics.explained(error)
+        if explained is None:
+            raise
+        raise explained from None
+
+
+def _settings(topics: Topics) -> dict[str, str]:
+    ours = {"includeHeaders": "true", "failOnDataLoss": "false"}
+    for together in _BOUNDS:
+        if not together.keys() & topics.options.keys():
+            ours |= together
+    return (
+        ours | dict(topics.options) | {"kafka.bootstrap.servers": topics.brokers, "subscribe": ",".join(topics.names)}
+    )
+
+
+def _require_reachable(topics: Topics) -> None:
+    """One of the brokers takes a connection: a refusal is said at once and not after Kafka's own patience."""
+    said = []
+    for broker in topics.brokers.split(","):
+        host, _, port = broker.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            said.append(f"{broker}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise SourceError(
+        f"No broker of {topics.source} can be reached ({'; '.join(said)}).",
+        hint="Check host and port, and that the broker runs and this machine may connect to it.",
+    )
+
+
+def _spans(spark: SparkSession, topics: Topics) -> dict[tuple[str, int], tuple[int, int]]:
+    """First and end offset of every partition, as the broker says now."""
+    _require_reachable(topics)
+    jvm: Any = spark.sparkContext._jvm
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
+        raise SetupError(
+            "This Spark session has no Kafka connector.",
+            hint="Start it with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:"
+            f"{spark.version}, or use ticdc_lab.local_session().",
+        )
+    settings = {name.removeprefix("kafka."): v for name, v in _settings(topics).items() if name.startswith("kafka.")}
+    with said_plainly(topics):
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        try:
+            return _asked(jvm, admin, topics.names)
+        finally:
+            admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def _asked(jvm: Any, admin: Any, names: tuple[str, ...]) -> dict[tuple[str, int], tuple[int, int]]:
+    described = admin.describeTopics(list(names)).allTopicNames().get()
+    at = [(name, p.partition()) for name in sorted(described) for p in described[name].partitions()]
+    spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+    places = [jvm.org.apache.kafka.common.TopicPartition(*one) for one in at]
+    first, end = (
+        admin.listOffsets(dict.fromkeys(places, which)).all().get() for which in (spec.earliest(), spec.latest())
+    )
+    return {one: (first[p].offset(), end[p].offset()) for one, p in zip(at, places, strict=True)}
+
+
+def _as_json(offsets: Mapping[tuple[str, int], int]) -> str:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(nested)
+
+
+def _bound(
+    settings: Mapping[str, str], name: str, spans: Mapping[tuple[str, int], tuple[int, int]]
+) -> list[int | None]:
+    """Per partition where the batch begins or ends; None where only Spark knows, as from a timestamp."""
+    given = {k.lower(): v for k, v in settings.items()}.get(name.lower(), "")
+    if given in ("earliest", "latest"):
+        return [span[0 if given == "earliest" else 1] for span in spans.values()]
+    try:
+        asked = json.loads(given)
+        offsets = [asked.get(topic, {}).get(str(partition)) for topic, partition in spans]
+    except (AttributeError, ValueError):
+        return [None] * len(spans)
+    edges = {-1: 1, -2: 0}  # Kafka's numbers for latest and earliest
+    return [span[edges[o]] if o in edges else o for o, span in zip(offsets, spans.values(), strict=True)]
