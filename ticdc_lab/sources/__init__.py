@@ -26,8 +26,8 @@ from ticdc_lab.schema import MESSAGES, require_columns
 from ticdc_lab.sources import capture, kafka, parquet, storage
 
 KINDS = ("capture", "parquet", "delta", "storage", "kafka")
-"""Source kinds: JSON Lines (plain or gzip), Parquet and Delta with the columns of messages, a file or a folder; a folder
-that TiCDC's storage sink wrote; Kafka."""
+"""Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; a folder of the storage sink;
+Kafka."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _WHAT = (
