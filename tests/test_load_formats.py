@@ -65,15 +65,16 @@ def test_simple_restores_the_transactions_that_canal_json_does(spark: SparkSessi
     """After restarts of the changefeed: the same transactions, rows and repeats."""
     simple, canal = (
         Counter(
-            (r["commit_ts"], r["n_rows"], tuple(r["tables"]), r["complete"])
+            (r["commit_ts"], r["n_rows"], r["duplicates"], tuple(r["tables"]), r["complete"])
             for r in load(spark, str(golden(f"messages_{name}_small-dup-restart.jsonl.gz")))
             .events.transform(transactions)
-            .select("commit_ts", "n_rows", "tables", "complete")
+            .select("commit_ts", "n_rows", "duplicates", "tables", "complete")
             .collect()
         )
         for name in ("simple", "canal-json-tidb")
     )
     assert simple == canal and simple.total() > 100
+    assert sum(t[2] * n for t, n in simple.items()) == 2_434 - 2_101
 
 
 def test_avro_of_production_says_what_it_cannot_prove(lab: Any) -> None:

@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import broken
 
-from ticdc_lab.codecs import Known, decoder, registry, schema_registry, unpack
+from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple_avro, unpack
 from ticdc_lab.codecs.builder import Event, Malformed, decode_with
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url, without_secrets
 from ticdc_lab.codecs.simple_tables import finder, tables_of
@@ -234,6 +234,11 @@ def test_a_row_that_ticdc_calls_corrupted_is_marked() -> None:
     row = one("avro", *avro_row(_tidb_corrupted=True), beside)
     assert row["incomplete"] == "corrupted" and [c["name"] for c in row["columns"]] == ["a"]
     assert one("avro", *avro_row(), beside)["incomplete"] is None
+
+
+def test_a_name_that_stands_twice_counts_as_the_last_says() -> None:
+    """As in most readers of JSON; TiCDC's encoders of these formats write no name twice."""
+    assert one("simple", None, simple()[:-1] + b', "commitTs": 9}', BESIDE)["commit_ts"] == 9
 
 
 def test_table_versions_that_are_damaged_stop_no_search() -> None:
@@ -564,6 +569,31 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path, location: str) -> No
     for place in (str(folder), f"file://{folder}"):
         row = one("canal-json", None, canal_claim("file:///var/x/here.json"), Known(claim_check=place))
         assert row["columns"][0]["value"] == "99"
+
+
+@pytest.mark.parametrize("in_avro", [True, False])
+@pytest.mark.parametrize("enveloped", [True, False])
+def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enveloped: bool) -> None:
+    """In JSON and Avro, in an envelope or as it is; without the file the row holds its key and says so."""
+    pack = avro_form if in_avro else simple
+    whole = pack(data={"a": "99"})
+    envelope = json.dumps({"key": None, "value": base64.b64encode(whole).decode()}).encode()
+    claimed = pack(claimCheckLocation="file:///var/cdc/x.json")
+    beside = Known(tables=BESIDE.tables, claim_check=str(tmp_path))
+    row = one("simple", None, claimed, beside)
+    assert (row["incomplete"], row["columns"][0]["value"]) == ("claim-check-missing", "7")
+    (tmp_path / "x.json").write_bytes(envelope if enveloped else whole)
+    row = one("simple", None, claimed, beside)
+    assert (row["incomplete"], row["columns"][0]["value"]) == (None, "99")
+
+
+def avro_form(**more: Any) -> bytes:
+    """What :func:`simple` gives, in Avro."""
+    fields = json.loads(simple(**more))
+    out = io.BytesIO(simple_avro.FIRST)
+    out.seek(1)
+    fastavro.schemaless_writer(out, simple_avro._MESSAGE, {"type": "DML", "payload": ("DML", fields)})
+    return out.getvalue()
 
 
 @pytest.mark.parametrize(
