@@ -16,7 +16,7 @@ from ticdc_lab.schema import MESSAGES, require_columns
 
 KAFKA = "kafka://"
 _SAID = re.compile(r"ticdc_lab\.errors\.(\w+): (.+)")
-_RAISED = re.compile(r"A row cannot be dispatched.*")
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
 
 
 def write_topic(messages: DataFrame, out: str) -> None:
@@ -91,7 +91,7 @@ def _said_in_a_task(e: PySparkException) -> TiCDCLabError | None:
     """The error that a task raised on purpose, out of the trace that Spark makes of it."""
     text = str(e)
     if found := _RAISED.search(text):
-        return errors.DispatchError(found[0])
+        return errors.DispatchError(found[1])
     if (found := _SAID.search(text)) and isinstance(kind := getattr(errors, found[1], None), type):
         return kind(found[2].strip())  # type: ignore[no-any-return]
     return None
