@@ -63,7 +63,6 @@ def main() -> None:
             "open, no file decoded but a sample": lambda: load(spark, str(root)),
             "load into Parquet": lambda: load(spark, str(root)).materialise(f"{temporary}/out").counts,
             "fsck": lambda: fsck(spark, str(root)).count(),
-            "list through Hadoop": lambda: listing(spark, f"file://{root}", local=None, settings=DEFAULTS).sizes,
         }.items():
             start = time.perf_counter()
             found = work()
