@@ -60,7 +60,6 @@ def main() -> None:
         timed = {}
         for step, work in {
             "list": lambda: listing(spark, str(root), local=root, settings=DEFAULTS).sizes,
-            "list through Hadoop": lambda: listing(spark, f"file://{root}", local=None, settings=DEFAULTS).sizes,
             "open, no file decoded but a sample": lambda: load(spark, str(root)),
             "load into Parquet": lambda: load(spark, str(root)).materialise(f"{temporary}/out").counts,
             "fsck": lambda: fsck(spark, str(root)).count(),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from conftest import ROOT, golden
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ import stored
 from stored import INT, TEXT, TREES, VERSION, put, put_data, put_schema, rows_of
 from test_golden import row_of, truth
 
+from ticdc_lab.cli import main
 from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.load import load
@@ -124,6 +126,19 @@ def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path)
     assert whole == len({row[0] for row in truth("truth_small.jsonl.gz")[0]})
     with pytest.raises(ProtocolError, match="include-commit-ts"):
         load(spark, str(trees / "small_csv")).require_commit_ts("transactions")
+
+
+@pytest.mark.parametrize("tree", ["small_canal-json", "small_csv_committs_oldvalue"])
+def test_the_command_line_takes_a_folder(spark: SparkSession, trees: Path, tree: str) -> None:
+    """watermarks, transactions and audit answer as for a topic: all is complete, nothing breaks a promise."""
+    said = {}
+    for name in ("watermarks", "transactions", "audit"):
+        result = CliRunner().invoke(main, [name, str(trees / tree), "--json"], obj=spark)
+        assert result.exit_code == 0, result.output
+        said[name] = json.loads(result.stdout)
+    assert {t["resolved_ts"] for t in said["watermarks"]["topics"]} == {CHECKPOINT}
+    assert (said["transactions"]["rows"], said["transactions"]["pending"]) == (2101, 0)
+    assert said["audit"]["findings"] == [] and said["audit"]["quarantined"] == 0
 
 
 def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Path) -> None:
