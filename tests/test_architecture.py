@@ -31,7 +31,7 @@ STEPS = (
         "redaction",
     ),
     ("sources", "codecs"),
-    ("load",),
+    ("load", "datasource"),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch", "encode"),
     ("audit", "fsck", "tables", "checksum", "checksum_findings"),

@@ -311,7 +311,7 @@ def load(
     """
     require_workers_once(spark)
     opened = open_source(spark, source, kind=source_kind, settings=settings, options=options)
-    known = _known(schema_registry, claim_check)
+    known = known_of(schema_registry, claim_check)
     told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
     if opened.told and protocol not in ("auto", told.protocol):
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
@@ -341,7 +341,8 @@ def _lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
     return tuple(_LACKS.format(**row) for row in found.toArrow().to_pylist())
 
 
-def _known(schema_registry: str | None, claim_check: str | None) -> Known:
+def known_of(schema_registry: str | None, claim_check: str | None) -> Known:
+    """What the caller says for decoding: arguments and errors are those of :func:`load`."""
     if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
         raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
     if schema_registry is None:

@@ -123,7 +123,7 @@ def open_source(
         return replace(_table(source, frame), expected=expected, said_plainly=plainly)
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
-    files = _files(source)
+    files = data_files(source)
     if kind == "auto":
         kind = _kind_of(source, files)
     if kind == "delta":
@@ -230,7 +230,7 @@ def _as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
         yield batch, None
 
 
-def _files(source: str) -> list[Path] | None:
+def data_files(source: str) -> list[Path] | None:
     """The data files at a local path, in name order; None for a URL, which is Spark's to list."""
     path = local_path(source)
     if path is None:

@@ -42,6 +42,19 @@ def read_gzip(batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch
                 yield parse(pa.array([], pa.binary()), pa.array([], pa.string()))[0], _damaged(path, fault)
 
 
+def read_range(path: Path, first: int, last: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Lines that begin at the bytes from ``first`` to before ``last`` of a plain file, to messages and rejected lines."""
+    with path.open("rb") as file:
+        if first:
+            file.seek(first - 1)
+            file.readline()  # the rest of a line that the range before reads
+        while file.tell() < last:
+            lines: list[bytes] = []
+            while len(lines) < LINES_A_BATCH and file.tell() < last:
+                lines.append(file.readline().rstrip(b"\n"))
+            yield parse(pa.array(lines, pa.binary()), pa.array([str(path)] * len(lines), pa.string()))
+
+
 def _gzip_lines(path: Path) -> Iterator[tuple[list[bytes], str]]:
     """Lines of a gzip file in groups, each with what is wrong with the stream so far (empty for nothing)."""
     rest, fault = b"", ""

@@ -1,0 +1,97 @@
+"""The format ``ticdc`` reads what :func:`ticdc_lab.load.load` reads, as a batch and as a stream."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import golden
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab import datasource
+from ticdc_lab.datasource import register
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import load
+from ticdc_lab.schema import DECODED
+
+NAME = "messages_canal-json-tidb_small.jsonl.gz"
+
+
+@pytest.fixture
+def ticdc(spark: SparkSession) -> SparkSession:
+    """A session that knows the format."""
+    register(spark)
+    return spark
+
+
+def same(a: DataFrame, b: DataFrame) -> bool:
+    """Whether two frames hold the same rows, each as often."""
+    return a.columns == b.columns and a.exceptAll(b).isEmpty() and b.exceptAll(a).isEmpty()
+
+
+def read(spark: SparkSession, path: Path | str, **options: str) -> DataFrame:
+    """A frame of the format."""
+    return spark.read.format("ticdc").options(**options).load(str(path))
+
+
+def test_it_gives_what_load_gives(ticdc: SparkSession) -> None:
+    """All columns and rows, hashes included, in the contract's schema."""
+    frame = read(ticdc, golden(NAME))
+    assert frame.schema.names == DECODED.names
+    assert same(frame, load(ticdc, str(golden(NAME))).decoded)
+
+
+def test_ranges_of_a_plain_file_lose_no_line(
+    ticdc: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file cut into ranges that end within lines has each line once."""
+    lines = gzip.decompress(golden(NAME).read_bytes()).splitlines(keepends=True)[:300]
+    (tmp_path / "plain.jsonl").write_bytes(b"".join(lines))
+    monkeypatch.setattr(datasource, "_RANGE", 7_001)
+    frame = read(ticdc, tmp_path / "plain.jsonl")
+    assert frame.rdd.getNumPartitions() > 20
+    assert frame.where("error_class IS NULL").select("partition", "offset").distinct().count() == 300 == frame.count()
+
+
+def test_rows_of_simple_find_their_table_versions(ticdc: SparkSession) -> None:
+    """The versions are found first, wherever in the log they are."""
+    frame = read(ticdc, golden("messages_simple_small.jsonl.gz"))
+    assert frame.where("error_class IS NOT NULL").isEmpty()
+    assert frame.where("kind = 'row'").count() == 2101
+
+
+def test_a_folder_is_a_stream_of_its_files(ticdc: SparkSession, tmp_path: Path) -> None:
+    """Each file is read once, when it has come; what is no message is there with its reason."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    lines = gzip.decompress(golden(NAME).read_bytes()).splitlines(keepends=True)
+
+    def drain() -> int:
+        stream = ticdc.readStream.format("ticdc").load(str(folder)).select("partition", "offset", "error_class")
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "mark"))
+        writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+        return ticdc.read.parquet(str(out)).count()
+
+    (folder / "a.jsonl").write_bytes(b"".join(lines[:100]))
+    assert drain() == 100
+    (folder / "b.jsonl").write_bytes(b"".join(lines[100:150]) + b"no message\n")
+    assert drain() == 151
+    assert drain() == 151
+    assert ticdc.read.parquet(str(out)).where("error_class = 'not-json'").count() == 1
+
+
+def test_what_it_cannot_read_is_said(ticdc: SparkSession, tmp_path: Path) -> None:
+    """A URL, a missing path, and Parquet that holds no messages: each in a sentence."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
+    for path, said in (("s3a://b/x.jsonl", "is no local path"), (tmp_path / "x.parquet", "does not hold messages")):
+        with pytest.raises(Exception, match=said):
+            read(ticdc, path).count()
+    shutil.rmtree(tmp_path)
+    with pytest.raises(Exception, match="does not exist"):
+        read(ticdc, tmp_path).count()
+    with pytest.raises(SourceError, match="needs a path"):
+        datasource.TiCDCSource({}).reader(DECODED)

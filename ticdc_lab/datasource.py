@@ -1,0 +1,197 @@
+"""``spark.read.format("ticdc")`` and ``readStream``: events of local capture files, read and decoded by the workers.
+
+Register it once a session with :func:`register`. :func:`ticdc_lab.load.load` answers more (counts, limits, any source
+that Spark reads); this is for those who want a table in SQL, or a folder that recordings are put into as a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from ticdc_lab.codecs import Known, decoder, detect
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import known_of
+from ticdc_lab.schema import DECODED, MESSAGES
+from ticdc_lab.sources import capture, data_files, parquet
+
+NAME = "ticdc"
+SAMPLE = 256
+_ENDINGS = (".parquet", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+_RANGE = 32 << 20
+"""Bytes of a plain file that one task reads."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads: a file, and of it a row group, a range of bytes, or all."""
+
+    file: str
+    first: int = 0
+    last: int = 0
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``ticdc`` known to a session."""
+    spark.dataSource.register(TiCDCSource)
+
+
+class TiCDCSource(DataSource):
+    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``.
+
+    The columns are :data:`ticdc_lab.schema.DECODED`: what cannot be decoded is there with its ``error_class``, so that
+    nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Columns of the frame."""
+        return DECODED
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads all files there are."""
+        return _Reader(_Asked.of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Reads files as they come."""
+        return _StreamReader(_Asked.of(self.options))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for."""
+
+    path: str
+    protocol: str
+    known: Known
+
+    @classmethod
+    def of(cls, options: Any) -> _Asked:
+        path = options.get("path")
+        if not path:
+            raise SourceError(
+                "The format ticdc needs a path.", hint='spark.read.format("ticdc").load("topic.jsonl.gz")'
+            )
+        known = known_of(options.get("schemaRegistry"), options.get("claimCheck"))
+        return cls(path, options.get("protocol", "auto"), known)
+
+    def files(self) -> list[Path]:
+        """Capture files there are now."""
+        found = data_files(self.path)
+        if found is None:
+            raise SourceError(f"{self.path} is no local path.", hint="For other places use ticdc_lab.load(spark, ...).")
+        return [f for f in found if f.name.endswith(_ENDINGS)]
+
+    def told(self, parts: Sequence[Part]) -> tuple[str, Known]:
+        """The protocol, from the first messages, and what decoding needs to know of the log."""
+        sample = pa.Table.from_batches(
+            list(_first(parts)), arrow_schema(MESSAGES).empty_table().select(parquet.COLUMNS).schema
+        )
+        protocol = detect(sample, protocol=self.protocol, source=self.path, known=self.known).protocol
+        if protocol != "simple":
+            return protocol, self.known
+        found = finder(self.known)(messages for part in parts for messages, _ in _messages(part))
+        return protocol, replace(self.known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
+
+
+def _first(parts: Sequence[Part]) -> Batches:
+    """Up to SAMPLE messages."""
+    left = SAMPLE
+    for part in parts:
+        for messages, _ in _messages(part):
+            yield messages.select(parquet.COLUMNS).slice(0, left)
+            left -= min(left, messages.num_rows)
+            if not left:
+                return
+
+
+def _decoded(part: Part, protocol: str, known: Known) -> Batches:
+    decode = decoder(protocol, known=known)
+    for messages, rejected in _messages(part):
+        yield from decode(iter((messages,)))
+        if rejected is not None and rejected.num_rows:
+            yield rejected
+
+
+def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Messages of a part, and what of it is none."""
+    if part.file.endswith(".parquet"):
+        group = pa.record_batch({"file": [part.file], "row_group": [part.first]})
+        return parquet.read_groups(iter((group,)))
+    if part.file.endswith(".gz"):
+        return capture.read_gzip(iter((pa.record_batch({"file": [part.file]}),)))
+    return capture.read_range(Path(part.file), part.first, part.last)
+
+
+def _parts(files: Sequence[Path]) -> list[Part]:
+    """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
+    found = []
+    for file in files:
+        if file.suffix == ".parquet":
+            groups = parquet.row_groups([file])
+            if groups is None:
+                raise SourceError(
+                    f"{file} lacks a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
+                )
+            found += [Part(path, group) for path, group in groups]
+        elif file.suffix == ".gz":
+            found.append(Part(str(file)))
+        else:
+            size = file.stat().st_size
+            found += [Part(str(file), at, min(at + _RANGE, size)) for at in range(0, size, _RANGE)]
+    return found
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, asked: _Asked) -> None:
+        self._parts = _parts(asked.files())
+        self._protocol, self._known = asked.told(self._parts)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._parts
+
+    def read(self, partition: InputPartition) -> Batches:
+        assert isinstance(partition, Part)
+        return _decoded(partition, self._protocol, self._known)
+
+
+class _StreamReader(DataSourceStreamReader):
+    """An offset is the names of all files that were seen.
+
+    Each file stands for itself: of the simple protocol it must bring the table versions that its rows need.
+    """
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"files": []}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return {"files": [str(file) for file in self._asked.files()]}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        seen = set(start["files"])
+        return _parts([Path(file) for file in end["files"] if file not in seen])
+
+    def read(self, partition: InputPartition) -> Batches:
+        """The protocol is told from each part, as nothing is known of files to come."""
+        assert isinstance(partition, Part)
+        protocol, known = self._asked.told([partition])
+        return _decoded(partition, protocol, known)
