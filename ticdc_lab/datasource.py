@@ -28,8 +28,7 @@ from ticdc_lab.sources import capture, data_files, parquet
 NAME = "ticdc"
 SAMPLE = 256
 _ENDINGS = (".parquet", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-_RANGE = 32 << 20
-"""Bytes of a plain file that one task reads."""
+RANGE_BYTES = 32 << 20
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -49,7 +48,9 @@ def register(spark: SparkSession) -> None:
 
 
 class TiCDCSource(DataSource):
-    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``.
+    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``, ``rangeBytes``.
+
+    The last is how much of a plain file one task reads.
 
     The columns are :data:`ticdc_lab.schema.DECODED`: what cannot be decoded is there with its ``error_class``, so that
     nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
@@ -80,6 +81,7 @@ class _Asked:
     path: str
     protocol: str
     known: Known
+    range_bytes: int
 
     @classmethod
     def of(cls, options: Any) -> _Asked:
@@ -89,7 +91,7 @@ class _Asked:
                 "The format ticdc needs a path.", hint='spark.read.format("ticdc").load("topic.jsonl.gz")'
             )
         known = known_of(options.get("schemaRegistry"), options.get("claimCheck"))
-        return cls(path, options.get("protocol", "auto"), known)
+        return cls(path, options.get("protocol", "auto"), known, int(options.get("rangeBytes", RANGE_BYTES)))
 
     def files(self) -> list[Path]:
         """Capture files there are now."""
@@ -139,7 +141,7 @@ def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | Non
     return capture.read_range(Path(part.file), part.first, part.last)
 
 
-def _parts(files: Sequence[Path]) -> list[Part]:
+def _parts(files: Sequence[Path], range_bytes: int) -> list[Part]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
     found = []
     for file in files:
@@ -154,13 +156,13 @@ def _parts(files: Sequence[Path]) -> list[Part]:
             found.append(Part(str(file)))
         else:
             size = file.stat().st_size
-            found += [Part(str(file), at, min(at + _RANGE, size)) for at in range(0, size, _RANGE)]
+            found += [Part(str(file), at, min(at + range_bytes, size)) for at in range(0, size, range_bytes)]
     return found
 
 
 class _Reader(DataSourceReader):
     def __init__(self, asked: _Asked) -> None:
-        self._parts = _parts(asked.files())
+        self._parts = _parts(asked.files(), asked.range_bytes)
         self._protocol, self._known = asked.told(self._parts)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -188,7 +190,8 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         seen = set(start["files"])
-        return _parts([Path(file) for file in end["files"] if file not in seen])
+        new = [Path(file) for file in end["files"] if file not in seen]
+        return _parts(new, self._asked.range_bytes)
 
     def read(self, partition: InputPartition) -> Batches:
         """The protocol is told from each part, as nothing is known of files to come."""

@@ -43,7 +43,7 @@ def read_gzip(batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch
 
 
 def read_range(path: Path, first: int, last: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Lines that begin at the bytes from ``first`` to before ``last`` of a plain file, to messages and rejected lines."""
+    """Lines of a plain file that begin from byte ``first`` to before ``last``, to messages and rejected lines."""
     with path.open("rb") as file:
         if first:
             file.seek(first - 1)
