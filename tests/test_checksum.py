@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.checksum import Images, row_checksums
 from ticdc_lab.checksum_findings import verify_checksums
+from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError
 
 Column = tuple[str, str, str | None]
@@ -157,3 +159,24 @@ def test_old_images_have_their_own_checksum(spark: SparkSession) -> None:
     }
     with pytest.raises(ContractError, match="neither checksum nor checksum_before"):
         verify_checksums(events)
+
+
+def test_checksums_travel_from_the_message_to_the_finding(spark: SparkSession) -> None:
+    """A row of the simple protocol whose checksum is TiDB's own is silent; the same with another value is found."""
+    column = {"nullable": False, "default": None}
+    table = {
+        "schema": "s", "table": "t", "tableID": 1, "version": 7,
+        "columns": [
+            column | {"name": "id", "dataType": {"mysqlType": "int", "length": 11}},
+            column | {"name": "v", "dataType": {"mysqlType": "varchar", "length": 9}},
+        ],
+        "indexes": [{"name": "PRIMARY", "unique": True, "primary": True, "nullable": False, "columns": ["id"]}],
+    }  # fmt: skip
+    stated = {"version": 1, "corrupted": False, "current": 0x28C97852, "previous": 0}
+    row = {"type": "INSERT", "database": "s", "table": "t", "tableID": 1, "commitTs": 9, "schemaVersion": 7}
+    messages = [{"type": "BOOTSTRAP", "tableSchema": table}]
+    messages += [row | {"checksum": stated, "data": {"id": "1", "v": v}} for v in ("123", "124")]
+    values = [("t", 0, i, None, json.dumps(m).encode()) for i, m in enumerate(messages)]
+    frame = spark.createDataFrame(values, "topic string, partition int, offset bigint, key binary, value binary")
+    found = frame.coalesce(1).transform(decode, protocol="simple").transform(verify_checksums).collect()
+    assert [(f["offset"], f["severity"], f["expected"]) for f in found] == [(2, "error", 0x28C97852)]

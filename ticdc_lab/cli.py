@@ -459,12 +459,19 @@ def audit(source: str, as_json: bool, **where: Any) -> None:
 
 def _findings(log: Any) -> list[dict[str, Any]]:
     """Findings, at most MAX_PER_GUARANTEE each; where a rule moves rows, it is said."""
+    from ticdc_lab.audit import MAX_PER_GUARANTEE
     from ticdc_lab.audit import audit as check
+    from ticdc_lab.checksum_findings import verify_checksums
     from ticdc_lab.dispatch import move_causes
+    from ticdc_lab.schema import FINDINGS
 
     events = log.events
     causes = events.transform(move_causes)
-    return _small(events.transform(check, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=causes))
+    found = _small(events.transform(check, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=causes))
+    if log.protocol in ("simple", "avro"):  # no other carries row checksums
+        differ = events.transform(verify_checksums).select(*FINDINGS.names)
+        found += _small(differ.orderBy("severity", "partition", "offset").limit(MAX_PER_GUARANTEE))
+    return found
 
 
 def _why_not(possible: dict[str, str]) -> dict[str, str]:

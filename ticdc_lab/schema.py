@@ -112,7 +112,15 @@ QUARANTINE = StructType(
     ]
 )
 
-DECODED = StructType([*EVENTS.fields, *KEYS.fields, *QUARANTINE.fields[5:]])
+CHECKSUMS = StructType(
+    [
+        _field("checksum", _LONG, "TiDB's checksum of the row after the change; null where the log carries none"),
+        _field("checksum_before", _LONG, "the same of the row before it"),
+    ]
+)
+"""What simple and avro carry with `[integrity]` on (see :mod:`ticdc_lab.checksum_findings`)."""
+
+DECODED = StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *QUARANTINE.fields[5:]])
 """What a decoder yields: events, and in the same frame the messages that failed (error_class is then not null)."""
 
 PARTITION_SPAN = StructType(

@@ -20,7 +20,7 @@ import orjson
 
 from ticdc_lab.codecs import values
 from ticdc_lab.codecs.builder import CORRUPTED, Cell, Codec, Event, Malformed
-from ticdc_lab.codecs.fields import UNSHOWN, integer, object_of, optional, shown, text
+from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry
@@ -119,7 +119,7 @@ def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
     columns = _columns(of, image, keys)
     return Event(
         S.ROW, ts, of.schema_name, of.table_name, op=S.INSERT if op is None else _OPS[op], columns=columns,
-        incomplete=_incomplete(image, op),
+        incomplete=_incomplete(image, op), checksum=checksum_of(image.get("_tidb_row_level_checksum") or None),
     )  # fmt: skip
 
 

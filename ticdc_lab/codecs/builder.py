@@ -59,6 +59,8 @@ class Event:
     ddl_type: str | None = None
     partition_count: int | None = None
     incomplete: str | None = None
+    checksum: int | None = None
+    checksum_before: int | None = None
 
 
 class Malformed(Exception):
@@ -179,6 +181,8 @@ def _laid_out(
     st.byte[S.HAS_BEFORE, :n] = [e.before is not None for e in events]
     columns = event_columns(batch, protocol, st, images)
     columns["incomplete"] = pa.array([e.incomplete for e in events], pa.string())
+    columns["checksum"] = pa.array([e.checksum for e in events], pa.int64())
+    columns["checksum_before"] = pa.array([e.checksum_before for e in events], pa.int64())
     if any(e.partition_count is not None for e in events):
         admin = [None if e.partition_count is None else {"partition_count": e.partition_count} for e in events]
         columns["admin"] = pa.array(admin, pa.struct([("partition_count", pa.int32())]))

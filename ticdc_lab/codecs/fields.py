@@ -80,5 +80,15 @@ def optional(fields: Mapping[str, Any], name: str) -> str | None:
     return None if fields.get(name) is None else text(fields, name)
 
 
+def checksum_of(value: Any) -> int | None:
+    """A 32-bit checksum, a number or its digits."""
+    if value is None:
+        return None
+    digits = str(value)
+    if isinstance(value, bool) or not (digits.isascii() and digits.isdigit() and int(digits[:20]) < 1 << 32):
+        raise Malformed("bad-type", f"checksum: expected a number of 32 bits, found {_shown(value)}")
+    return int(digits)
+
+
 def _shown(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:60]!r}"

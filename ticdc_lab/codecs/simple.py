@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ticdc_lab.codecs import simple_avro, values
 from ticdc_lab.codecs.builder import CORRUPTED, INT64, Cell, Codec, Event, Malformed
-from ticdc_lab.codecs.fields import UNSHOWN, integer, members, objects, optional, require, shown, text
+from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, objects, optional, require, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
 
@@ -165,7 +165,13 @@ def _row(message: Fields, op: int, tables: Tables) -> Event:
     return Event(
         S.ROW, integer(message, "commitTs"), schema, table, integer(message, "tableID"), op, after, before,
         incomplete=_incomplete(message),
+        checksum=None if after is None else _checksum(message, "current"),
+        checksum_before=None if before is None else _checksum(message, "previous"),
     )  # fmt: skip
+
+
+def _checksum(message: Fields, which: str) -> int | None:
+    return checksum_of(members(message.get("checksum") or {}, "checksum").get(which))
 
 
 def _incomplete(message: Fields) -> str | None:
