@@ -238,3 +238,10 @@ def test_text_that_is_no_capture_says_what_was_expected(lab: Any, tmp_path: Path
     path = tmp_path / "notes.jsonl"
     path.write_text("these are\nmy notes\n")
     assert "no message was found in it" in lab("audit", str(path), code=2).output
+
+
+def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> None:
+    """A setting that would do nothing is an error, for a file and for a storage folder."""
+    said = lab("watermarks", CANAL, "--option", "kafka.security.protocol=SSL", code=2).stderr
+    assert "takes none of the options kafka.security.protocol" in said
+    assert lab("fsck", str(tmp_path), "--option", "startingOffsets=earliest", code=2).exit_code == 2

@@ -25,12 +25,12 @@ _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
 _FSCK_SAID = 10_000
 
 
-_storage_setting = click.option(
-    "--setting",
-    "settings",
+_option = click.option(
+    "--option",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of a storage folder, named as in the changefeed's [sink]: csv.delimiter, csv.quote, date-separator, ..",
+    help="A setting of the source. Kafka: as Spark's connector has them, kafka.security.protocol, startingOffsets, .. "
+    "Storage: as in the changefeed's [sink], csv.delimiter, csv.quote, date-separator, ..",
 )
 
 
@@ -43,9 +43,8 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
         click.option("--claim-check", help="The folder that large messages were put in."),
-        click.option("--option", multiple=True, metavar="KEY=VALUE", help="A setting of the source, as kafka.* has."),
+        _option,
         click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
-        _storage_setting,
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
@@ -65,7 +64,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
         options: dict[str, str] = {}
         try:
             if "option" in kwargs:
-                options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config"))
+                options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config", None))
                 kwargs["options"] = options
             command(*args, **kwargs)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -107,13 +106,13 @@ def _session(driver_memory: str) -> SparkSession:
 
 @contextmanager
 def _opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
-    from ticdc_lab.codecs.csv_settings import settings_from
+    from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.load import load
 
-    settings = settings_from(where["settings"])
+    settings, options = settings_among(where["options"])
     spark = _session(where["driver_memory"])
-    given = ("protocol", "source_kind", "schema_registry", "claim_check", "options")
-    log = load(spark, source, settings=settings, **{name: where[name] for name in given})
+    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
+    log = load(spark, source, settings=settings, options=options, **given)
     with log.reading():
         yield spark, log
 
@@ -491,20 +490,22 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
 
 @main.command()
 @click.argument("folder")
-@_storage_setting
+@_option
 @click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @_json
 @_guarded
-def fsck(folder: str, settings: tuple[str, ...], driver_memory: str, as_json: bool) -> None:
+def fsck(folder: str, options: dict[str, str], driver_memory: str, as_json: bool) -> None:
     """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
 
     Rows above the checkpoint alone, which the sink writes in passing, are no finding.
     """
-    from ticdc_lab.codecs.csv_settings import settings_from
+    from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.fsck import fsck as check
 
-    wanted = settings_from(settings)
+    wanted, others = settings_among(options)
+    if others:
+        raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     spark = _session(driver_memory)
     with progress.shown(spark, "fsck"):
         findings = check(spark, folder, settings=wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from ticdc_lab.errors import SourceError
@@ -72,6 +72,14 @@ def settings_from(pairs: Iterable[str]) -> StorageSettings:
         else:
             found[_attribute(name)] = _unescaped(text) if name in ("csv.delimiter", "terminator") else text
     return StorageSettings(**found)  # type: ignore[arg-type]
+
+
+def settings_among(options: Mapping[str, str]) -> tuple[StorageSettings, dict[str, str]]:
+    """Those options that are settings of storage files, and the others."""
+    names = {_public(f.name) for f in fields(StorageSettings)}
+    mine = [f"{name}={value}" for name, value in options.items() if name in names or name.startswith(_SECTION)]
+    others = {name: v for name, v in options.items() if name not in names and not name.startswith(_SECTION)}
+    return settings_from(mine), others
 
 
 def _unescaped(text: str) -> str:

@@ -121,6 +121,11 @@ def open_source(
         frame, expected = kafka.read_batch(spark, topics)
         plainly = partial(kafka.said_plainly, topics)
         return replace(_table(source, frame), expected=expected, said_plainly=plainly)
+    if options:
+        raise SourceError(
+            f"{source} takes none of the options {', '.join(sorted(options))}.",
+            hint="Kafka takes those of Spark's connector, a storage folder csv.*, terminator and date-separator.",
+        )
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
     files = data_files(source)
