@@ -18,11 +18,11 @@ from ticdc_lab.catalog import catalog_of
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import decode
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.errors import ContractError, DispatchError, ProtocolError, SourceError
+from ticdc_lab.errors import ContractError, DispatchError, ProtocolError
 from ticdc_lab.load import load
 from ticdc_lab.produce import produce, resolved_values
 from ticdc_lab.schema import EVENTS, KEYS, MESSAGES
-from ticdc_lab.topic_writer import kafka_address, write_topic
+from ticdc_lab.topic_writer import write_topic
 from ticdc_lab.watermarks import topic_watermarks
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
@@ -262,14 +262,6 @@ def test_a_reason_that_a_task_gives_reaches_the_caller(spark: SparkSession, tmp_
     undated = one.withColumn("commit_ts", F.lit(None).cast("long"))
     with pytest.raises(ProtocolError, match="A row change has no commit_ts"):
         write_topic(undated.transform(produce, protocol="mq-v1", strategy="table", partitions=2), out)
-
-
-@pytest.mark.parametrize("out", ["kafka://host/topic", "kafka://host:1", "kafka://host:x/t", "kafka://h:1/a/b"])
-def test_a_kafka_address_names_servers_and_a_topic(out: str) -> None:
-    """Anything else is refused; several servers are fine."""
-    assert kafka_address("kafka://a:9092,b:9093/my.topic") == ("a:9092,b:9093", "my.topic")
-    with pytest.raises(SourceError, match="kafka://HOST:PORT/TOPIC"):
-        kafka_address(out)
 
 
 def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, tmp_path: Path) -> None:

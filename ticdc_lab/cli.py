@@ -397,10 +397,11 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
 @click.option("--topic", default="produced", show_default=True, help="Its name in a file; kafka:// names it itself.")
 @click.option("--max-batch-size", default=16, show_default=True, help="Rows in an open-protocol message at most.")
 @click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
+@click.option("--out-kafka-config", help="Properties file with Kafka's settings for --out.")
 @_json
 def produce(
     source: str, target: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str,
-    topic: str, max_batch_size: int, out: str, as_json: bool, **where: str,
+    topic: str, max_batch_size: int, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
 ) -> None:  # fmt: skip
     """The log as a new topic: another protocol, dispatcher or number of partitions."""
     from pyspark.sql import Observation
@@ -411,9 +412,11 @@ def produce(
     from ticdc_lab.encode import encoder
     from ticdc_lab.export import require_apart
     from ticdc_lab.produce import produce as produced
+    from ticdc_lab.sources.kafka import properties
     from ticdc_lab.topic_writer import write_topic
 
     check_strategy(strategy)
+    out_options = properties(out_kafka_config) if out_kafka_config else None
     lost = dict(encoder(target).lost)
     require_apart(source, out)
     with _decoded(source, where) as (spark, log):
@@ -425,7 +428,7 @@ def produce(
         )  # fmt: skip
         seen = Observation()
         with progress.shown(spark, f"writing {target}"):
-            write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out)
+            write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out, options=out_options)
         written = seen.get["messages"]
         if as_json:
             _print_json(_facts(log) | {"out": out, "to": target, "written": written, "lost": lost})

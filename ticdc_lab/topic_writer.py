@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab import errors
-from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.export import is_lines, write
 from ticdc_lab.schema import MESSAGES, require_columns
+from ticdc_lab.sources import kafka
 
-KAFKA = "kafka://"
 _SAID = re.compile(r"ticdc_lab\.errors\.(\w+): (.+)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
 
 
-def write_topic(messages: DataFrame, out: str) -> None:
+def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | None = None) -> None:
     """Write the messages of a topic.
 
     Parameters
@@ -29,8 +29,9 @@ def write_topic(messages: DataFrame, out: str) -> None:
     out
         ``*.jsonl``, ``*.jsonl.gz``: a capture file, key and value in base64. ``*.parquet`` or another path: a folder
         of Parquet files, or a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic the
-        messages name; it must have as many partitions as they use. Kafka counts the offsets itself, from where the
-        topic ends. A task that fails and is tried again repeats messages, as TiCDC does after a restart.
+        messages name (:func:`ticdc_lab.sources.kafka.write_batch`); it must have as many partitions as they use.
+    options
+        For Kafka: settings of Spark's connector. Their values are in no error's text.
 
     Raises
     ------
@@ -41,45 +42,12 @@ def write_topic(messages: DataFrame, out: str) -> None:
     """
     require_columns(messages, *MESSAGES.names, frame="messages")
     try:
-        if out.startswith(KAFKA):
-            _to_kafka(messages, out)
+        if kafka.is_kafka(out):
+            kafka.write_batch(messages, kafka.topics_of(out, options))
         else:
             write(_as_lines(messages) if is_lines(out) else messages, out)
     except PySparkException as e:
         raise _said_in_a_task(e) or e from e
-
-
-def kafka_address(out: str) -> tuple[str, str]:
-    """Bootstrap servers and topic of ``kafka://host:port[,host:port]/topic``.
-
-    Raises
-    ------
-    SourceError
-        It has another form.
-    """
-    parts = urlsplit(out)
-    servers, topic = parts.netloc, parts.path.strip("/")
-    if not re.fullmatch(r"[^:,]+:\d+(,[^:,]+:\d+)*", servers) or not re.fullmatch(r"[\w.-]+", topic):
-        raise SourceError(f"{out} names no topic.", hint="Write kafka://HOST:PORT/TOPIC.")
-    return servers, topic
-
-
-def _to_kafka(messages: DataFrame, out: str) -> None:
-    servers, topic = kafka_address(out)
-    # one request in flight keeps the order of a partition when the producer tries again
-    options = {
-        "kafka.bootstrap.servers": servers, "topic": topic, "kafka.acks": "all",
-        "kafka.max.in.flight.requests.per.connection": "1",
-    }  # fmt: skip
-    try:
-        messages.select("partition", "key", "value").write.format("kafka").options(**options).save()
-    except PySparkException as e:
-        if "Failed to find" in str(e) and "kafka" in str(e):
-            raise SourceError(
-                f"{out}: this Spark session has no Kafka connector.",
-                hint="Start it with the spark-sql-kafka-0-10 package of its own Spark version, or write a file.",
-            ) from e
-        raise
 
 
 def _as_lines(messages: DataFrame) -> DataFrame:

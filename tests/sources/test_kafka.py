@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.load import load
+from ticdc_lab.produce import produce as produced
 from ticdc_lab.schema import MESSAGES
 from ticdc_lab.sources.kafka import properties, read_stream, topics_of
+from ticdc_lab.topic_writer import write_topic
 
 FILES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
 QUICK = {
@@ -204,3 +206,31 @@ def test_a_stream_gives_messages(spark: SparkSession, broker: Broker, topics: di
     query = stream.writeStream.format("memory").queryName("kafka_stream").trigger(availableNow=True).start()
     query.awaitTermination()
     assert spark.table("kafka_stream").count() == 1470
+
+
+def test_what_is_produced_into_a_topic_is_what_a_file_would_hold(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Each partition in order, key and value untouched, also through a listener that wants credentials."""
+    made = load(spark, str(golden(FILES[0]))).events.transform(
+        produced, protocol="open-protocol", strategy="table", partitions=3
+    )
+    made = made.persist()
+    create_topic(spark, broker, "produced", 3)
+    write_topic(made, broker.url("produced", sasl=True), options=SASL)
+    there = load(spark, broker.url("produced")).messages
+    columns = ("partition", "offset", "key", "value")
+    assert same(there.select(*columns), made.select(*columns)) and not made.isEmpty()
+
+
+def test_a_topic_that_cannot_be_written_is_said(spark: SparkSession, broker: Broker) -> None:
+    """No such topic, several topics, wrong credentials: a sentence, and no password in it."""
+    nothing = spark.createDataFrame([], MESSAGES)
+    for url, options, said in (
+        (broker.url("nowhere"), {}, "nowhere"),
+        (broker.url("a,b"), {}, "names 2 topics"),
+        (broker.url("produced", sasl=True), WRONG, "credentials"),
+    ):
+        with pytest.raises(SourceError, match=said) as error:
+            write_topic(nothing, url, options=options)
+        assert "s3cX" not in str(error.value)
