@@ -331,16 +331,20 @@ AVRO = b"\x00\x00\x00\x00\x01\x02\x06abc"
 
 
 @pytest.mark.parametrize(
-    "value", [SIMPLE, DEBEZIUM, AVRO, b"hello", b""], ids=["simple", "debezium", "avro", "text", "none"]
-)
+    ("value", "told"), [(SIMPLE, "simple"), (DEBEZIUM, "debezium"), (AVRO, ""), (b"hello", ""), (b"", "")],
+    ids=["simple", "debezium", "avro", "text", "none"],
+)  # fmt: skip
 def test_another_protocol_is_told_or_quarantined_whole(
-    spark: SparkSession, tmp_path: Path, write: Callable[..., str], value: bytes
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str], value: bytes, told: str
 ) -> None:
-    """Left to find out, the error shows how the messages begin; told a protocol, all goes to quarantine."""
+    """Left to find out, it is told or the error shows how the messages begin; told wrong, all goes to quarantine."""
     path = write("other.jsonl", b"\n".join(line(i, value) for i in range(5)))
-    with pytest.raises(ProtocolError) as e:
-        load(spark, path)
-    assert repr(value[:16])[2:-1] in str(e.value) and "other.jsonl" in str(e.value)
+    if told:
+        assert load(spark, path).protocol == told
+    else:
+        with pytest.raises(ProtocolError) as e:
+            load(spark, path)
+        assert repr(value[:16])[2:-1] in str(e.value) and "other.jsonl" in str(e.value)
     for protocol in ("canal-json", "open-protocol"):
         counts = load(spark, path, protocol=protocol).materialise(str(tmp_path / protocol)).counts
         assert counts is not None and (counts.messages, counts.decoded, counts.quarantined) == (5, 0, 5)
