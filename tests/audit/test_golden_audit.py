@@ -48,7 +48,7 @@ def clean(spark, small):
     [
         (SMALL, "open-protocol"),
         ("messages_canal-json-tidb_small.jsonl.gz", "canal-json"),
-        ("messages_canal-json-tidb_bank.jsonl.gz", "canal-json"),
+        pytest.param("messages_canal-json-tidb_bank.jsonl.gz", "canal-json", marks=pytest.mark.soak),
     ],
 )
 def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name, protocol):
@@ -64,8 +64,17 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
         assert len(f.evidence) == 2
 
 
-@pytest.mark.parametrize("fault", ["restart", "table", "ddl"])
-@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json-tidb"])
+@pytest.mark.parametrize(
+    ("fault", "protocol"),
+    [
+        ("restart", "open-protocol"),
+        ("table", "canal-json-tidb"),
+        ("ddl", "open-protocol"),
+        pytest.param("restart", "canal-json-tidb", marks=pytest.mark.soak),
+        pytest.param("table", "open-protocol", marks=pytest.mark.soak),
+        pytest.param("ddl", "canal-json-tidb", marks=pytest.mark.soak),
+    ],
+)
 def test_redelivered_topics_give_no_error(events_of, fault, protocol):
     """A restart, a moved table and a repeated DDL send changes again: at most warnings, and no new move."""
     events = events_of(f"messages_{protocol}_small-dup-{fault}.jsonl.gz")

@@ -18,10 +18,10 @@ from ticdc_lab.errors import DispatchError
 
 CASES = [
     ("table", {}, 4),
-    ("index-value", {}, 3),
+    pytest.param("index-value", {}, 3, marks=pytest.mark.soak),
     ("index-value", {"index": "uk_name"}, 4),
     ("columns", {"columns": ["name"]}, 16),
-    ("ts", {}, 7),
+    pytest.param("ts", {}, 7, marks=pytest.mark.soak),
     ("tidb-rowid", {}, 128),
 ]
 COUNTS = ["cases", "violations", "undecided"]

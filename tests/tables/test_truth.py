@@ -78,7 +78,7 @@ def compare(events: DataFrame, name: tuple[str, str], ts: int, truth: Counter[tu
     [
         (OPEN, ("RENAME TABLE", "")),
         (CANAL, ("",)),
-        (OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",)),
+        pytest.param(OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",), marks=pytest.mark.soak),
         (CANAL.replace(".jsonl", "-dup-restart.jsonl"), ("",)),
     ],
 )
