@@ -52,15 +52,21 @@ def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
 
 
 def terminator_of(data: np.ndarray, settings: StorageSettings) -> str:
-    """What ends records: as set, or a line feed where no carriage return stands before the file's last one."""
+    """What ends records: as set, or a line feed where no carriage return stands before the one that ends the first.
+
+    A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here.
+    """
     if settings.terminator is not None:
         return settings.terminator
-    newlines = np.flatnonzero(data[-_TAIL:] == 0x0A)
-    last = len(data) - len(data[-_TAIL:]) + int(newlines[-1]) if len(newlines) else 0
-    return "\n" if last and data[last - 1] != 0x0D else "\r\n"
+    for some in (data[:_HEAD], data):
+        lines = find_records(some, quote=settings.csv_quote, terminator="\n")
+        if len(lines.ends):
+            last = int(lines.ends[0]) - 1
+            return "\n" if last >= 0 and data[last] != 0x0D else "\r\n"
+    return "\r\n"
 
 
-_TAIL = 1 << 20
+_HEAD = 1 << 16
 
 
 def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
