@@ -236,6 +236,30 @@ def test_a_row_that_ticdc_calls_corrupted_is_marked() -> None:
     assert one("avro", *avro_row(), beside)["incomplete"] is None
 
 
+def test_a_column_whose_name_begins_like_those_that_ticdc_adds_is_a_column() -> None:
+    """Only TiCDC's own are left out of the row."""
+    more = SCHEMA | {"fields": [*SCHEMA["fields"], {"name": "_tidb_note", "type": "string"}]}
+    row = {"a": 7, "_tidb_op": "c", "_tidb_commit_ts": 5, "_tidb_corrupted": False, "_tidb_note": "x"}
+    beside = Known(schemas=SCHEMAS | {"2": json.dumps(more)})
+    columns = one("avro", framed(1, KEY, {"a": 7}), framed(2, more, row), beside)["columns"]
+    assert [(c["name"], c["value"]) for c in columns] == [("a", "7"), ("_tidb_note", "x")]
+
+
+def test_a_comma_inside_a_label_parts_no_labels() -> None:
+    """TiCDC writes a backslash before it, in avro as in debezium."""
+    allowed, meant = "a\\,b,it's", "enum('a,b','it''s')"
+    kind = {"type": "string", "connect.parameters": {"tidb_type": "ENUM", "allowed": allowed}}
+    schema = KEY | {"fields": [{"name": "a", "type": kind}]}
+    beside = Known(schemas={"1": json.dumps(schema)})
+    (column,) = one("avro", framed(1, schema, {"a": "it's"}), framed(1, schema, {"a": "it's"}), beside)["columns"]
+    assert column["mysql_type"] == meant
+    message = json.loads(debezium(after={"a": "it's"}))
+    field = {"field": "a", "tidb_type": "enum", "parameters": {"allowed": allowed}}
+    message["schema"] = {"fields": [{"field": "after", "fields": [field]}]}
+    (column,) = one("debezium", None, json.dumps(message).encode())["columns"]
+    assert (column["mysql_type"], column["value"]) == (meant, "it's")
+
+
 def test_a_name_that_stands_twice_counts_as_the_last_says() -> None:
     """As in most readers of JSON; TiCDC's encoders of these formats write no name twice."""
     assert one("simple", None, simple()[:-1] + b', "commitTs": 9}', BESIDE)["commit_ts"] == 9
@@ -284,6 +308,13 @@ def test_debezium_of_another_form_is_in_quarantine(payload: Row, wrong: str) -> 
     """Each with the class that says what is wrong; the row it was made from is right."""
     assert one("debezium", None, debezium())["columns"][0]["value"] == "1"
     assert one("debezium", None, debezium(**payload))["error_class"] == wrong
+
+
+def test_a_key_column_may_be_called_as_the_part_that_holds_the_key() -> None:
+    """A key without the part that describes itself is the columns alone."""
+    for key in (b'{"payload": 1}', b'{"payload": {"payload": 1}, "schema": {}}'):
+        row = one("debezium", key, debezium(after={"payload": 1, "b": 2}))
+        assert [(c["name"], c["is_key"]) for c in row["columns"]] == [("payload", True), ("b", False)]
 
 
 @pytest.mark.parametrize(

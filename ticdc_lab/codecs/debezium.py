@@ -65,7 +65,8 @@ def _keys(key: bytes | None) -> frozenset[str]:
     if key is None:
         return frozenset()
     message = object_of(key, "key")
-    return frozenset(members(message.get("payload", message), "key payload"))
+    payload = message.get("payload")  # which may also be the name of a column, whose value is no object
+    return frozenset(payload if isinstance(payload, dict) else message)
 
 
 def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
@@ -105,8 +106,7 @@ def _typed(fields: bytes) -> Types:
 def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
     parameters = members(field.get("parameters") or {}, "parameters")
     if mysql_type in ("enum", "set") and isinstance(parameters.get("allowed"), str):
-        labels = ",".join("'" + label.replace("'", "''") + "'" for label in parameters["allowed"].split(","))
-        return f"{mysql_type}({labels})"
+        return values.labelled(mysql_type, values.allowed_labels(parameters["allowed"]))
     return f"bit({parameters['length']})" if mysql_type == "bit" and "length" in parameters else mysql_type
 
 

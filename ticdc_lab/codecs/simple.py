@@ -90,7 +90,7 @@ def _full_type(base: str, kind: Fields) -> str:
     """The type as SQL writes it, as far as the message tells."""
     length, decimal = kind.get("length"), kind.get("decimal")
     if base in ("enum", "set"):
-        return f"{base}({','.join(_quoted(label) for label in kind.get('elements') or ())})"
+        return values.labelled(base, kind.get("elements") or ())
     if base in ("time", "datetime", "timestamp"):
         return f"{base}({decimal})" if decimal else base
     unsigned = " unsigned" if kind.get("unsigned") and base not in ("bit", "year") else ""
@@ -98,10 +98,6 @@ def _full_type(base: str, kind: Fields) -> str:
         return f"decimal({length},{decimal or 0}){unsigned}"
     sized = base in ("char", "varchar", "binary", "varbinary", "bit") and length is not None
     return f"{base}({length})" if sized else base + unsigned
-
-
-def _quoted(label: str) -> str:
-    return "'" + label.replace("'", "''") + "'"
 
 
 def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
