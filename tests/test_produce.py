@@ -264,12 +264,17 @@ def test_a_reason_that_a_task_gives_reaches_the_caller(spark: SparkSession, tmp_
         write_topic(undated.transform(produce, protocol="mq-v1", strategy="table", partitions=2), out)
 
 
-@pytest.mark.parametrize("out", ["kafka://host/topic", "kafka://host:1", "kafka://host:x/t", "kafka://h:1/a/b"])
+@pytest.mark.parametrize(
+    "out",
+    ["kafka://host/topic", "kafka://host:1", "kafka://host:x/t", "kafka://h:1/a/b", "kafka://h:1/a,b",
+     "kafka://me:s3cret@h:1/t"],
+)  # fmt: skip
 def test_a_kafka_address_names_servers_and_a_topic(out: str) -> None:
-    """Anything else is refused; several servers are fine."""
+    """Anything else is refused, without a password in it; several servers are fine."""
     assert kafka_address("kafka://a:9092,b:9093/my.topic") == ("a:9092,b:9093", "my.topic")
-    with pytest.raises(SourceError, match="kafka://HOST:PORT/TOPIC"):
+    with pytest.raises(SourceError) as caught:
         kafka_address(out)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -13,8 +12,8 @@ from ticdc_lab import errors
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.export import is_lines, write
 from ticdc_lab.schema import MESSAGES, require_columns
+from ticdc_lab.sources import kafka
 
-KAFKA = "kafka://"
 _SAID = re.compile(r"ticdc_lab\.errors\.(\w+): (.+)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
 
@@ -41,7 +40,7 @@ def write_topic(messages: DataFrame, out: str) -> None:
     """
     require_columns(messages, *MESSAGES.names, frame="messages")
     try:
-        if out.startswith(KAFKA):
+        if kafka.is_kafka(out):
             _to_kafka(messages, out)
         else:
             write(_as_lines(messages) if is_lines(out) else messages, out)
@@ -57,11 +56,10 @@ def kafka_address(out: str) -> tuple[str, str]:
     SourceError
         It has another form.
     """
-    parts = urlsplit(out)
-    servers, topic = parts.netloc, parts.path.strip("/")
-    if not re.fullmatch(r"[^:,]+:\d+(,[^:,]+:\d+)*", servers) or not re.fullmatch(r"[\w.-]+", topic):
-        raise SourceError(f"{out} names no topic.", hint="Write kafka://HOST:PORT/TOPIC.")
-    return servers, topic
+    topics = kafka.topics_of(out)
+    if len(topics.names) != 1:
+        raise SourceError(f"{out} names {len(topics.names)} topics.", hint="Write kafka://HOST:PORT/TOPIC.")
+    return topics.brokers, topics.names[0]
 
 
 def _to_kafka(messages: DataFrame, out: str) -> None:

@@ -28,7 +28,7 @@ from making import broken
 
 from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple_avro, unpack
 from ticdc_lab.codecs.builder import Event, Malformed, decode_with
-from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url, without_secrets
+from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.unpack import ClaimCheck, unpacker
 from ticdc_lab.errors import SourceError
@@ -466,8 +466,7 @@ def test_what_is_no_url_of_a_registry_is_refused_without_its_password(url: str) 
     with pytest.raises(SourceError) as e:
         require_url(url)
     assert "s3cret" not in str(e.value)
-    assert require_url("https://me:pw@h:8081/x") and without_secrets("https://me:p?w@h:1/x?k=1") == "https://..."
-    assert without_secrets("https://me:pw@h:8081/x?token=1") == "https://h:8081/x"
+    assert require_url("https://me:pw@h:8081/x")
 
 
 def test_a_damaged_file_of_schemas_is_an_error_that_says_so(tmp_path: Path) -> None:
