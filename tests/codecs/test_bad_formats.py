@@ -637,6 +637,35 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> No
     assert (row["error_class"], row["incomplete"]) in ((None, "claim-check-missing"), ("missing-field", None))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [('"t"', '"u"'), ('"commitTs": 5', '"commitTs": 6'), ('"es": 1', '"es": 2'), ("INSERT", "DELETE")]
+)
+def test_a_file_of_another_change_is_as_good_as_none(tmp_path: Path, old: str, new: str) -> None:
+    """What lies under a claim check by mistake must not take the row's place."""
+    (tmp_path / "x.json").write_bytes(WHOLE.replace(old.encode(), new.encode()))
+    row = one("canal-json", None, canal_claim("x.json"), Known(claim_check=str(tmp_path)))
+    assert (row["table_name"], row["incomplete"], row["columns"][0]["value"]) == ("t", "claim-check-missing", "1")
+
+
+@pytest.mark.parametrize(("table", "value"), [("t", "99"), ("u", "1")])
+def test_open_protocol_under_a_claim_check_is_the_change_that_its_key_names(
+    tmp_path: Path, table: str, value: str
+) -> None:
+    """A file of another table is not taken."""
+
+    def packed(tbl: str, v: int, **more: Any) -> Message:
+        key = json.dumps({"ts": 5, "scm": "s", "tbl": tbl, "t": 1} | more).encode()
+        body = json.dumps({"u": {"a": {"t": 3, "h": True, "f": 11, "v": v}}}).encode()
+        return struct.pack(">QQ", 1, len(key)) + key, struct.pack(">Q", len(body)) + body
+
+    inside = {
+        name: base64.b64encode(part).decode() for name, part in zip(("key", "value"), packed(table, 99), strict=True)
+    }
+    (tmp_path / "x.json").write_text(json.dumps(inside))
+    row = one("open-protocol", *packed("t", 1, ccl="file:///a/x.json"), Known(claim_check=str(tmp_path)))
+    assert (row["table_name"], row["columns"][0]["value"]) == ("t", value)
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are more than a batch may hold read at once."""
     (tmp_path / "x.json").write_bytes(WHOLE)
