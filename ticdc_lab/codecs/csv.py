@@ -17,6 +17,7 @@ from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns
 from ticdc_lab.codecs.kernel.faults import FAULTS, OK, TOO_LARGE
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
+from ticdc_lab.mysql_types import BINARIES, base_of
 from ticdc_lab.schema import DECODED
 
 HEADER = b"ticdc-meta$operation"
@@ -132,12 +133,12 @@ def layout(
 
 
 def _form(column: TableColumn, binary: int) -> int:
-    kind = column.mysql_type.split("(")[0].removesuffix(" unsigned")
+    kind = base_of(column.mysql_type)
     if kind in ("enum", "set"):
         return (K.ENUM if kind == "enum" else K.SET) if column.elements else K.PLAIN
     if kind in ("float", "double"):
         return K.FLOAT
-    return binary if "blob" in kind or "binary" in kind else K.PLAIN
+    return binary if kind in BINARIES else K.PLAIN
 
 
 def _texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,9 @@ from ticdc_lab.codecs.builder import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import UNSHOWN, integer, members, object_of, objects, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.mysql_types import BINARIES, base_of
 
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
-_BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 Convert = Callable[[Any], str]
 Types = Mapping[str, tuple[str | None, Convert]]
@@ -113,12 +113,12 @@ def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
 def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
     """By what the schema calls the form of the values, then by the MySQL type."""
     form = str(field.get("name") or "").rsplit(".", 1)[-1]
-    base = (mysql_type or "").split(" ")[0].split("(")[0]
+    base = base_of(mysql_type)
     if form in _FORMS:
         return _FORMS[form]
     if base == "bit":
         return _bit
-    if base in _BINARY:
+    if base in BINARIES:
         return lambda v: values.binary_text(b64decode(v, validate=True))
     if base == "float":
         return lambda v: values.float_text(float(v))
