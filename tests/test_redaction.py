@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ticdc_lab.codecs import Known
 from ticdc_lab.redaction import redacted, without_secrets
 
 JAAS = 'PlainLoginModule required username="me" password="p;w \\"x\\"";'
@@ -40,3 +41,8 @@ def test_a_url_is_shown_without_what_may_be_secret_in_it() -> None:
     assert without_secrets("https://me:p?w@h:1/x?k=1") == "https://..."
     assert without_secrets("kafka://me:p/w@h:1/t") == "kafka://h:1/t"
     assert without_secrets("h:1/t") == "h:1/t"
+
+
+def test_what_is_known_for_decoding_shows_no_place_that_may_hold_a_password() -> None:
+    """A loaded log shows it wherever it is printed."""
+    assert "s3cret" not in repr(Known(registry_url="http://me:s3cret@h", claim_check="s3://me:s3cret@bucket"))
