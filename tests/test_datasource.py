@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ticdc_lab import datasource
 from ticdc_lab.datasource import register
@@ -94,6 +95,18 @@ def test_what_it_cannot_read_is_said(ticdc: SparkSession, tmp_path: Path) -> Non
         read(ticdc, tmp_path).count()
     with pytest.raises(SourceError, match="needs a path"):
         datasource.TiCDCSource({}).reader(DECODED)
+
+
+def test_a_stream_of_a_folder_waits_for_its_first_file(tmp_path: Path) -> None:
+    """An empty folder is no error, one that is not there is."""
+    limit = ReadAllAvailable()
+    for name, files in ((".hidden", []), ("a.jsonl", [str(tmp_path / "a.jsonl")])):
+        (tmp_path / name).write_text("x")
+        reader = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path)}))
+        assert reader.latestOffset(reader.initialOffset(), limit) == {"files": files}
+    gone = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path / "gone")}))
+    with pytest.raises(SourceError, match="does not exist"):
+        gone.latestOffset(gone.initialOffset(), limit)
 
 
 def streamed(folder: Path, range_bytes: int) -> pa.Table:

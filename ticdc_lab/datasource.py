@@ -24,7 +24,7 @@ from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.load import known_of
 from ticdc_lab.schema import DECODED, MESSAGES
-from ticdc_lab.sources import capture, data_files, parquet
+from ticdc_lab.sources import capture, data_files, local_path, parquet
 
 NAME = "ticdc"
 SAMPLE = 256
@@ -187,7 +187,13 @@ class _StreamReader(DataSourceStreamReader):
         return {"files": []}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return {"files": [str(file) for file in self._asked.files()]}
+        try:
+            return {"files": [str(file) for file in self._asked.files()]}
+        except SourceError:
+            folder = local_path(self._asked.path)
+            if folder is None or not folder.is_dir():
+                raise
+            return {"files": []}  # nothing has come yet
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         seen = set(start["files"])
