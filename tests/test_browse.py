@@ -135,13 +135,17 @@ def test_row_panel_follows_a_row(browser: Browser) -> None:
 
 @pytest.fixture
 def timeline(tmp_path: Path) -> TableTimeline:
-    """Two rows: one is updated and deleted, one stays; a delete is there and valid at no time."""
+    """Two rows: one is updated and deleted, one stays; a delete is there and valid at no time.
+
+    A column of the table begins as those that a history adds.
+    """
     rows = [
         {"id": 1, "v": "a", "_commit_ts": 10, "_op": "insert", "_valid_from": 10, "_valid_to": 20},
         {"id": 1, "v": "b", "_commit_ts": 20, "_op": "update", "_valid_from": 20, "_valid_to": 40},
         {"id": 1, "v": "b", "_commit_ts": 40, "_op": "delete", "_valid_from": 40, "_valid_to": 40},
         {"id": 2, "v": None, "_commit_ts": 30, "_op": "insert", "_valid_from": 30, "_valid_to": None},
     ]
+    rows = [{"_note": "x", **row} for row in rows]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "part.parquet")
     return TableTimeline(str(tmp_path))
 
@@ -150,7 +154,7 @@ def timeline(tmp_path: Path) -> TableTimeline:
 def test_a_table_is_shown_as_of_a_moment(timeline: TableTimeline, ts: int, ids: list[int]) -> None:
     """A version is there from its commit_ts until just before the next one's."""
     assert list(timeline.rows(ts)["id"]) == ids and timeline.count(ts) == len(ids)
-    assert list(timeline.rows(ts).columns) == ["id", "v", "commit_ts"]
+    assert list(timeline.rows(ts).columns) == ["_note", "id", "v", "commit_ts"]
 
 
 def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:

@@ -82,9 +82,9 @@ def test_a_column_enters_by_its_type(mysql_type: str, value: str | None, raw: by
 @pytest.mark.parametrize(
     ("mysql_type", "value"),
     [("enum", "gold"), ("vector", "[1]"), ("bigint", str(2**64)), ("bigint", str(-(2**63) - 1)), ("blob", "0xf"),
-     ("double", "x")],
+     ("double", "x"), (None, "1")],
 )  # fmt: skip
-def test_what_has_no_bytes_gives_no_checksum(mysql_type: str, value: str) -> None:
+def test_what_has_no_bytes_gives_no_checksum(mysql_type: str | None, value: str) -> None:
     """An unknown type or a text that is none of its type leaves the row without a number, and only that row."""
     rows = [[("int", "1")], [("int", "1"), (mysql_type, value)], [("int", "1")], []]
     one = zlib.crc32(number(1))

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ticdc_lab import datasource
 from ticdc_lab.datasource import register
@@ -94,3 +95,40 @@ def test_what_it_cannot_read_is_said(ticdc: SparkSession, tmp_path: Path) -> Non
         read(ticdc, tmp_path).count()
     with pytest.raises(SourceError, match="needs a path"):
         datasource.TiCDCSource({}).reader(DECODED)
+
+
+def test_a_stream_of_a_folder_waits_for_its_first_file(tmp_path: Path) -> None:
+    """An empty folder is no error, one that is not there is."""
+    limit = ReadAllAvailable()
+    for name, files in ((".hidden", []), ("a.jsonl", [str(tmp_path / "a.jsonl")])):
+        (tmp_path / name).write_text("x")
+        reader = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path)}))
+        assert reader.latestOffset(reader.initialOffset(), limit) == {"files": files}
+    gone = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path / "gone")}))
+    with pytest.raises(SourceError, match="does not exist"):
+        gone.latestOffset(gone.initialOffset(), limit)
+
+
+def streamed(folder: Path, range_bytes: int) -> pa.Table:
+    """What the tasks of a stream give of a folder, without Spark."""
+    reader = datasource._StreamReader(datasource._Asked.of({"path": str(folder), "rangeBytes": str(range_bytes)}))
+    parts = reader.partitions(reader.initialOffset(), {"files": sorted(map(str, folder.iterdir()))})
+    return pa.Table.from_batches([batch for part in parts for batch in reader.read(part)])
+
+
+def test_a_file_without_any_message_stops_no_stream(tmp_path: Path) -> None:
+    """It is in quarantine, line by line and message by message; the file beside it is read."""
+    lines = gzip.decompress(golden(NAME).read_bytes()).splitlines(keepends=True)[:20]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    odd = b'{"topic":"t","partition":0,"offset":%d,"key":null,"value":"aGVsbG8="}\n'
+    (tmp_path / "b.jsonl").write_bytes(b"".join(odd % i for i in range(3)) + b"nonsense\n")
+    found = streamed(tmp_path, 1 << 20)["error_class"].to_pylist()
+    assert found.count(None) == 20 and found.count("unknown-protocol") == 3 and len(found) == 24
+
+
+def test_a_range_of_a_file_knows_the_table_versions_of_the_whole_file(tmp_path: Path) -> None:
+    """Rows of the simple protocol may lie in another range than the DDL that they follow."""
+    lines = gzip.decompress(golden("messages_simple_small.jsonl.gz").read_bytes()).splitlines(keepends=True)[:400]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    at_once, parted = (streamed(tmp_path, size)["error_class"].null_count for size in (1 << 30, 20_000))
+    assert at_once == parted > 300

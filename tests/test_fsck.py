@@ -116,6 +116,9 @@ def plant(root: Path, kind: str) -> set[tuple[str, str, str, int]]:
         case "bad-metadata":
             put(root, "metadata", '{"checkpoint-ts": "x"}')
             return {(kind, "error", "metadata", 1)}
+        case "bad-metadata-nested":
+            put(root, "metadata", "[" * 100_000)
+            return {("bad-metadata", "error", "metadata", 1)}
         case "above-checkpoint":
             put(root, "metadata", json.dumps({"checkpoint-ts": VERSION + 1}))
             return {(kind, "info", file(1), 1), (kind, "info", file(2), 1)}
@@ -139,8 +142,8 @@ def plant(root: Path, kind: str) -> set[tuple[str, str, str, int]]:
 
 KINDS = ("hole", "hole-at-the-beginning", "index-ahead", "index-behind", "index-missing", "index-malformed",
          "index-malformed-outside", "schema-checksum", "schema-version", "schema-not-json", "schema-missing",
-         "metadata-missing", "bad-metadata", "above-checkpoint", "empty-file", "half-written", "csv-fields",
-         "unknown-file", "link")  # fmt: skip
+         "metadata-missing", "bad-metadata", "bad-metadata-nested", "above-checkpoint", "empty-file", "half-written",
+         "csv-fields", "unknown-file", "link")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

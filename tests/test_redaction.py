@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.redaction import redacted
+from ticdc_lab.codecs import Known
+from ticdc_lab.redaction import redacted, without_secrets
 
 JAAS = 'PlainLoginModule required username="me" password="p;w \\"x\\"";'
 
@@ -32,3 +33,16 @@ def test_what_is_no_secret_stays() -> None:
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.ssl.key.password": "x"}
     assert redacted("SASL_SSL handshake failed", {"kafka.security.protocol": "SASL_SSL"}) == "SASL_SSL handshake failed"
     assert redacted("host 10.0.0.1:9093", options) == "host 10.0.0.1:9093"
+
+
+def test_a_url_is_shown_without_what_may_be_secret_in_it() -> None:
+    """Name and password, and the query; where a password makes it unclear which is which, nothing of it."""
+    assert without_secrets("https://me:pw@h:8081/x?token=1") == "https://h:8081/x"
+    assert without_secrets("https://me:p?w@h:1/x?k=1") == "https://..."
+    assert without_secrets("kafka://me:p/w@h:1/t") == "kafka://h:1/t"
+    assert without_secrets("h:1/t") == "h:1/t"
+
+
+def test_what_is_known_for_decoding_shows_no_place_that_may_hold_a_password() -> None:
+    """A loaded log shows it wherever it is printed."""
+    assert "s3cret" not in repr(Known(registry_url="http://me:s3cret@h", claim_check="s3://me:s3cret@bucket"))

@@ -216,6 +216,12 @@ def _dict(image: Any) -> dict[str, str | None]:
     return {} if image is None or image is pd.NA else {c["name"]: c["value"] for c in image}
 
 
+_ADDED = frozenset(
+    f"_{name}"
+    for name in ("commit_ts", "op", "valid_from", "valid_to", "ended_by", "life", "definition_ts", "doubt",
+                 "incomplete", "unconvertible")
+)  # fmt: skip
+"""Columns of a history that are none of the table's."""
 _VALID = "_valid_from <= ? AND coalesce(? < _valid_to, true)"
 
 
@@ -246,7 +252,7 @@ class TableTimeline:
 
     def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
         """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row."""
-        names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name[0] != "_"]
+        names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name not in _ADDED]
         shown = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         query = f"SELECT {shown}, _commit_ts AS commit_ts FROM history WHERE {_VALID} ORDER BY _commit_ts DESC, {shown}"
         return self._connection.execute(f"{query} LIMIT ?", [ts, ts, n]).df()

@@ -90,7 +90,9 @@ def _bytes_of(images: Images, time_zone: str) -> tuple[pa.Array, npt.NDArray[np.
     there = images.values.is_valid().to_numpy(zero_copy_only=False)
     coded = images.types.dictionary_encode()
     code = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    found, places = [pa.array([b""] * int((~there).sum()), pa.binary())], [np.flatnonzero(~there)]
+    empty = ~there | (code < 0)
+    known[there & (code < 0)] = False  # of no known type
+    found, places = [pa.array([b""] * int(empty.sum()), pa.binary())], [np.flatnonzero(empty)]
     for number, name in enumerate(coded.dictionary.to_pylist()):
         at = np.flatnonzero(there & (code == number))
         if len(at):

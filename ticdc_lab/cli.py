@@ -511,10 +511,14 @@ def fsck(folder: str, options: dict[str, str], driver_memory: str, as_json: bool
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     spark = _session(driver_memory)
     with progress.shown(spark, "fsck"):
-        findings = check(spark, folder, settings=wanted)
+        findings = check(spark, folder, settings=wanted).persist()  # or every file would be read for each answer
         found = _small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
-        counts = {r["kind"]: r["count"] for r in _small(findings.groupBy("kind").count().orderBy("kind"))}
-        faults = findings.where("severity <> 'info'").limit(1).toArrow().num_rows
+        by_kind = _small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
+        findings.unpersist()
+    counts: dict[str, int] = {}
+    for r in by_kind:
+        counts[r["kind"]] = counts.get(r["kind"], 0) + r["count"]
+    faults = any(r["severity"] != "info" for r in by_kind)
     if as_json:
         _print_json({"source": folder, "findings": found, "counts": counts})
     else:

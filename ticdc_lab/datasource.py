@@ -18,12 +18,13 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect
+from ticdc_lab.codecs.csv import refused
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.simple_tables import finder, tables_of
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.load import known_of
 from ticdc_lab.schema import DECODED, MESSAGES
-from ticdc_lab.sources import capture, data_files, parquet
+from ticdc_lab.sources import capture, data_files, local_path, parquet
 
 NAME = "ticdc"
 SAMPLE = 256
@@ -186,7 +187,13 @@ class _StreamReader(DataSourceStreamReader):
         return {"files": []}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return {"files": [str(file) for file in self._asked.files()]}
+        try:
+            return {"files": [str(file) for file in self._asked.files()]}
+        except SourceError:
+            folder = local_path(self._asked.path)
+            if folder is None or not folder.is_dir():
+                raise
+            return {"files": []}  # nothing has come yet
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         seen = set(start["files"])
@@ -194,7 +201,21 @@ class _StreamReader(DataSourceStreamReader):
         return _parts(new, self._asked.range_bytes)
 
     def read(self, partition: InputPartition) -> Batches:
-        """The protocol is told from each part, as nothing is known of files to come."""
+        """The protocol, and table versions of the simple one, are told from each file: nothing is known of others."""
         assert isinstance(partition, Part)
-        protocol, known = self._asked.told([partition])
+        try:
+            protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked.range_bytes))
+        except ProtocolError as fault:
+            if self._asked.protocol != "auto":
+                raise
+            return _refused(partition, fault.message)
         return _decoded(partition, protocol, known)
+
+
+def _refused(part: Part, reason: str) -> Batches:
+    """All of a part as rows of the quarantine: one file that holds no log must not end the stream."""
+    for messages, rejected in _messages(part):
+        n = messages.num_rows
+        yield refused(messages, ["unknown-protocol"] * n, [reason] * n, protocol="auto")
+        if rejected is not None and rejected.num_rows:
+            yield rejected

@@ -52,7 +52,7 @@ def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
 
     Rows are paired by table, commit_ts, row key and whether they are deletes, and by their place among equal ones;
     a re-delivered row is one row. Rows without commit_ts are paired by table, key and image, deletes by table and key
-    alone, in order.
+    alone where they hold no more, in order.
 
     Parameters
     ----------
@@ -90,12 +90,13 @@ def _rows(events: DataFrame, prefix: str) -> DataFrame:
     once = events.where("kind = 'row'").withColumn("lone", lone)
     once = once.dropDuplicates(["commit_ts", *_TABLE, "op", "partition", "change_hash", "lone"])
     is_delete = F.col("op") == "delete"
+    keys_only = F.forall("before", lambda c: c["is_key"])
     image = F.transform(F.coalesce("columns", "before"), lambda c: F.struct(c["name"], c["value"]))
     told = {
         "at": F.coalesce("commit_ts", F.lit(-1)),
         "key": F.coalesce("key_hash", F.lit(0)),
         "is_delete": is_delete,
-        "image": F.when(is_delete & F.col("key_hash").isNotNull(), F.lit(0)).otherwise(F.xxhash64("op", image)),
+        "image": F.when(is_delete & keys_only, F.lit(0)).otherwise(F.xxhash64("op", image)),
     }
     together = Window.partitionBy("commit_ts", *_TABLE, "partition").orderBy(*_LOG_ORDER)
     alike = Window.partitionBy("at", *_ROW).orderBy(*_LOG_ORDER)
@@ -111,12 +112,19 @@ def _paired(events: DataFrame, reference: DataFrame) -> DataFrame:
     """Each row of the reference (``want``) with that of the log (``got``), or null."""
     want, got = _rows(reference, "want"), _rows(events, "got")
     dated = want.join(got.where("at >= 0").drop("image"), ["at", *_ROW, "alike"], "left")
-    same = [*_ROW, "image"]
-    lone = Window.partitionBy(*same)
-    left = dated.where("got IS NULL").drop("got").withColumn("nth", F.row_number().over(lone.orderBy("at", "alike")))
-    in_order = lone.orderBy(*(f"got.{name}" for name in _LOG_ORDER))
-    undated = got.where("at < 0").select(*same, "got", F.row_number().over(in_order).alias("nth"))
-    return dated.where("got IS NOT NULL").unionByName(left.join(undated, [*same, "nth"], "left").drop("nth"))
+    undated, lone = got.where("at < 0").select(*_ROW, "image", "got"), dated.where("got IS NULL").drop("got")
+    whole = _in_order(lone, undated.where("image <> 0"), [*_ROW, "image"])
+    by_key = _in_order(whole.where("got IS NULL").drop("got"), undated.where("image = 0").drop("image"), list(_ROW))
+    found = [dated.where("got IS NOT NULL"), whole.where("got IS NOT NULL"), by_key]
+    return reduce(DataFrame.unionByName, found)
+
+
+def _in_order(lone: DataFrame, undated: DataFrame, same: list[str]) -> DataFrame:
+    """The first of equal rows with the first that lacks a commit_ts, and so on."""
+    equal = Window.partitionBy(*same)
+    wanted = lone.withColumn("nth", F.row_number().over(equal.orderBy("at", "alike")))
+    order = F.row_number().over(equal.orderBy(*(f"got.{name}" for name in _LOG_ORDER)))
+    return wanted.join(undated.withColumn("nth", order), [*same, "nth"], "left").drop("nth")
 
 
 def _of_rows(paired: DataFrame) -> DataFrame:

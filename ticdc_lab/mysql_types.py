@@ -76,10 +76,17 @@ BY_NAME = {t.name: t for t in TYPES} | {
     "boolean": next(t for t in TYPES if t.name == "tinyint"),
 }
 BY_SEED = {t.seed: t for t in TYPES}
+BINARIES = frozenset(t.name for t in TYPES if t.form in (BYTES, LONG_BYTES))
+"""Types that hold bytes."""
 
 _ALWAYS_UNSIGNED = frozenset({"year", "bit"})  # TiDB flags them so
 _UNSIGNED = re.compile(r"\bunsigned\b", re.IGNORECASE)
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def base_of(mysql_type: str | None) -> str:
+    """The name of a type, without length, labels and sign: ``bigint`` of ``bigint(20) unsigned``."""
+    return re.split(r"[( ]", (mysql_type or "").strip().lower(), maxsplit=1)[0]
 
 
 @cache
@@ -91,7 +98,7 @@ def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
     ProtocolError
         No such type.
     """
-    base = re.split(r"[( ]", (mysql_type or "").strip().lower(), maxsplit=1)[0]
+    base = base_of(mysql_type)
     if base not in BY_NAME:
         raise ProtocolError(
             f"{mysql_type!r} is no MySQL type that TiCDC writes; expected one of {', '.join(sorted(BY_NAME))}."

@@ -29,3 +29,11 @@ def redacted(text: str, options: Mapping[str, str]) -> str:
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return _ASSIGNED.sub(lambda m: m["name"] + HIDDEN, text)
+
+
+def without_secrets(url: str) -> str:
+    """A URL without what may be secret in it: the name and password, the query."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    before, _, after = rest.rpartition("@")
+    place = "..." if re.search("[?#]", before) else re.split("[?#]", after)[0]
+    return f"{scheme}{mark}{place}"

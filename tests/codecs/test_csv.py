@@ -74,8 +74,14 @@ def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: Sh
     assert shape_of(data, Records(*one, len(line)), 2, said).has_ts != shape.has_ts
 
 
-def test_the_terminator_is_told_from_the_end_of_the_file() -> None:
-    """TiCDC's own is CR LF; a file whose last line end is a bare LF was written with that."""
+def test_the_terminator_is_told_from_the_first_record() -> None:
+    """TiCDC's own is CR LF; a file whose first record ends with a bare LF was written with that."""
     for raw, terminator in ((b"a\r\nb\r\n", "\r\n"), (b"a\nb\n", "\n"), (b"a", "\r\n"), (b"\n", "\r\n")):
         assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == terminator
     assert terminator_of(np.frombuffer(b"a\n", np.uint8), StorageSettings(terminator="%")) == "%"
+
+
+def test_a_line_feed_inside_a_text_is_no_terminator() -> None:
+    """A file that breaks off within a text of several lines: its whole records keep their values, without a CR."""
+    for raw in (b'"I",1,5\r\n"I",1,"a\nb', b'"I",1,"a\nb"\r\n', b'"I","' + b"x\n" * 50_000 + b'"\r\n'):
+        assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == "\r\n"

@@ -60,6 +60,7 @@ def test_columns_come_in_the_order_of_the_file_with_type_key_and_labels() -> Non
         (b"\xff", "schema-not-json"),
         (b"[" * 100_000, "schema-not-json"),
         (b"[]", "schema-not-json"),
+        (json.dumps(BODY | {"Query": "\ud800"}).encode(), "schema-not-json"),
         (json.dumps(BODY | {"TableVersion": "7"}).encode(), "schema-fields"),
         (json.dumps({k: v for k, v in BODY.items() if k != "Query"}).encode(), "schema-fields"),
         (json.dumps(BODY | {"TableColumns": [{"ColumnName": "a"}]}).encode(), "schema-columns"),

@@ -141,6 +141,7 @@ def test_a_set_is_the_sum_of_its_labels_bits():
         (row("insert", [column("c", "nonsense", "1")]), "s.t at commit_ts 470603993587122176, column c: 'nonsense'"),
         (row("insert"), "the row has no image to write"),
         (row("insert", [column("c", "int", "1")], ts=None), "no commit_ts"),
+        ({"kind": "ddl", "query": "DROP TABLE t"}, "A ddl event has no commit_ts"),
         ({"kind": "bootstrap"}, "no message for an event of kind 'bootstrap'"),
     ],
 )

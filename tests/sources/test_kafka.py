@@ -116,8 +116,12 @@ def test_what_keeps_us_out_is_said_soon(
 
 
 @pytest.mark.parametrize(
-    "source", ["kafka://host/t", "kafka://host:9092", "kafka://h:1/a b", "kafka://:9/t", "kafka://me:s3cret@h:1/t"]
-)
+    "source",
+    [
+        "kafka://host/t", "kafka://host:9092", "kafka://h:1/a b", "kafka://:9/t", "kafka://[::1/t", "h:1/t",
+        "kafka://me:s3cret@h:1/t", "kafka://me:s3cret/x@h:1/t", "kafka://h:1/t?password=s3cret", "kafka://h:1/t#s3cret",
+    ],
+)  # fmt: skip
 def test_a_url_of_another_form_is_refused(source: str) -> None:
     """The form is said, and a password in it is not."""
     with pytest.raises(SourceError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sys
 from collections import Counter
 from functools import cache
@@ -27,6 +28,7 @@ from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.load import load
 from ticdc_lab.schema import MESSAGES
+from ticdc_lab.sources.storage import root_pattern
 from ticdc_lab.sources.storage_listing import hadoop_files, local_files
 from ticdc_lab.transactions import transactions
 from ticdc_lab.watermarks import topic_watermarks
@@ -290,13 +292,35 @@ def test_csv_of_a_version_without_a_usable_schema_file_is_in_quarantine_record_b
     assert Counter(r["error_class"] for r in rows_of(tmp_path)) == {"schema-unusable": 3, "schema-checksum": 1}
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b'{"checkpoint-ts":"5"}', b'{"checkpoint-ts":-1}', b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b'{"checkpoint-ts":"5"}', b'{"checkpoint-ts":-1}', b"[]", b"\xff", b"[" * 100_000]
+)
 def test_damaged_metadata_is_in_quarantine(tmp_path: Path, raw: bytes) -> None:
     """Without a checkpoint there is no watermark, and the reason is kept."""
     put(tmp_path, "metadata", raw)
     put_schema(tmp_path, INT, TEXT)
     rows = rows_of(tmp_path)
     assert [r["error_class"] for r in rows] == [None, "bad-metadata"]
+
+
+def test_text_that_is_none_in_a_schema_file_stops_no_load(tmp_path: Path) -> None:
+    """JSON can escape half a surrogate pair, which no text can hold."""
+    put_schema(tmp_path, INT, TEXT, Query="\ud800")
+    put_data(tmp_path, GOOD)
+    assert [r["error_class"] for r in rows_of(tmp_path)] == ["schema-not-json", "schema-unusable"]
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "below"),
+    [
+        ("s3a://log/log/", "s3a://log/log/s/t/x", "s/t/x"), ("s3a://b/", "s3a://b/b/x", "b/x"),
+        ("s3a://b/a.b/", "s3a://b/a.b/a.b/x", "a.b/x"), ("hdfs:///d/", "hdfs://nn:80/d/d/x", "d/x"),
+        ("file:///d/", "file:/d/d/x", "d/x"),
+    ],
+)  # fmt: skip
+def test_a_path_below_the_root_is_told_from_the_root(root: str, path: str, below: str) -> None:
+    """Also where a bucket and a folder in it have the same name, and whatever of the URL a file system writes."""
+    assert re.sub(root_pattern(root), "", path) == below
 
 
 def test_unknown_files_are_in_quarantine(tmp_path: Path) -> None:

@@ -177,3 +177,10 @@ def test_deletes_that_nothing_was_inserted_for_are_said(spark: SparkSession) -> 
     whole.events += rows.events
     with pytest.raises(IncompleteHistoryError, match="deleted more often than they were inserted"):
         at(whole.frame(spark))
+
+
+def test_values_whose_type_nobody_tells_stay_the_text_that_the_log_carries(spark: SparkSession) -> None:
+    """Debezium without its schema tells no types: a table that no DDL of the log defines is shown all the same."""
+    log = TinyLog(types=dict.fromkeys(("id", "a")), protocol="debezium")
+    log.row(11, {"id": 1, "a": 2}).row(12, {"id": 3, "a": None}).mark(20)
+    assert own(at(log.frame(spark))) == [("1", "2"), ("3", None)]

@@ -34,6 +34,7 @@ FITS: list[tuple[str, str | None, Any]] = [
     ("time(3)", "-838:59:59.000", "-838:59:59.000"),
     ("enum('a','it''s','c,d')", "2", "it's"),
     ("enum('a','it''s','c,d')", "3", "c,d"),
+    ("enum('²','b')", "1", "²"),
     ("enum('a')", "0", ""),
     ("enum('a')", "a", "a"),
     ("enum", "2", "2"),
@@ -59,9 +60,9 @@ DO_NOT = [
 ]  # fmt: skip
 
 
-def of_protocol(spark: SparkSession, *columns: Any) -> Any:
-    """One row of expressions over an event of open-protocol."""
-    return spark.range(1).select(F.lit("open-protocol").alias("protocol")).select(*columns).collect()[0]
+def of_protocol(spark: SparkSession, *columns: Any, protocol: str = "open-protocol") -> Any:
+    """One row of expressions over an event of a protocol."""
+    return spark.range(1).select(F.lit(protocol).alias("protocol")).select(*columns).collect()[0]
 
 
 def test_every_type_has_its_value(spark: SparkSession) -> None:
@@ -72,6 +73,14 @@ def test_every_type_has_its_value(spark: SparkSession) -> None:
         value, reason = got[n], got[len(FITS) + n]
         assert reason is None, (kind, text, reason)
         assert (bytes(value) if isinstance(value, bytearray) else value) == wanted, (kind, text)
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "simple", "canal", "csv"])
+def test_a_number_stands_for_its_label_wherever_events_have_numbers(spark: SparkSession, protocol: str) -> None:
+    """The csv decoder too turns the labels of a file into numbers."""
+    both = [typed(F.lit(t), parsed(kind)) for kind, t in (("enum('a','b')", "2"), ("set('a','b')", "3"))]
+    got = of_protocol(spark, *[c for pair in both for c in pair], protocol=protocol)
+    assert tuple(got) == ("b", None, "a,b", None)
 
 
 def test_what_does_not_fit_is_null_with_a_reason(spark: SparkSession) -> None:

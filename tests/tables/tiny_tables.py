@@ -14,7 +14,7 @@ Values = dict[str, Any]
 class TinyLog:
     """Events in the order they are written, one offset each; ``key`` names the handle key's columns."""
 
-    def __init__(self, *, types: dict[str, str] | None = None, protocol: str = "open-protocol") -> None:
+    def __init__(self, *, types: dict[str, str | None] | None = None, protocol: str = "open-protocol") -> None:
         self.events: list[dict[str, Any]] = []
         self.types = types or {}
         self.protocol = protocol

@@ -29,7 +29,11 @@ from ticdc_lab.codecs.unpack import LARGEST
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3
 _GLUE_HEADER, _GLUE_ZLIB = 18, 5
 _OPS = {"c": S.INSERT, "u": S.UPDATE}
-_EXTENSION = "_tidb_"
+_EXTENSION = frozenset(
+    f"_tidb_{name}"
+    for name in ("op", "commit_ts", "commit_physical_time", "row_level_checksum", "corrupted", "checksum_version")
+)
+"""What TiCDC adds to a row; a table may have other columns that begin so."""
 TOMBSTONE = "tombstone"
 
 
@@ -180,7 +184,7 @@ def _fields(record: Record, body: bytes, part: str) -> Mapping[str, Any]:
 def _record(schema: str, schema_id: str) -> Record:
     try:
         found = orjson.loads(schema)
-        names = tuple(_field(field) for field in found["fields"] if not field["name"].startswith(_EXTENSION))
+        names = tuple(_field(field) for field in found["fields"] if field["name"] not in _EXTENSION)
         namespace = found.get("namespace", "").rsplit(".", 1)[-1]
         return Record(fastavro.parse_schema(found), namespace, found["name"], names)
     except Exception as fault:
@@ -195,8 +199,8 @@ def _field(field: Mapping[str, Any]) -> Field:
     mysql_type = parameters.get("tidb_type")
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None
     if mysql_type in ("enum", "set") and "allowed" in parameters:
-        labels = ",".join("'" + label.replace("'", "''") + "'" for label in parameters["allowed"].split(","))
-        return Field(field["name"], f"{mysql_type}({labels})", str)
+        labels = values.allowed_labels(parameters["allowed"])
+        return Field(field["name"], values.labelled(mysql_type, labels), str)
     if mysql_type == "decimal" and isinstance(kind, dict) and "precision" in kind:
         return Field(field["name"], f"decimal({kind['precision']},{kind.get('scale', 0)})", _plain)
     return Field(field["name"], mysql_type, _converter(mysql_type or ""))

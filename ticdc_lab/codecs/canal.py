@@ -29,13 +29,12 @@ from ticdc_lab.codecs.canal_messages import (
 )
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.mysql_types import BINARIES, base_of
 
 _OPS = {1: S.INSERT, 2: S.UPDATE, 3: S.DELETE}
 _DDL = range(4, 12)
 _PLAIN, _BINARY, _FLOAT = range(3)
-_FORMS = dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BINARY) | dict.fromkeys(
-    ("float", "double"), _FLOAT
-)
+_FORMS = dict.fromkeys(BINARIES, _BINARY) | dict.fromkeys(("float", "double"), _FLOAT)
 _DIGITS = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -124,4 +123,4 @@ def _shown(column: Any, text: str) -> str:
 
 @lru_cache(4_096)
 def _form(mysql_type: str) -> int:
-    return _FORMS.get(mysql_type.split("(")[0].split(" ")[0], _PLAIN)
+    return _FORMS.get(base_of(mysql_type), _PLAIN)

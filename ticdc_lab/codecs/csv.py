@@ -17,6 +17,7 @@ from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns
 from ticdc_lab.codecs.kernel.faults import FAULTS, OK, TOO_LARGE
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
+from ticdc_lab.mysql_types import BINARIES, base_of
 from ticdc_lab.schema import DECODED
 
 HEADER = b"ticdc-meta$operation"
@@ -52,15 +53,21 @@ def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
 
 
 def terminator_of(data: np.ndarray, settings: StorageSettings) -> str:
-    """What ends records: as set, or a line feed where no carriage return stands before the file's last one."""
+    """What ends records: as set, or a line feed where no carriage return stands before the one that ends the first.
+
+    A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here.
+    """
     if settings.terminator is not None:
         return settings.terminator
-    newlines = np.flatnonzero(data[-_TAIL:] == 0x0A)
-    last = len(data) - len(data[-_TAIL:]) + int(newlines[-1]) if len(newlines) else 0
-    return "\n" if last and data[last - 1] != 0x0D else "\r\n"
+    for some in (data[:_HEAD], data):
+        lines = find_records(some, quote=settings.csv_quote, terminator="\n")
+        if len(lines.ends):
+            last = int(lines.ends[0]) - 1
+            return "\n" if last >= 0 and data[last] != 0x0D else "\r\n"
+    return "\r\n"
 
 
-_TAIL = 1 << 20
+_HEAD = 1 << 16
 
 
 def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
@@ -126,12 +133,12 @@ def layout(
 
 
 def _form(column: TableColumn, binary: int) -> int:
-    kind = column.mysql_type.split("(")[0].removesuffix(" unsigned")
+    kind = base_of(column.mysql_type)
     if kind in ("enum", "set"):
         return (K.ENUM if kind == "enum" else K.SET) if column.elements else K.PLAIN
     if kind in ("float", "double"):
         return K.FLOAT
-    return binary if "blob" in kind or "binary" in kind else K.PLAIN
+    return binary if kind in BINARIES else K.PLAIN
 
 
 def _texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,9 @@ from ticdc_lab.codecs.builder import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import UNSHOWN, integer, members, object_of, objects, optional, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.mysql_types import BINARIES, base_of
 
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
-_BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 Convert = Callable[[Any], str]
 Types = Mapping[str, tuple[str | None, Convert]]
@@ -65,7 +65,8 @@ def _keys(key: bytes | None) -> frozenset[str]:
     if key is None:
         return frozenset()
     message = object_of(key, "key")
-    return frozenset(members(message.get("payload", message), "key payload"))
+    payload = message.get("payload")  # which may also be the name of a column, whose value is no object
+    return frozenset(payload if isinstance(payload, dict) else message)
 
 
 def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
@@ -105,20 +106,19 @@ def _typed(fields: bytes) -> Types:
 def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
     parameters = members(field.get("parameters") or {}, "parameters")
     if mysql_type in ("enum", "set") and isinstance(parameters.get("allowed"), str):
-        labels = ",".join("'" + label.replace("'", "''") + "'" for label in parameters["allowed"].split(","))
-        return f"{mysql_type}({labels})"
+        return values.labelled(mysql_type, values.allowed_labels(parameters["allowed"]))
     return f"bit({parameters['length']})" if mysql_type == "bit" and "length" in parameters else mysql_type
 
 
 def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
     """By what the schema calls the form of the values, then by the MySQL type."""
     form = str(field.get("name") or "").rsplit(".", 1)[-1]
-    base = (mysql_type or "").split(" ")[0].split("(")[0]
+    base = base_of(mysql_type)
     if form in _FORMS:
         return _FORMS[form]
     if base == "bit":
         return _bit
-    if base in _BINARY:
+    if base in BINARIES:
         return lambda v: values.binary_text(b64decode(v, validate=True))
     if base == "float":
         return lambda v: values.float_text(float(v))

@@ -26,7 +26,7 @@ class Known:
     schemas: Mapping[str, str] = field(default_factory=dict)
     registry_url: str = field(default="", repr=False)  # may hold a password
     tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
-    claim_check: str | None = None
+    claim_check: str | None = field(default=None, repr=False)  # so may the URL of an object store
 
 
 NOTHING = Known()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from urllib3.util.retry import Retry
 from ticdc_lab.codecs.builder import Malformed
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import SourceError
+from ticdc_lab.redaction import without_secrets
 
 TIMEOUT_S = 5
 _RETRY = Retry(total=2, backoff_factor=0.2, status_forcelist=(429, 500, 502, 503, 504))
@@ -119,11 +119,3 @@ def require_url(url: str) -> str:
         f"{without_secrets(url)} is no URL of a schema registry; expected http://HOST:PORT or https://...",
         hint="A file of schemas is named by its path.",
     )
-
-
-def without_secrets(url: str) -> str:
-    """A URL without what may be secret in it: the name and password, the query."""
-    scheme, _, rest = url.partition("://")
-    before, _, after = rest.rpartition("@")
-    place = "..." if re.search("[?#]", before) else re.split("[?#]", after)[0]
-    return f"{scheme}://{place}"

@@ -15,12 +15,12 @@ from ticdc_lab.codecs.builder import CORRUPTED, INT64, Cell, Codec, Event, Malfo
 from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, objects, optional, require, shown, text
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.mysql_types import BINARIES
 
 Version = tuple[str, str, int]
 Fields = Mapping[str, Any]
 
 _OPS = {"INSERT": S.INSERT, "UPDATE": S.UPDATE, "DELETE": S.DELETE}
-_BINARY = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
 class TableColumn(NamedTuple):
@@ -90,7 +90,7 @@ def _full_type(base: str, kind: Fields) -> str:
     """The type as SQL writes it, as far as the message tells."""
     length, decimal = kind.get("length"), kind.get("decimal")
     if base in ("enum", "set"):
-        return f"{base}({','.join(_quoted(label) for label in kind.get('elements') or ())})"
+        return values.labelled(base, kind.get("elements") or ())
     if base in ("time", "datetime", "timestamp"):
         return f"{base}({decimal})" if decimal else base
     unsigned = " unsigned" if kind.get("unsigned") and base not in ("bit", "year") else ""
@@ -100,12 +100,8 @@ def _full_type(base: str, kind: Fields) -> str:
     return f"{base}({length})" if sized else base + unsigned
 
 
-def _quoted(label: str) -> str:
-    return "'" + label.replace("'", "''") + "'"
-
-
 def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
-    if base in _BINARY:
+    if base in BINARIES:
         return _binary
     if base in ("float", "double"):
         text_of = values.float_text if base == "float" else values.double_text

@@ -58,6 +58,7 @@ def read_table_file(raw: bytes) -> TableFile:
     """
     try:
         body = json.loads(raw.decode())
+        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can escape, is no text
     except (ValueError, RecursionError) as e:
         raise TableFileError("schema-not-json", f"expected a JSON object of a table's definition: {e}") from None
     if not isinstance(body, dict):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -37,6 +38,8 @@ _LZ4 = b"\x04\x22\x4d\x18"
 _OPEN, _NEXT = 0x7B, np.isin(np.arange(256), list(b'"}'))
 _CLAIM = b"claimCheckLocation"
 _OPEN_CLAIM = b'"ccl"'
+_SAME, _OPEN_SAME = ("database", "table", "type", "es", "commitTs"), ("ts", "scm", "tbl", "t")
+"""What the message of a change and its content under a claim check have in common."""
 _DEEPEST = 3
 _AT_ONCE = 1 << 20
 
@@ -217,32 +220,31 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
     some = np.flatnonzero(pc.fill_null(pc.or_(named, avro), False).to_numpy(zero_copy_only=False))
 
     def fetched(value: bytes) -> bytes:
-        content = place.content(_location(value))
+        pointer = _message(value)
+        location = pointer.get("claimCheckLocation")
+        content = place.content(location) if isinstance(location, str) else None
         if content is None:
             return value
         enveloped = _envelope(content)
         whole = inflated(content if enveloped is None else enveloped[1])
-        return whole if _is_message(whole) else value
+        return whole if _of_one_change(pointer, _message(whole), _SAME) else value
 
     return _with_values(batch, some, fetched)
 
 
-def _is_message(content: bytes) -> bool:
-    """A damaged file is as good as none: the row stays what its message says, without the rest."""
+def _message(content: bytes) -> Mapping[str, Any]:
+    """A message's fields, those of canal-json's extension among them; none of a damaged one."""
     try:
-        return isinstance(simple_avro.message_of(content), dict)
+        message = simple_avro.message_of(content)
     except Malformed:
-        return False
-
-
-def _location(value: bytes) -> str:
-    try:
-        message = simple_avro.message_of(value)
-    except Malformed:
-        return ""
+        return {}
     inner = message.get("_tidb")
-    place = message.get("claimCheckLocation") or (inner.get("claimCheckLocation") if isinstance(inner, dict) else None)
-    return place if isinstance(place, str) else ""
+    return {**message, **inner} if isinstance(inner, dict) else message
+
+
+def _of_one_change(pointer: Mapping[str, Any], whole: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    """Whether a file holds the change whose message names it; if not, the row stays what its message says."""
+    return bool(whole) and all(pointer.get(name) == whole.get(name) for name in names)
 
 
 def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes], bytes]) -> pa.RecordBatch:
@@ -254,18 +256,21 @@ def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[
     keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
     size = 0
     for m in some.tolist():
-        content = place.content(_open_location(keys[m]))
+        pointer = _open_key(keys[m])
+        location = pointer.get("ccl")
+        content = place.content(location) if isinstance(location, str) else None
         enveloped = None if content is None else _envelope(content)
-        if enveloped is not None and enveloped[0] is not None:
+        if enveloped is None or enveloped[0] is None:
+            continue
+        if _of_one_change(pointer, _open_key(enveloped[0]), _OPEN_SAME):
             keys[m], values[m] = enveloped[0], inflated(enveloped[1])
             size = _bounded(batch, size + len(keys[m]) + len(values[m]))
     return _replaced(_replaced(batch, "key", keys), "value", values)
 
 
-def _open_location(key: bytes) -> str:
-    """The location in the first frame of a key; such a message has one row."""
+def _open_key(key: bytes) -> Mapping[str, Any]:
+    """The first frame of a key; a message under a claim check has one row."""
     try:
-        place = object_of(key[16:], "key").get("ccl")
+        return object_of(key[16:], "key")
     except Malformed:
-        return ""
-    return place if isinstance(place, str) else ""
+        return {}

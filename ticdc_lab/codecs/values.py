@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
@@ -10,6 +12,7 @@ import numpy as np
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000
+_BETWEEN_LABELS = re.compile(r"(?<!\\),")
 
 
 def binary_text(value: bytes) -> str:
@@ -87,6 +90,17 @@ def iso_text(text: str) -> str:
     if len(text) > 19 and text[10] == "T" and text[-1] == "Z":
         return f"{text[:10]} {text[11:-1]}"
     return f"{text[:10]} {text[11:19]}" if len(text) == 19 and text[10] == "T" else text
+
+
+def labelled(base: str, labels: Iterable[str]) -> str:
+    """The type text of an ENUM or SET with these labels."""
+    quoted = ("'" + label.replace("'", "''") + "'" for label in labels)
+    return f"{base}({','.join(quoted)})"
+
+
+def allowed_labels(text: str) -> list[str]:
+    """Labels of the parameter ``allowed`` of avro and debezium, where a backslash marks a comma inside one."""
+    return [label.replace("\\,", ",") for label in _BETWEEN_LABELS.split(text)]
 
 
 def unsigned(value: int, mysql_type: str) -> int:

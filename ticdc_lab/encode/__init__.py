@@ -107,6 +107,8 @@ def _of_rows(rows: pa.RecordBatch, how: Encoder) -> Pair:
 def _of_others(events: list[dict[str, Any]], how: Encoder, protocol: str) -> Pair:
     pairs = []
     for e in events:
+        if e["commit_ts"] is None and e["kind"] in ("ddl", "watermark"):
+            raise ProtocolError(f"A {e['kind']} event has no commit_ts, without which {protocol} cannot be written.")
         pair = how.other(e)
         if pair is None:
             raise ProtocolError(f"{protocol} has no message for an event of kind {e['kind']!r}.")

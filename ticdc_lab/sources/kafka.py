@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.errors import SetupError, SourceError, TiCDCLabError
-from ticdc_lab.redaction import redacted
+from ticdc_lab.redaction import redacted, without_secrets
 
 SCHEME = "kafka://"
 EXPECTED = "topic string, partition int, first_offset bigint, end_offset bigint"
@@ -103,17 +102,18 @@ def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
     SourceError
         It is not of this form, or holds a password.
     """
-    parts = urlsplit(source)
-    if "@" in parts.netloc:
+    shown = without_secrets(source)
+    if "@" in source:
         raise SourceError(
-            f"The URL of {parts.netloc.rpartition('@')[2]} holds a user or a password, which Kafka does not take so.",
+            f"The URL of {shown} holds a user or a password, which Kafka does not take so.",
             hint=_CREDENTIALS_HINT + ".",
         )
-    brokers, names = parts.netloc, tuple(n for n in parts.path.strip("/").split(",") if n)
+    brokers, _, path = source.removeprefix(SCHEME).partition("/")
+    names = tuple(n for n in path.strip("/").split(",") if n)
     good = all(re.fullmatch(r"(\[[\da-fA-F:.]+\]|[\w.-]+):\d{1,5}", b) for b in brokers.split(","))
-    if not good or not names or not all(re.fullmatch(r"[\w.-]{1,249}", n) for n in names) or parts.query:
+    if not is_kafka(source) or not good or not names or not all(re.fullmatch(r"[\w.-]{1,249}", n) for n in names):
         raise SourceError(
-            f"{source} is no Kafka source; expected {_FORM}.",
+            f"{shown} is no Kafka source; expected {_FORM}.",
             hint="Name the port and the topic, for example kafka://127.0.0.1:9092/orders; settings go to --option.",
         )
     return Topics(source, brokers, names, dict(options or {}))

@@ -198,9 +198,14 @@ def _contents(spark: SparkSession, root: str, paths: list[str]) -> DataFrame:
 
 
 def _below(base: str) -> Column:
-    """The part of a URL below the root: file systems write their own part of it in several forms."""
-    tail = re.escape("/" + base.split("://", 1)[-1].strip("/").split("/", 1)[-1] + "/")
-    return F.regexp_replace("path", "^.*?" + tail, "")
+    """The part of a URL below the root."""
+    return F.regexp_replace("path", root_pattern(base), "")
+
+
+def root_pattern(base: str) -> str:
+    """Matches the root at the beginning of a URL: file systems write scheme and authority in several forms."""
+    _, _, place = base.split("://", 1)[-1].partition("/")
+    return "^[^/:]+:(?://[^/]*)?" + re.escape(f"/{place}" if place else "/")
 
 
 def opened(

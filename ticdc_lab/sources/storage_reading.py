@@ -241,7 +241,10 @@ def table_file(path: str, raw: bytes) -> TableFile:
 
 def checkpoint_of(raw: bytes) -> int:
     """checkpoint-ts of the file ``metadata``; raises :class:`ValueError`."""
-    body = json.loads(raw.decode())
+    try:
+        body = json.loads(raw.decode())
+    except RecursionError:
+        raise ValueError("the JSON is nested too deep") from None
     ts = body.get("checkpoint-ts") if isinstance(body, dict) else None
     if type(ts) is not int or not 0 <= ts < 1 << 63:
         raise ValueError(f"expected checkpoint-ts as a whole number, found {raw[:80]!r}")

@@ -154,8 +154,8 @@ def _is_one_of(names: Iterable[TableName]) -> Column:
     return pairs.isin(*[F.struct(F.lit(s).alias("s"), F.lit(t).alias("t")) for s, t in names])
 
 
-def _open_decimal(mysql_type: str) -> bool:
-    return mysql_type.split(" ")[0] in ("decimal", "numeric")
+def _open_decimal(mysql_type: str | None) -> bool:
+    return (mysql_type or "").split(" ")[0] in ("decimal", "numeric")
 
 
 def _scales(rows: DataFrame) -> dict[tuple[str, str, str], int]:
@@ -179,5 +179,8 @@ def _definition(
     return TableDef(*name, columns, indexes, columns_made=len(columns))
 
 
-def _digits(mysql_type: str, scale: int) -> str:
+def _digits(mysql_type: str | None, scale: int) -> str:
+    """A type as far as it is told; where a protocol tells none, values stay the text that it carries."""
+    if mysql_type is None:
+        return "text"
     return mysql_type.replace("decimal", f"decimal(38,{scale})", 1) if _open_decimal(mysql_type) else mysql_type

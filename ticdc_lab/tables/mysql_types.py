@@ -52,8 +52,8 @@ _SHAPES = {
     "binary": "^0x([0-9a-f]{2})*$",
     "integer": "^-?[0-9]+$",
 }
-_NUMBERED = ("open-protocol", "canal-json", "simple")
-"""Protocols that carry ENUM and SET as numbers."""
+_NUMBERED = ("open-protocol", "canal-json", "simple", "canal", "csv")
+"""Protocols whose events have ENUM and SET as numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def parsed(text: str) -> MySQLType:
     cursor.skip()
     arguments = tuple(p.words for p in cursor.inside().parts()) if cursor.peek() == "(" else ()
     labels = tuple(_label("".join(w.text for w in words)) for words in arguments)
-    numbers = [int(n) for n in labels if n.isdigit()]
+    numbers = [int(n) for n in labels if n.isdecimal()]
     unsigned = "unsigned" in text.lower() or "zerofill" in text.lower() or name == "serial"
     precision, scale = (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else 0)
     family, spark = _spark(name, unsigned=unsigned, precision=precision, scale=scale)
