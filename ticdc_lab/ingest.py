@@ -205,8 +205,7 @@ def begun(
     """Steps that go on where the tables are."""
     state = read_state(tables)
     if protocol == "simple":
-        there = tables.read("table_versions").where(F.col("batch_id") <= state.batch_id)
-        known = replace(known, tables=versions(there))
+        known = replace(known, tables=versions(tables.read("table_versions")))
     return Steps(tables, protocol, known, said, state, _ends(tables, state))
 
 
@@ -330,7 +329,8 @@ def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[st
 def _require_checkpoint(tables: Tables, state: State) -> None:
     """Without the checkpoint batches would be numbered anew, and Delta would take them for those it has."""
     files, path = tables.place("_checkpoint")
-    if state.batch_id >= 0 and not files.exists(path):
+    begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
+    if begun_before and not files.exists(path):
         raise SourceError(
             f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
             hint="Remove the folder, or name another one, and read the topic again.",

@@ -30,13 +30,10 @@ from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, QUARANTINE
 WAITING = ("schema-unknown", "registry-unreachable")
 """Error classes of messages that a schema may still come for."""
 
-RETRIED = ("simple", "avro")
-"""Protocols whose messages need one."""
-
 PLACE = ("topic", "partition", "offset")
 _SAME = " AND ".join(f"q.{name} = s.{name}" for name in PLACE)
 _WAITS = f"error_class IN ({', '.join(repr(name) for name in WAITING)})"
-_CAME = "its schema was not known when its batch was decoded, but was soon after; it is decoded with a later batch"
+_CAME = {"error_class": WAITING[0], "reason": "its schema was not known when its batch came, though it is now"}
 
 Versions = Mapping[Version, Mapping[str, Any]]
 
@@ -70,13 +67,9 @@ def undecoded(tables: Tables, batch_id: int, *, protocol: str, known: Known) -> 
     there = tables.of_batch("events", batch_id).where("NOT late").select(*PLACE)
     messages = tables.of_batch("messages", batch_id).select(*PLACE, "key", "value")
     left = messages.join(there, on=list(PLACE), how="left_anti")
-    decoded = left.transform(decode, protocol=protocol, known=known)
-    failed = decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
-    if protocol not in RETRIED:  # each of their messages is decoded the same every time
-        return failed
-    why = {"error_class": F.lit(WAITING[0]), "reason": F.lit(_CAME)}
-    came = decoded.where("error_class IS NULL AND seq = 0").drop("key", "value").withColumns(why)
-    return failed.unionByName(came.join(left.select(*PLACE, "key", "value"), list(PLACE)).select(*QUARANTINE.names))
+    decoded = left.transform(decode, protocol=protocol, known=known).where("error_class IS NOT NULL OR seq = 0")
+    said = {name: F.coalesce(name, F.lit(default)) for name, default in _CAME.items()}
+    return decoded.withColumns(said).drop("key", "value").join(left, on=list(PLACE)).select(*QUARANTINE.names)
 
 
 def resolve(tables: Tables, batch_id: int, *, protocol: str, known: Known) -> None:
