@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 from broker import SASL, Broker, add_partitions, create_topic, killed, produce
 from conftest import golden
-from pyspark.sql import DataFrame, SparkSession
+from ingested import assert_batch_answers, turned
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import ingest as steps
 from ticdc_lab.errors import SourceError
 from ticdc_lab.ingest import State, Tables, ingest, merged, next_state
 from ticdc_lab.load import load
-from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import partition_watermarks
 
 OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"
 CANAL = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -46,7 +45,7 @@ def test_facts_of_two_batches_are_those_of_both() -> None:
     """The watermark that is carried into the second batch counts once, and is no offset of it."""
     old = facts(resolved_ts=5 << 18, first_resolved_ts=1 << 18, n_watermarks=3, first_offset=2, last_offset=9)
     new = facts(
-        resolved_ts=7 << 18, first_resolved_ts=4 << 18, n_watermarks=3, n_regressions=1, first_offset=-1,
+        resolved_ts=7 << 18, first_resolved_ts=4 << 18, n_watermarks=3, n_regressions=1, first_offset=2,
         last_offset=20, n_rows=2, first_commit_ts=6 << 18, last_commit_ts=2007 << 18,
     )  # fmt: skip
     both = merged(old, new)
@@ -75,26 +74,10 @@ def sent(spark: SparkSession, broker: Broker, name: str, topic: str) -> str:
     return broker.url(topic)
 
 
-def assert_batch_answers(spark: SparkSession, source: str, out: Path, tmp_path: Path) -> None:
+def assert_answers(spark: SparkSession, source: str, out: Path, tmp_path: Path) -> None:
     """Every table holds what the batch functions give of the same topic."""
     log = load(spark, source).materialise(str(tmp_path / f"batch_{time.monotonic_ns()}"))
-    tables = Tables(spark, str(out))
-    for name, want in {
-        "messages": log.messages.drop("headers", "timestamp"),
-        "events": log.events,
-        "quarantine": log.quarantine,
-        "transactions": log.events.transform(transactions),
-        "watermarks": log.events.transform(partition_watermarks),
-    }.items():
-        got = tables.read(name).select(*want.columns)
-        assert counted(got).exceptAll(counted(want)).isEmpty(), name
-        assert counted(want).exceptAll(counted(got)).isEmpty(), name
-    assert not log.events.isEmpty()
-
-
-def counted(rows: DataFrame) -> DataFrame:
-    """How often each row is there, as one hash: tables that differ in any field or number differ here."""
-    return rows.groupBy(F.xxhash64(*[F.to_json(F.struct(c)) for c in rows.columns]).alias("h")).count()
+    assert_batch_answers(Tables(spark, str(out)), log.messages, log.events, log.quarantine)
 
 
 class Interrupted(Exception):
@@ -119,7 +102,7 @@ def test_it_goes_on_after_an_end_at_any_step(
             with pytest.raises(Exception, match="Interrupted"):
                 ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "1300"})
     ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "1300"})
-    assert_batch_answers(spark, source, out, tmp_path)
+    assert_answers(spark, source, out, tmp_path)
     found = Tables(spark, str(out)).read("transactions")
     assert found.where("duplicates > 0").count() > 0 and found.where("complete").count() > 0
 
@@ -137,11 +120,11 @@ def test_partitions_that_come_late_damaged_messages_and_replays(
     rest = recording.where("partition = 1 AND offset >= 100 OR partition = 2")
     produce(rest.unionByName(damaged.where("partition < 3")), broker, "late")
     ingest(spark, source, out, once=True)
-    assert_batch_answers(spark, source, Path(out), tmp_path)
+    assert_answers(spark, source, Path(out), tmp_path)
     add_partitions(spark, broker, "late", 4)
     produce(recording.where("partition = 3 OR partition = 0 AND offset BETWEEN 50 AND 400"), broker, "late")
     ingest(spark, source, out, once=True, options={"maxOffsetsPerTrigger": "600"})
-    assert_batch_answers(spark, source, Path(out), tmp_path)
+    assert_answers(spark, source, Path(out), tmp_path)
     assert Tables(spark, out).read("quarantine").count() == 3
 
 
@@ -169,31 +152,50 @@ def started(*command: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def arguments(source: str, out: Path) -> list[str]:
+def arguments(source: str, out: Path, a_batch: int = 400) -> list[str]:
     """Of ``ticdc-lab ingest`` for several batches of one topic."""
-    return [source, "--out", str(out), "--once", "--driver-memory", "700m", "--option", "maxOffsetsPerTrigger=400"]
+    bounds = ["--driver-memory", "700m", "--option", f"maxOffsetsPerTrigger={a_batch}"]
+    return [source, "--out", str(out), "--once", *bounds]
+
+
+def killed_after(source: str, out: Path, a_batch: int, *where: tuple[str, str]) -> None:
+    """``kill -9`` of a process and its JVM after each of these steps of its second batch, then a run to the end."""
+    given = arguments(source, out, a_batch)
+    for step, table in where:
+        process = started(str(KILLED), step, table, *given)
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == -9, said
+    process = started("-m", "ticdc_lab.cli", "ingest", *given)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
 
 
 def test_killed_and_started_again_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """``kill -9`` of the process and its JVM after three steps of a batch, then a run to the end."""
+    """Killed before and after the transactions follow from the events; each step is tried without a kill above."""
     source, out = sent(spark, broker, OPEN, "killed"), tmp_path / "out"
-    for step, table in STEPS[1:]:
-        process = started(str(KILLED), step, table, *arguments(source, out))
-        said, _ = process.communicate(timeout=240)
-        assert process.returncode == -9, said
-    process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out))
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said
-    assert_batch_answers(spark, source, out, tmp_path)
+    killed_after(source, out, 700, ("append", "events"), ("replace_transactions", ""))
+    assert_answers(spark, source, out, tmp_path)
 
 
 @pytest.mark.soak
-def test_killed_at_any_moment_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Twelve times killed at a moment that nobody chose, in the middle of writing too."""
-    source, out, r = sent(spark, broker, CANAL, "soak"), tmp_path / "out", random.Random(4)
+def test_killed_after_every_step_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Each step of a batch in turn, in batches of a quarter of the log and less."""
+    source, out = sent(spark, broker, OPEN, "steps"), tmp_path / "out"
+    killed_after(source, out, 250, *STEPS)
+    assert_answers(spark, source, out, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["canal-json", "simple"])
+def test_killed_at_any_moment_it_gives_the_same(
+    spark: SparkSession, broker: Broker, tmp_path: Path, protocol: str
+) -> None:
+    """Twelve times killed at a moment that nobody chose, in the middle of writing too, and while rows wait."""
+    log, r = golden(CANAL) if protocol == "canal-json" else turned(tmp_path)[0], random.Random(4)
+    source, out = sent(spark, broker, str(log), f"soak-{protocol}"), tmp_path / "out"
     for _ in range(12):
         process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out))
         time.sleep(r.uniform(6, 25))
         killed(process)
     ingest(spark, source, str(out), once=True)
-    assert_batch_answers(spark, source, out, tmp_path)
+    assert_answers(spark, source, out, tmp_path)

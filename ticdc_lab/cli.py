@@ -551,7 +551,8 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
     """A Kafka topic into Delta tables, continuously, each message exactly once; stop it with Ctrl-C."""
     from ticdc_lab.ingest import ingest as run
 
-    settings = {"protocol": where["protocol"], "options": where["options"], "once": once, "every_s": every_s}
+    given = ("protocol", "schema_registry", "claim_check", "options")
+    settings = {"once": once, "every_s": every_s} | {name: where[name] for name in given}
     with suppress(KeyboardInterrupt):
         run(_session(where["driver_memory"]), source, out, said=_say_state, **settings)
 
@@ -559,6 +560,8 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
 def _say_state(state: Any) -> None:
     messages = f"batch {state.batch_id}: {sum(f['n_rows'] for f in state.facts)} rows so far"
     click.echo(f"{messages}, transactions complete up to {state.complete_ts or 'nothing yet'}", err=True)
+    for sentence in state.gaps:
+        click.echo(f"  {sentence}", err=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,23 @@
 """A Kafka topic into Delta tables, continuously, each message exactly once.
 
-Five tables lie under one folder: ``messages``, ``events``, ``quarantine``, ``watermarks`` and ``transactions``. A batch
-passes through them in this order, and every step may be repeated:
+Five tables lie under one folder: ``messages``, ``events``, ``quarantine``, ``watermarks`` and ``transactions``; in the
+simple protocol a sixth, ``table_versions``. A batch passes through them in this order, and every step may be repeated:
 
-1. ``messages``, ``events``, ``quarantine``: appended under the number of the batch, which Delta refuses a second time.
-   Events are decoded from the messages *table*, so a repeated batch needs no message from Kafka any more.
-2. ``transactions``: those that the batch may have changed are restored again from all their events, and replace what
+1. ``messages``, ``table_versions``, ``events``: appended under the number of the batch, which Delta refuses a second
+   time. Events are decoded from the messages *table*, so a repeated batch needs no message from Kafka any more.
+2. Messages of earlier batches whose schema has come: their events are appended, then they leave ``quarantine``
+   (:mod:`ticdc_lab.waiting`).
+3. ``quarantine``: the batch's messages that ``events`` has nothing of.
+4. ``transactions``: those that the batch may have changed are restored again from all their events, and replace what
    the table holds from there on. Complete ones below stay untouched.
-3. ``watermarks``: one row a partition, replaced. It names the batch, so what it says is what has been done; a batch
+5. ``watermarks``: one row a partition, replaced. It names the batch, so what it says is what has been done; a batch
    that is there already is left alone.
 
 What is not resolved yet is the only state: those rows of ``events`` above ``complete_ts``. Delta finds them by the
 statistics of its files, and they are read again with each batch until every partition's watermark has passed them.
+
+Rows that a schema comes for late may lie below ``complete_ts``, as rows that are delivered again may: transactions are
+restored from there on, though they were called complete without these rows.
 
 After each batch ``transactions`` holds what :func:`ticdc_lab.transactions.transactions` gives of the events so far, and
 ``watermarks`` what :func:`ticdc_lab.watermarks.partition_watermarks` gives. One difference is meant: a transaction that
@@ -22,31 +28,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
 
-from ticdc_lab.codecs import decode
+from ticdc_lab.codecs import NOTHING, Known, decode, detect
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
-from ticdc_lab.schema import EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
-from ticdc_lab.sources import kafka
+from ticdc_lab.lake import Tables, append, create, schemas
+from ticdc_lab.load import SAMPLE, known_of, lacking
+from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.transactions import resolved_at, restored_transactions
 from ticdc_lab.tso import physical_ms
+from ticdc_lab.waiting import events_of, learned, resolve, undecoded, versions
 from ticdc_lab.watermarks import partition_watermarks
+from ticdc_lab.workers import require_workers_once
 
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
 
 MESSAGES_A_BATCH = 500_000
 """Messages of one batch at most (the connector's ``maxOffsetsPerTrigger``)."""
-
-_BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
-_COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
 
 Facts = dict[str, Any]
 
@@ -58,26 +63,8 @@ class State:
     facts: tuple[Facts, ...] = ()
     batch_id: int = -1
     complete_ts: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables under one folder."""
-
-    spark: SparkSession
-    folder: str
-
-    def path(self, name: str) -> str:
-        """Where a table lies."""
-        return f"{self.folder.rstrip('/')}/{name}"
-
-    def read(self, name: str) -> DataFrame:
-        """A table as it is now."""
-        return self.spark.read.format("delta").load(self.path(name))
-
-    def of_batch(self, name: str, batch_id: int) -> DataFrame:
-        """The rows that a batch has appended."""
-        return self.read(name).where(F.col("batch_id") == batch_id)
+    gaps: tuple[str, ...] = ()
+    """Which offsets the last batch lacks, one sentence a partition."""
 
 
 def ingest(
@@ -86,6 +73,8 @@ def ingest(
     out: str,
     *,
     protocol: str = "auto",
+    schema_registry: str | None = None,
+    claim_check: str | None = None,
     options: Mapping[str, str] | None = None,
     once: bool = False,
     every_s: float = EVERY_S,
@@ -103,6 +92,8 @@ def ingest(
         Folder of the tables, a path or URL. It goes on where it was, however the last run ended.
     protocol
         As for :func:`ticdc_lab.load.load`; told once, when ``out`` is new.
+    schema_registry, claim_check
+        As for :func:`ticdc_lab.load.load`. Neither is kept in ``out``: name them again when it goes on.
     options
         As for :func:`ticdc_lab.sources.kafka.read_stream`; ``maxOffsetsPerTrigger`` bounds a batch.
     once
@@ -115,19 +106,22 @@ def ingest(
     Raises
     ------
     SourceError
-        The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint.
+        The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
+        the folder of large messages cannot be read.
     """
     if not kafka.is_kafka(source):
         raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
+    require_workers_once(spark)
+    known = known_of(schema_registry, claim_check)
     tables, topics = Tables(spark, out), kafka.topics_of(source, options)
-    known = _protocol_of(tables, source, protocol, options)
-    _create(tables)
-    state = read_state(tables)
-    _require_checkpoint(tables, state)
+    told = _protocol_of(tables, source, protocol, options, known)
+    create(tables, protocol=told)
+    steps = begun(tables, protocol=told, known=known, said=said)
+    _require_checkpoint(tables, steps.state)
     bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
     with kafka.said_plainly(topics):
         stream = kafka.read_stream(spark, source, bounded)
-        writer = stream.writeStream.foreachBatch(_Steps(tables, known, said, state))
+        writer = stream.writeStream.foreachBatch(steps)
         writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every_s} seconds")
         query = writer.start()
@@ -138,13 +132,18 @@ def ingest(
 
 
 @dataclass(slots=True)
-class _Steps:
-    """What is done with each batch; knows the state that the batch before has left."""
+class Steps:
+    """What is done with each batch; knows what the batches before have left."""
 
     tables: Tables
     protocol: str
-    said: Callable[[State], None] | None
-    state: State
+    known: Known = NOTHING
+    said: Callable[[State], None] | None = None
+    state: State = State()
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The offset that the next message of a partition should have."""
+    batches: int = 0
+    """How many this run has done."""
 
     def __call__(self, messages: DataFrame, batch_id: int) -> None:
         """All that one batch does; may be repeated from the beginning after an end at any point."""
@@ -152,43 +151,97 @@ class _Steps:
             return
         tables = Tables(messages.sparkSession, self.tables.folder)
         append(tables, "messages", messages, batch_id)
-        decoded = (
-            tables.of_batch("messages", batch_id).select(*MESSAGES.names).transform(decode, protocol=self.protocol)
-        )
-        events = decoded.where("error_class IS NULL").select(*EVENTS.names, *KEYS.names)
-        append(tables, "events", events, batch_id)
-        new, undecoded = new_facts(tables, self.state, batch_id)
-        if undecoded:
-            append(tables, "quarantine", decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names), batch_id)
+        new = self._decoded(tables, batch_id)
         state, lowest = next_state(self.state, new, batch_id)
         replace_transactions(tables, state, lowest)
+        gaps, ends = lacking_offsets(tables, self.ends, batch_id)
         write_state(tables, state)
-        self.state = state
+        self.state, self.ends, self.batches = replace(state, gaps=gaps), ends, self.batches + 1
         if self.said is not None:
-            self.said(state)
+            self.said(self.state)
+
+    def _decoded(self, tables: Tables, batch_id: int) -> list[Facts]:
+        """Put each message of the batch to the events or to the quarantine; the facts of what came to the events."""
+        schemas_may_have_come = self._learned(tables, batch_id)
+        how: dict[str, Any] = {"protocol": self.protocol, "known": self.known}
+        decoded = tables.of_batch("messages", batch_id).transform(decode, **how)
+        append(tables, "events", events_of(decoded, late=False), batch_id)
+        if schemas_may_have_come:
+            resolve(tables, batch_id, **how)
+        new, lacks_some = new_facts(tables, self.state, batch_id)
+        if lacks_some:
+            append(tables, "quarantine", undecoded(tables, batch_id, **how), batch_id)
+        return new
+
+    def _learned(self, tables: Tables, batch_id: int) -> bool:
+        """Whether more schemas may be known than before the batch.
+
+        Of simple the batch itself says so. Of avro a registry may know more at any time, and a file of schemas since
+        the last run; a batch that is repeated first may add to what waits.
+        """
+        if self.protocol != "simple":
+            return self.protocol == "avro" and (bool(self.known.registry_url) or self.batches < 2)
+        new = learned(tables, self.known, batch_id)
+        self.known = replace(self.known, tables={**self.known.tables, **new})
+        return bool(new)
 
 
-def append(tables: Tables, name: str, rows: DataFrame, batch_id: int) -> None:
-    """Append the rows of a batch; nothing happens if they are there already."""
-    rows.withColumn("batch_id", F.lit(batch_id).cast("bigint")).write.format("delta").mode("append").options(
-        txnAppId=f"ticdc_lab.ingest.{name}", txnVersion=str(batch_id)
-    ).save(tables.path(name))
+def lacking_offsets(
+    tables: Tables, ends: Mapping[tuple[str, int], int], batch_id: int
+) -> tuple[tuple[str, ...], dict[tuple[str, int], int]]:
+    """A sentence for each partition whose offsets have a hole, in the batch or before it, and where each goes on."""
+    messages = tables.of_batch("messages", batch_id)
+    spans = _spans(messages).collect()
+    at = [(r["topic"], r["partition"]) for r in spans]
+    expected = [(*where, ends.get(where, r["first"]), r["end"]) for where, r in zip(at, spans, strict=True)]
+    whole = sum(end - first for *_, first, end in expected) == sum(r["n"] for r in spans)
+    said = () if whole else lacking(messages, tables.spark.createDataFrame(expected, kafka.EXPECTED))
+    return said, {**ends, **{(topic, partition): end for topic, partition, _, end in expected}}
+
+
+def begun(
+    tables: Tables, *, protocol: str, known: Known = NOTHING, said: Callable[[State], None] | None = None
+) -> Steps:
+    """Steps that go on where the tables are."""
+    state = read_state(tables)
+    if protocol == "simple":
+        known = replace(known, tables=versions(tables.read("table_versions")))
+    return Steps(tables, protocol, known, said, state, _ends(tables, state))
+
+
+def _ends(tables: Tables, state: State) -> dict[tuple[str, int], int]:
+    """Where each partition goes on; only messages from the last known event on are looked at."""
+    since = [
+        (F.col("topic") == f["topic"]) & (F.col("partition") == f["partition"]) & (F.col("offset") >= f["last_offset"])
+        for f in state.facts
+    ]
+    if not since:
+        return {}
+    last = tables.read("messages").where(F.col("batch_id") <= state.batch_id).where(reduce(or_, since))
+    return {(r["topic"], r["partition"]): r["end"] for r in _spans(last).collect()}
+
+
+def _spans(messages: DataFrame) -> DataFrame:
+    """How many messages of each partition there are, and between which offsets; one row a partition."""
+    bounds = F.min("offset").alias("first"), (F.max("offset") + 1).alias("end")
+    return messages.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("n"), *bounds)
 
 
 def new_facts(tables: Tables, before: State, batch_id: int) -> tuple[list[Facts], bool]:
     """Facts of the partitions from the events of a batch, and whether some of its messages gave no event.
 
-    Each partition's watermark so far goes before the events, so that a fall is seen.
+    Each partition's watermark so far goes before the events, so that a fall is seen. Late events are rows, so they
+    cannot come before it.
     """
     events = tables.of_batch("events", batch_id).select("kind", "commit_ts", "topic", "partition", "offset", "seq")
     marks = [
-        ("watermark", f["resolved_ts"], f["topic"], f["partition"], -1, 0)
+        ("watermark", f["resolved_ts"], f["topic"], f["partition"], f["first_offset"], 0)
         for f in before.facts
         if f["resolved_ts"] is not None
     ]
     carried = tables.spark.createDataFrame(marks, events.schema)
     n_messages = tables.of_batch("messages", batch_id).agg(F.count(F.lit(1))).scalar()
-    n_decoded = events.agg(F.count_if(F.col("seq") == 0)).scalar()
+    n_decoded = tables.of_batch("events", batch_id).agg(F.count_if(F.expr("seq = 0 AND NOT late"))).scalar()
     facts = events.unionByName(carried).transform(partition_watermarks)
     rows = [row.asDict() for row in facts.withColumn("_whole", n_messages == n_decoded).collect()]
     whole = [row.pop("_whole") for row in rows]
@@ -214,8 +267,9 @@ def merged(old: Facts, new: Facts) -> Facts:
     sums = ("n_watermarks", "n_rows", "n_ddl", "n_regressions", "n_duplicates", "n_stalls")
     most = ("resolved_ts", "last_commit_ts", "last_offset", "step_s_max")
     facts = new | {name: old[name] + new[name] for name in sums} | {n: _later(old[n], new[n]) for n in most}
-    least = {name: _earlier(old[name], new[name]) for name in ("first_resolved_ts", "first_commit_ts")}
-    facts |= least | {"first_offset": old["first_offset"], "n_watermarks": facts["n_watermarks"] - carried}
+    least = ("first_resolved_ts", "first_commit_ts", "first_offset")
+    facts |= {name: _earlier(old[name], new[name]) for name in least}
+    facts |= {"n_watermarks": facts["n_watermarks"] - carried}
     return facts | {"unresolved_s": _unresolved_s(facts["last_commit_ts"], facts["resolved_ts"])}
 
 
@@ -242,40 +296,24 @@ def read_state(tables: Tables) -> State:
 def write_state(tables: Tables, state: State) -> None:
     """Replace the table ``watermarks``, which says that the batch is done."""
     more = {"batch_id": state.batch_id, "complete_ts": state.complete_ts}
-    schema = _schemas(tables.spark)["watermarks"]
+    schema = schemas(tables.spark)["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
     frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
     frame.write.format("delta").mode("overwrite").save(tables.path("watermarks"))
 
 
-def _schemas(spark: SparkSession) -> dict[str, StructType]:
-    """The tables' columns: the contracts, and the batch."""
-    progress = spark.createDataFrame([], EVENTS).transform(partition_watermarks).schema
-    return {
-        "messages": StructType([*MESSAGES.fields, _BATCH]),
-        "events": StructType([*EVENTS.fields, *KEYS.fields, _BATCH]),
-        "quarantine": StructType([*QUARANTINE.fields, _BATCH]),
-        "transactions": TRANSACTIONS,
-        "watermarks": StructType([*progress.fields, _BATCH, _COMPLETE]),
-    }
-
-
-def _create(tables: Tables) -> None:
-    for name, schema in _schemas(tables.spark).items():
-        DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema).execute()
-
-
-def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None) -> str:
+def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None, known: Known) -> str:
     """The protocol of the topic; what ``out`` was begun with is kept beside the tables and must stay the same."""
-    files, path = _place(tables, "_origin.json")
+    files, path = tables.place("_origin.json")
     jvm: Any = tables.spark.sparkContext._jvm
     names = ",".join(sorted(kafka.topics_of(source).names))
     if files.exists(path):
         begun = json.loads(jvm.org.apache.commons.io.IOUtils.toString(files.open(path), "UTF-8"))
     else:
-        told = load(tables.spark, source, protocol=protocol, options=options).protocol
+        sample = open_source(tables.spark, source, options=options).sample(SAMPLE)
+        told = detect(sample, protocol=protocol, source=source, known=known).protocol
         begun = {"topics": names, "protocol": told}
-        draft = _place(tables, "_origin.new")[1]
+        draft = tables.place("_origin.new")[1]
         file = files.create(draft, True)
         file.write(json.dumps(begun).encode())
         file.close()
@@ -290,19 +328,13 @@ def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[st
 
 def _require_checkpoint(tables: Tables, state: State) -> None:
     """Without the checkpoint batches would be numbered anew, and Delta would take them for those it has."""
-    files, path = _place(tables, "_checkpoint")
-    if state.batch_id >= 0 and not files.exists(path):
+    files, path = tables.place("_checkpoint")
+    begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
+    if begun_before and not files.exists(path):
         raise SourceError(
             f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
             hint="Remove the folder, or name another one, and read the topic again.",
         )
-
-
-def _place(tables: Tables, name: str) -> tuple[Any, Any]:
-    """Hadoop's file system of the folder, and the path in it."""
-    jvm: Any = tables.spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(tables.path(name))
-    return path.getFileSystem(tables.spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 def _least(values: list[int | None]) -> int | None:

@@ -248,7 +248,7 @@ class ChangeLog:
             return self
         should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
         all_came = should is not None and should[0] == self.counts.messages
-        return self if all_came else replace(self, gaps=_lacking(positions, expected))
+        return self if all_came else replace(self, gaps=lacking(positions, expected))
 
 
 def load(
@@ -326,7 +326,7 @@ def load(
     )
 
 
-def _lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
+def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
     """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
     each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
     first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
