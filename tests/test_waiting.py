@@ -99,6 +99,7 @@ def ended(
             steps(messages, batch_id)
 
 
+@pytest.mark.soak
 def test_a_batch_that_ends_after_any_step_is_repeated(
     spark: SparkSession, simple: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
