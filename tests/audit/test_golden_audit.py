@@ -69,7 +69,7 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
     [
         ("restart", "open-protocol"),
         ("table", "canal-json-tidb"),
-        ("ddl", "open-protocol"),
+        pytest.param("ddl", "open-protocol", marks=pytest.mark.soak),
         pytest.param("restart", "canal-json-tidb", marks=pytest.mark.soak),
         pytest.param("table", "open-protocol", marks=pytest.mark.soak),
         pytest.param("ddl", "canal-json-tidb", marks=pytest.mark.soak),

@@ -20,7 +20,7 @@ CASES = [
     ("table", {}, 4),
     pytest.param("index-value", {}, 3, marks=pytest.mark.soak),
     ("index-value", {"index": "uk_name"}, 4),
-    ("columns", {"columns": ["name"]}, 16),
+    pytest.param("columns", {"columns": ["name"]}, 16, marks=pytest.mark.soak),
     pytest.param("ts", {}, 7, marks=pytest.mark.soak),
     ("tidb-rowid", {}, 128),
 ]
