@@ -138,6 +138,7 @@ def test_avro_waits_for_a_registry_and_holes_are_named(
     assert_batch_answers(tables, log.messages.where(hole), log.events.where(hole), log.quarantine)
 
 
+@pytest.mark.soak
 def test_a_row_whose_schema_comes_and_that_is_damaged_gets_its_right_fault(spark: SparkSession, tmp_path: Path) -> None:
     """It waits for the schema at first, then it is known to be damaged and waits no longer; a delete has no value."""
     log, tables = load(spark, AVRO, schema_registry=SCHEMAS), Tables(spark, str(tmp_path))
