@@ -60,7 +60,7 @@ EVENTS = StructType(
     [
         _field("kind", _STR, "row, ddl, watermark, bootstrap or admin"),
         _field("commit_ts", _LONG, "TSO; for a watermark the resolved ts it states; null where the protocol has none"),
-        _field("start_ts", _LONG, "TSO; null where the protocol drops it (all but mq-v1)"),
+        _field("start_ts", _LONG, "TSO; null where the protocol drops it, as all do today"),
         _field("schema_name", _STR, "database, exactly as written"),
         _field("table_name", _STR, "table, exactly as written"),
         _field("table_id", _LONG, "physical table or partition id; null where unknown"),
