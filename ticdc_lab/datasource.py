@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect
-from ticdc_lab.codecs.csv import refused
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.kernel.batch import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.load import known_of

@@ -32,9 +32,14 @@ def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def by_kernel(messages: Sequence[Message], protocol: str) -> list[list[Event] | str]:
-    """For each message its events by the kernels, or the error class; none may be lost, and quarantine is whole."""
+    """What :func:`by_message` gives of the kernels."""
+    return by_message(decode_batch(batch_of(messages), protocol).to_pylist(), messages, protocol)
+
+
+def by_message(rows: Sequence[Event], messages: Sequence[Message], protocol: str) -> list[list[Event] | str]:
+    """For each message its events, or the error class; none may be lost, and quarantine is whole."""
     found: list[list[Event] | str] = [[] for _ in messages]
-    for row in decode_batch(batch_of(messages), protocol).to_pylist():
+    for row in rows:
         i = row["offset"]
         events = found[i]
         assert isinstance(events, list), f"message {i} failed twice or was decoded as well"
@@ -43,6 +48,7 @@ def by_kernel(messages: Sequence[Message], protocol: str) -> list[list[Event] | 
             assert (row["key"], row["value"], row["protocol"]) == (*messages[i], protocol)
             found[i] = row["error_class"]
         else:
+            assert row["seq"] == len(events) and row["protocol"] == protocol
             events.append({f: row[f] for f in EVENTS.names if f not in PLACE})
     assert all(found), "a message is neither decoded nor in quarantine"
     return found

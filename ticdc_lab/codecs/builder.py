@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.kernel.arrow import in_form, texts_of
-from ticdc_lab.codecs.kernel.batch import event_columns
+from ticdc_lab.codecs.kernel.batch import event_columns, refused
 from ticdc_lab.codecs.kernel.identity import set_rows
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.schema import DECODED
@@ -238,13 +238,8 @@ def _put_numbers(st: State, events: list[Event]) -> None:
 
 def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, Malformed]]) -> pa.RecordBatch:
     where = pa.array([m for m, _ in failed], pa.int64())
-    columns = {name: batch.column(name).take(where) for name in ("topic", "partition", "offset", "key", "value")} | {
-        "seq": pa.array([0] * len(failed), pa.int32()),
-        "protocol": pa.array([protocol] * len(failed), pa.string()),
-        "error_class": pa.array([fault.error_class for _, fault in failed], pa.string()),
-        "reason": pa.array([_utf8(fault.reason) for _, fault in failed], pa.string()),
-    }
-    return in_form(columns, len(failed), DECODED)
+    classes, reasons = [fault.error_class for _, fault in failed], [_utf8(fault.reason) for _, fault in failed]
+    return refused(batch.take(where), classes, reasons, protocol=protocol)
 
 
 def _utf8(text: str) -> str:

@@ -13,7 +13,7 @@ from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns
+from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns, refused
 from ticdc_lab.codecs.kernel.faults import FAULTS, OK, TOO_LARGE
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
@@ -188,15 +188,3 @@ def _failed(batch: pa.RecordBatch, found: np.ndarray, starts: np.ndarray) -> pa.
     places = [max(int(found[i] & (1 << 40) - 1) - int(starts[i]), 0) for i in bad]
     reasons = [f"record, byte {p}: {sentence}" for p, (_, sentence) in zip(places, said, strict=True)]
     return refused(batch.take(pa.array(bad)), [name for name, _ in said], reasons, protocol="csv")
-
-
-def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
-    """Messages as rows of the quarantine, each with its class and reason."""
-    n = batch.num_rows
-    columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
-        "seq": pa.array(np.zeros(n, np.int32)),
-        "protocol": pa.array([protocol] * n, pa.string()),
-        "error_class": pa.array(classes, pa.string()),
-        "reason": pa.array(reasons, pa.string()),
-    }
-    return in_form(columns, n, DECODED)

@@ -19,6 +19,7 @@ from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as kernel
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
+from ticdc_lab.codecs.kernel.batch import refused
 from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Place, Refused, place_of
@@ -113,7 +114,7 @@ class Reading:
         batch, codec = pa.concat_batches([p.messages for p in held]), held[0].codec
         if isinstance(codec, Unreadable):
             n = batch.num_rows
-            yield csv.refused(batch, [codec.error_class] * n, [codec.reason] * n, protocol=self.protocol)
+            yield refused(batch, [codec.error_class] * n, [codec.reason] * n, protocol=self.protocol)
         elif isinstance(codec, kernel.Layout):
             yield from csv.decode_csv(batch, codec, images=images)
         elif codec == CANAL:
@@ -143,7 +144,7 @@ class Reading:
         values = pa.array([value], pa.binary())
         batch = _batch(self.topic, row, np.array([position]), values)
         said = f"{row['path']}: {fault.reason}"
-        return csv.refused(batch, [fault.error_class], [said], protocol=self.protocol)
+        return refused(batch, [fault.error_class], [said], protocol=self.protocol)
 
     def content(self, row: Row) -> bytes:
         """The bytes of a file; raises :class:`Unreadable`."""

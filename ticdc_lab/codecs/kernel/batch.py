@@ -185,14 +185,19 @@ def _faults(
         in_value = faults[m, 1] == 1
         start = max(int(value_at[m] if in_value else key_at[m]), 0)
         reasons.append(f"{'value' if in_value else 'key'}, byte {max(position - start, 0)}: {FAULTS[code][1]}")
-    where = pa.array(failed)
-    columns = {name: batch.column(name).take(where) for name in ("topic", "partition", "offset", "key", "value")} | {
-        "seq": pa.array(np.zeros(len(failed), np.int32)),
-        "protocol": pa.array([protocol] * len(failed), pa.string()),
-        "error_class": pa.array([FAULTS[c][0] for c in codes], pa.string()),
+    return refused(batch.take(pa.array(failed)), [FAULTS[c][0] for c in codes], reasons, protocol=protocol)
+
+
+def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
+    """Messages as rows of the quarantine, each with its class and reason."""
+    n = batch.num_rows
+    columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
+        "seq": pa.array(np.zeros(n, np.int32)),
+        "protocol": pa.array([protocol] * n, pa.string()),
+        "error_class": pa.array(classes, pa.string()),
         "reason": pa.array(reasons, pa.string()),
     }
-    return in_form(columns, len(failed), DECODED)
+    return in_form(columns, n, DECODED)
 
 
 def _check_count(batch: pa.RecordBatch, st: State, faults: np.ndarray) -> None:
