@@ -120,6 +120,19 @@ CHECKSUMS = StructType(
 )
 """What simple and avro carry with `[integrity]` on (see :mod:`ticdc_lab.checksum_findings`)."""
 
+DISPATCH = StructType(
+    [
+        _field(
+            "column_crcs",
+            ArrayType(_LONG),
+            "crc32(name, value bytes) of every column of the image that TiCDC hashes (before a delete, else after), "
+            "in column order; a null element is NULL, -1 what the log cannot tell (the number of an ENUM)",
+        ),
+        _field("row_bytes", _LONG, "bytes of the row change as the log carries it: its share of key and value"),
+    ]
+)
+"""What dispatch reads instead of the images (see :func:`ticdc_lab.dispatch.hashing.with_crcs`)."""
+
 DECODED = StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *QUARANTINE.fields[5:]])
 """What a decoder yields: events, and in the same frame the messages that failed (error_class is then not null)."""
 

@@ -13,6 +13,8 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.schema import DISPATCH
+
 Flavour = Literal["new", "classic"]
 """``new``: pingcap/ticdc, which skips a NULL column. ``classic``: pingcap/tiflow, which hashes the text ``null``."""
 
@@ -89,6 +91,33 @@ def _text_hash(c: Column, *, flavour: Flavour) -> Column:
     return F.when(c["value"].isNull(), F.lit(0).cast("bigint")).otherwise(
         F.crc32(F.concat(c["name"], c["value"]).cast("binary"))
     )
+
+
+def with_crcs(events: DataFrame) -> DataFrame:
+    """Add the columns of :data:`ticdc_lab.schema.DISPATCH` to events that do not have them yet.
+
+    ``row_bytes`` of such events is estimated by the names and values of both images.
+    """
+    missing = [name for name in DISPATCH.names if name not in events.columns]
+    known = {"column_crcs": _column_crcs(), "row_bytes": _image_bytes("columns") + _image_bytes("before")}
+    is_row = F.col("kind") == "row"
+    return events.withColumns({name: F.when(is_row, known[name]) for name in missing})
+
+
+def _column_crcs() -> Column:
+    def crc(c: Column) -> Column:
+        known = F.coalesce(column_hash(c, flavour="new"), F.lit(-1).cast("bigint"))
+        return F.when(c["value"].isNotNull(), known)
+
+    return F.transform(dispatched_image(), crc)
+
+
+def _image_bytes(image: str) -> Column:
+    def size(c: Column) -> Column:
+        return F.octet_length(c["name"]) + F.coalesce(F.octet_length(c["value"]), F.lit(4))
+
+    total = F.aggregate(image, F.lit(0).cast("bigint"), lambda acc, c: acc + size(c))
+    return F.coalesce(total, F.lit(0).cast("bigint"))
 
 
 @dataclass(frozen=True, slots=True)
