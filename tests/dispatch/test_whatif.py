@@ -1,7 +1,9 @@
-"""The in-memory what-if gives the numbers of the Spark measures, for every strategy, and says what it left out."""
+"""The swept what-if gives the numbers of the Spark measures, for every strategy, and says what it left out."""
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from typing import Any
 
@@ -9,12 +11,15 @@ import pandas as pd
 import pytest
 from conftest import events_frame
 from pyspark.sql import SparkSession
+from whatifs import swept_from
 
 from ticdc_lab.catalog import Catalog, catalog_of
-from ticdc_lab.dispatch import dispatch
+from ticdc_lab.dispatch import dispatch, sweep
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
+from ticdc_lab.dispatch.lanes import Dense, Sparse
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.tso import compose
 
 CASES = [
     ("table", {}, 4),
@@ -67,21 +72,86 @@ def test_counterexamples_are_real(small: Any) -> None:
     assert frame[frame["violations"] == 0]["counterexample"].isna().all()
 
 
-def test_a_selection_is_a_smaller_log(small: Any) -> None:
-    """Choosing tables or a time range gives what the log of only those changes would."""
+def test_a_selection_of_tables_is_a_smaller_log(small: Any) -> None:
+    """Choosing a table gives what the log of only its changes would."""
     events, catalog, what_if = small
-    ts = sorted(what_if.facts.commit_ts)
-    low, high = int(ts[len(ts) // 4]), int(ts[len(ts) // 2])
-    part = events.where(f"commit_ts BETWEEN {low} AND {high} AND table_name = 'orders'")
+    part = events.where("table_name = 'orders'")
     wanted = (
         part.transform(dispatch, strategy="index-value", partitions=4)
         .transform(guarantees, catalog=catalog)
         .drop("counterexample")
         .toPandas()
     )
-    got = what_if.guarantees(strategy="index-value", partitions=4, tables=["shop.orders"], ts_range=(low, high))
+    got = what_if.guarantees(strategy="index-value", partitions=4, tables=["shop.orders"])
     wanted["table"] = wanted["table"].where(wanted["table"].notna(), None)
     assert counted(got) == counted(wanted)
+
+
+def test_time_buckets_add_up_to_the_whole(small: Any) -> None:
+    """Every case and every row of the log lies in exactly one time bucket."""
+    what_if = small[2]
+    asked = {"strategy": "ts", "partitions": 5}
+    lo, width = what_if.lo_ms, what_if.width_ms
+    parts = [(math.ceil(lo + width * b), math.ceil(lo + width * (b + 1)) - 1) for b in range(what_if.buckets)]
+    spans = [(compose(a), compose(b)) for a, b in parts if a <= b]
+    whole = what_if.guarantees(**asked).groupby("guarantee")["violations"].sum()
+    each = [what_if.guarantees(**asked, ts_range=span) for span in spans]
+    summed = pd.concat(each).groupby("guarantee")["violations"].sum()
+    assert dict(summed) == dict(whole)
+    assert what_if.load(**asked).sum() == sum(what_if.load(**asked, ts_range=span).sum() for span in spans)
+
+
+def test_a_strategy_for_each_table(small: Any) -> None:
+    """A mapping gives each table its own; those not named go by table; load and violations are the sums."""
+    what_if = small[2]
+    mixed = {"shop.orders": "index-value", "shop.users": "ts"}
+    load = what_if.load(strategy=mixed, partitions=4)
+    others = [t for t in what_if.tables if t not in mixed]
+    alone = what_if.load(strategy="table", partitions=4, tables=others)
+    for table, name in mixed.items():
+        alone = alone + what_if.load(strategy=name, partitions=4, tables=[table])
+    assert (load == alone).all()
+    total = what_if.guarantees(strategy=mixed, partitions=4)
+    found = total[total["table"].notna() & (total["violations"] > 0)]
+    assert set(found["table"]) == {"shop.orders", "shop.users"}
+
+
+def test_small_tables_are_counted_together(small: Any) -> None:
+    """Beyond max_tables the smaller ones share one entry, and the sums stay the same."""
+    events, catalog, whole = small
+    few = WhatIf.from_events(events, catalog, max_tables=2)
+    assert [t for t in few.tables if t.startswith("(")] == ["(5 smaller tables)"]
+    for strategy in ("ts", "index-value"):
+        a, b = (counted(w.guarantees(strategy=strategy, partitions=6)) for w in (whole, few))
+        assert {k: v for k, v in a.items() if k[1] == "*"} == {k: v for k, v in b.items() if k[1] == "*"}
+        assert (few.load(strategy=strategy, partitions=6) == whole.load(strategy=strategy, partitions=6)).all()
+
+
+def test_dense_and_sparse_loads_agree(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters at 65 to 128 partitions give every load that the changes themselves give, by rows and by bytes."""
+    rng = random.Random(5)
+    rows = [("s", "t", compose(1_000_000 + i // 3, i % 7), rng.randrange(1 << 32), i) for i in range(500)]
+    sparse = swept_from(rows)
+    monkeypatch.setattr(sweep, "SPARSE", 100)
+    dense = swept_from(rows)
+    assert isinstance(dense.lanes["s.t"].loads["ts"], Dense)
+    assert isinstance(sparse.lanes["s.t"].loads["ts"], Sparse)
+    for n in (1, 2, 3, 31, 64, 65, 97, 128):
+        for weight in ("rows", "bytes"):
+            for name in ("ts", "index-value"):
+                asked = {"strategy": name, "partitions": n, "weight": weight}
+                assert (dense.load(**asked) == sparse.load(**asked)).all()
+    assert sparse.skew_curve().equals(dense.skew_curve())
+
+
+def test_many_keys_and_much_evidence_grow(spark: SparkSession) -> None:
+    """Tables with more keys and more counterexamples than the maps begin with lose none."""
+    n = 9_000
+    rows = [("s", "t", compose(1_000_000 + i, i), i % (n // 2) + 1, i) for i in range(n)]
+    found = swept_from(rows).guarantees(strategy="ts", partitions=128, tables=["s.t"])
+    pairs = found[found["guarantee"] == "row_order"].iloc[0]
+    moved = sum(rows[i][2] % 128 != rows[i + n // 2][2] % 128 for i in range(n // 2))
+    assert (pairs["cases"], pairs["violations"]) == (n // 2, moved)
 
 
 def test_skew_curves_agree_with_the_balance(small: Any) -> None:
@@ -108,16 +178,6 @@ def test_answers_come_without_waiting(small: Any) -> None:
     assert time.process_time() - start < 0.5
 
 
-def test_a_large_log_is_cut_at_a_whole_transaction(small: Any) -> None:
-    """Above max_rows the first transactions are taken, whole, and the note says so."""
-    events, _, whole = small
-    cut = WhatIf.from_events(events, max_rows=500)
-    last = int(cut.facts.commit_ts.max())
-    assert cut.note == f"Covers the log up to commit_ts {last}, about the first 21% of its 2,434 row events."
-    assert whole.note == ""
-    assert len(cut.facts.table) == int((whole.facts.commit_ts <= last).sum())
-
-
 def test_events_without_commit_ts_are_counted_out(spark: SparkSession) -> None:
     """Canal-json without the extension has no commit_ts: nothing is measured, and the note says why."""
     row = {"kind": "row", "op": "insert", "schema_name": "s", "table_name": "t", "columns": [], "partition": 0}
@@ -130,13 +190,18 @@ def test_events_without_commit_ts_are_counted_out(spark: SparkSession) -> None:
 def test_what_was_not_prepared_is_an_error(small: Any) -> None:
     """Unknown candidates, tables and partition counts are refused with what there is."""
     what_if = small[2]
-    assert what_if.candidates == ["table", "ts", "index-value", "tidb-rowid", "index-value:uk_name", "columns:name"]
+    assert what_if.candidates == [
+        *("table", "ts", "index-value", "tidb-rowid", "index-value:uk_name", "columns:name", "index-value:u_ref")
+    ]
+    assert what_if.candidates_of("shop.audit") == what_if.candidates[:6]
     with pytest.raises(DispatchError, match="not prepared for 'columns:x'"):
         what_if.balance(strategy="columns", columns=["x"], partitions=4)
     with pytest.raises(DispatchError, match="no change of"):
         what_if.balance(strategy="ts", partitions=4, tables=["no.such"])
     with pytest.raises(DispatchError, match="partitions"):
         what_if.balance(strategy="ts", partitions=0)
+    with pytest.raises(DispatchError, match="from 1 to 128"):
+        what_if.balance(strategy="ts", partitions=129)
     rows, reason = what_if.failed(strategy="columns", columns=["name"])
     assert rows > 0
     assert reason.startswith("[CDC:ErrDispatcherFailed]columns not found")

@@ -50,13 +50,44 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
         "op_rank": F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2),
         "identity": F.coalesce("key_hash", "change_hash"),
         "keys": F.array_compact(F.array("key_hash", "before_key_hash")),
-        "key": _key_text(F.when(F.col("op") == "delete", F.col("before")).otherwise(F.col("columns"))),
+        "key": key_text(),
         "uniques": uniques,
     }
     kept = ("op_rank", "keys", "key", "uniques", "schema_name", "table_name", *carry)
     narrow = rows.withColumns(facts).select(*_IDENTITY, "partition", "offset", "seq", *kept)
     first = F.min_by(F.struct("partition", "offset", "seq", *kept), F.struct("partition", "offset", "seq"))
     return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
+
+
+def further_uniques(rows: DataFrame, *, catalog: Catalog | None) -> DataFrame:
+    """Add what identifies a row beside its handle key.
+
+    Returns
+    -------
+    DataFrame
+        The rows with ``in_catalog`` (boolean: the catalog knows the table at that time) and ``extra`` (array<bigint>,
+        null for none: hashes of the values of all unique indexes but the handle key, before and after).
+    """
+    if catalog is None or not catalog.versions:
+        return rows.withColumns({"in_catalog": F.lit(False), "extra": F.lit(None).cast("array<bigint>")})
+    known = with_answers(rows, catalog=catalog, questions={_UNIQUE: _further_indexes})
+    indexes = F.col(_UNIQUE)["columns"]
+    hashes = F.array_distinct(F.array_compact(_index_values(indexes)))
+    has_any = any(
+        _further_indexes(v.definition).columns for vs in catalog.versions.values() for v in vs if v.definition
+    )
+    extra = F.when(F.size(indexes) > 0, hashes) if has_any else F.lit(None).cast("array<bigint>")
+    return known.withColumns({"in_catalog": F.col(_UNIQUE).isNotNull(), "extra": extra}).drop(_UNIQUE)
+
+
+def _further_indexes(table: TableDef) -> Answer:
+    handle = set() if table.handle is None else set(table.handle.columns)
+    return Answer(columns=tuple(i for i in _unique_indexes(table).columns if set(i.split(_SEPARATOR)) != handle))
+
+
+def key_text() -> Column:
+    """The row's handle key as ``col=value`` (string)."""
+    return _key_text(F.when(F.col("op") == "delete", F.col("before")).otherwise(F.col("columns")))
 
 
 def _key_text(image: Column) -> Column:
@@ -71,13 +102,17 @@ def _with_unique_indexes(rows: DataFrame, catalog: Catalog | None) -> tuple[Data
         return rows, F.array().cast("array<bigint>")
     known = with_answers(rows, catalog=catalog, questions={_UNIQUE: _unique_indexes})
     indexes = F.coalesce(F.col(_UNIQUE)["columns"], F.array().cast("array<string>"))
+    return known, F.array_distinct(F.array_compact(_index_values(indexes)))
+
+
+def _index_values(indexes: Column) -> Column:
+    """Hashes of the values of each index, after the change and before it."""
     after, before = F.col("columns"), F.col("before")
-    hashes = F.concat(
+    return F.concat(
         F.transform(indexes, lambda i: _index_value(i, after, after)),
         # what an old image with only the changed columns lacks is as in the new one
         F.transform(indexes, lambda i: _index_value(i, before, F.coalesce(after, before))),
     )
-    return known, F.array_distinct(F.array_compact(hashes))
 
 
 def _unique_indexes(table: TableDef) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -43,14 +44,15 @@ class Request:
 class Verdict:
     """How a row is dispatched.
 
-    ``partition`` (int), ``key`` and ``error`` (string) may use the scratch columns that ``choice`` fills
-    (:func:`ticdc_lab.dispatch.hashing.with_hash`) and the answer column of ``question``. ``needs`` are the columns of
-    events they read.
+    ``partition`` (int), ``key`` and ``error`` (string) and ``number`` (bigint: as 64 bits unsigned, what is divided by
+    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`) and the answer
+    column of ``question``. ``needs`` are the columns of events they read.
     """
 
     partition: Column
     key: Column
     error: Column
+    number: Column
     needs: tuple[str, ...] = ()
     choice: Choice | None = None
     question: Question | None = None
@@ -69,6 +71,7 @@ def by_table(request: Request) -> Verdict:
         partition=hashing.table_hash() % request.partitions,
         key=F.concat("schema_name", F.lit("."), "table_name"),
         error=_no_error(),
+        number=hashing.table_hash(),
     )
 
 
@@ -79,6 +82,7 @@ def by_ts(request: Request) -> Verdict:
         partition=unsigned_mod(ts, request.partitions),
         key=_unsigned_text(ts),
         error=F.when(ts.isNull(), "the event has no commit_ts, by which the ts dispatcher chooses a partition"),
+        number=ts,
         needs=("commit_ts",),
     )
 
@@ -103,7 +107,7 @@ def by_columns(request: Request) -> Verdict:
     complete = hashing.count_of(F.col(HASH)) >= len(hashed)
     doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
     from_image = F.when(doubtful, _error_from_image(request.columns)) if times else _no_error()
-    question = None if request.catalog is None else _columns_question(request.columns)
+    question = None if request.catalog is None else partial(columns_answer, columns=request.columns)
     if question is None:
         return _hashed(request, choice=choice, error=from_image)
     answer = F.col(request.answer)
@@ -137,6 +141,7 @@ def by_tidb_rowid(request: Request) -> Verdict:
                 F.lit(" are not stored by a single integer primary key that would equal it"),
             ),
         ),
+        number=F.when(row_id < _TWO_TO_63(), row_id).otherwise(row_id - _TWO_TO_64()).cast("bigint"),
         needs=("op", "columns", "before"),
         choice=hashing.key_columns(),
         question=None if request.catalog is None else lambda t: Answer(integer_handle=t.pk_is_handle),
@@ -245,6 +250,10 @@ def _unsigned_text(value: Column) -> Column:
     )
 
 
+def _TWO_TO_63() -> Column:
+    return F.lit("9223372036854775808").cast("decimal(20,0)")
+
+
 def _TWO_TO_64() -> Column:
     return F.lit("18446744073709551616").cast("decimal(20,0)")
 
@@ -259,6 +268,7 @@ def _hashed(request: Request, *, choice: Choice, error: Column, question: Questi
         partition=h % request.partitions,
         key=h.cast("string"),
         error=F.coalesce(error, unknown),
+        number=h,
         needs=("op", "columns", "before"),
         choice=choice,
         question=question,
@@ -271,6 +281,11 @@ def _by_named_index(request: Request, index: str) -> Verdict:
             f"Dispatch by the index {index!r} needs table definitions, which row events do not carry.",
             hint="Pass catalog=catalog_of(events), or Catalog.from_definitions([...]).",
         )
+    return by_table_columns(request, lambda table: index_answer(table, index))
+
+
+def by_table_columns(request: Request, question: Question) -> Verdict:
+    """Hash of the table and the columns that the catalog's answer to ``question`` names for it."""
     answer = F.col(request.answer)
     wanted = answer["columns"]
     error = F.coalesce(
@@ -285,19 +300,15 @@ def _by_named_index(request: Request, index: str) -> Verdict:
         ),
         F.when(hashing.count_of(F.col(HASH)) < F.size(wanted), _not_carried(F.array_join(wanted, " "))),
     )
-    return _hashed(request, choice=hashing.columns_listed(wanted), error=error, question=_index_question(index))
+    return _hashed(request, choice=hashing.columns_listed(wanted), error=error, question=question)
 
 
-def _index_question(index: str) -> Question:
-    def ask(table: TableDef) -> Answer:
-        found = table.index(index)
-        if found is None:
-            return Answer(
-                error=f"{_FAILED}index not found when dispatch event, table: {table.table_name}, index: {index}"
-            )
-        return Answer(columns=tuple(c for c in found.columns if _is_carried(table, c)))
-
-    return ask
+def index_answer(table: TableDef, index: str) -> Answer:
+    """The columns of an index that a row carries, or TiCDC's error."""
+    found = table.index(index)
+    if found is None:
+        return Answer(error=f"{_FAILED}index not found when dispatch event, table: {table.table_name}, index: {index}")
+    return Answer(columns=tuple(c for c in found.columns if _is_carried(table, c)))
 
 
 def _is_carried(table: TableDef, name: str) -> bool:
@@ -305,20 +316,20 @@ def _is_carried(table: TableDef, name: str) -> bool:
     return column is not None and column.generated != "virtual"
 
 
-def _columns_question(columns: Sequence[str]) -> Question:
-    def ask(table: TableDef) -> Answer:
-        for name in columns:
-            column = table.column(name)
-            if column is None:
-                return Answer(error=_missing_text(table.table_name, columns, name.lower()))
-            if column.generated == "virtual":
-                return Answer(
-                    error=f"{_FAILED}found virtual generated columns when dispatch event, table: {table.table_name}, "
-                    f"columns: [{' '.join(columns)}] column: {name.lower()}"
-                )
-        return Answer(columns=tuple(columns))
-
-    return ask
+def columns_answer(table: TableDef, columns: Sequence[str]) -> Answer:
+    """The listed columns under the names the table gives them, or TiCDC's error."""
+    names = []
+    for name in columns:
+        column = table.column(name)
+        if column is None:
+            return Answer(error=_missing_text(table.table_name, columns, name.lower()))
+        if column.generated == "virtual":
+            return Answer(
+                error=f"{_FAILED}found virtual generated columns when dispatch event, table: {table.table_name}, "
+                f"columns: [{' '.join(columns)}] column: {name.lower()}"
+            )
+        names.append(column.name)
+    return Answer(columns=tuple(names))
 
 
 def _missing_text(table: str, columns: Sequence[str], name: str) -> str:

@@ -1,52 +1,63 @@
-"""What another dispatcher would do, answered in milliseconds from narrow facts held in memory.
+"""What another dispatcher would do, answered in milliseconds from counters.
 
-:class:`WhatIf` brings one row per row change to the driver, once and bounded, with its hash by each candidate. Its
-numbers are those of :mod:`ticdc_lab.dispatch.guarantees`, computed with numpy, without a Spark job.
+:class:`WhatIf` measures every candidate at every partition count from 1 to 128 in one Spark job
+(:mod:`ticdc_lab.dispatch.sweep`), whatever the log's size. Its numbers are those of
+:mod:`ticdc_lab.dispatch.guarantees`.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch.changes import first_changes
-from ticdc_lab.dispatch.strategies import ADDED, dispatch
-from ticdc_lab.dispatch.whatif_facts import Facts, Pairs, facts_of
+from ticdc_lab.dispatch.candidates import Candidates, TableName, candidate_name, with_hashes
+from ticdc_lab.dispatch.changes import further_uniques, key_text
+from ticdc_lab.dispatch.hashing import with_crcs
+from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
+from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, swept
+from ticdc_lab.dispatch.sweep_kernel import MEASURES, MOST
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_batch
+from ticdc_lab.tso import LOGICAL_BITS
 
-Ints = npt.NDArray[np.int64]
-MAX_ROWS = 1_000_000
+BUCKETS = 48
+"""Intervals of equal length that the time of a log is cut into."""
+LANES = 24
+"""Tables that are counted one by one, those with most changes; all others are counted together."""
 
+Choice = str | Mapping[str, str]
+"""A candidate for all tables, or one for each (``schema.table``); tables that are not named go by ``table``."""
 
-def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence[str] | None = None) -> str:
-    """The name of a strategy with its arguments: ``ts``, ``index-value:uk``, ``columns:a,b``."""
-    strategy = {"default": "table", "rowid": "index-value"}.get(strategy.lower(), strategy.lower())
-    if strategy == "columns":
-        return "columns:" + ",".join(columns or ())
-    return f"{strategy}:{index}" if index and strategy == "index-value" else strategy
+_TASKS_PER_CORE = 2
+_ORDER = ("lane", "table", "commit_ts", "op_rank", "partition", "offset", "seq")
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Facts of a log in memory; build it with :meth:`from_events`.
+    """Measures of a log in memory; build it with :meth:`from_events`.
 
-    ``note`` says in a sentence what part of the log is covered; empty where it is all of it.
+    Attributes
+    ----------
+    lanes
+        Per table (``schema.table``) its counters; small tables may be counted together under one name.
+    lo_ms, width_ms
+        Where the first time bucket begins and how long each is (ms, clock of the TSO).
+    note
+        What part of the log is not covered; empty where it is all of it.
     """
 
-    facts: Facts
-    hashes: Mapping[str, npt.NDArray[np.uint64]]
-    known: Mapping[str, npt.NDArray[np.bool_]]
-    errors: Mapping[str, str]
+    lanes: Mapping[str, Lane]
+    lo_ms: int = 0
+    width_ms: float = 1.0
     note: str = ""
 
     @classmethod
@@ -56,66 +67,85 @@ class WhatIf:
         catalog: Catalog | None = None,
         *,
         indexes: Sequence[str] = (),
-        columns: Iterable[Sequence[str]] = (),
-        max_rows: int = MAX_ROWS,
+        columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
+        buckets: int = BUCKETS,
+        max_tables: int = LANES,
     ) -> WhatIf:
-        """Collect the facts: one Spark job that counts, one that finds the cut in a large log, one that collects.
+        """Measure a log: one job counts its tables, one measures all, one fetches the keys of the counterexamples.
 
         Parameters
         ----------
         events
             The events contract.
         catalog
-            Table definitions; gives the unique indexes, and is needed for ``indexes``.
+            Table definitions; gives the unique indexes, each of which becomes a candidate of its table.
         indexes
-            Names of indexes to offer for ``index-value``.
+            Names of indexes to offer for ``index-value`` on every table.
         columns
-            Lists of columns to offer for ``columns``.
-        max_rows
-            About how many row events to bring to the driver at most. Of a larger log the first transactions are taken,
-            whole, so that the numbers are exact for that part; :attr:`note` says which.
+            Lists of columns to offer for ``columns``: on every table, or by table (``schema.table``).
+        buckets
+            Intervals of equal length that the time of the log is cut into.
+        max_tables
+            How many tables, those with most changes, are counted one by one; the others are counted together.
         """
         require_batch(
             events, function="WhatIf.from_events", why="the previous change of a row may be anywhere before it"
         )
-        rows, note, cut = _bounded(events.where("kind = 'row'"), max_rows)
-        asked: dict[str, dict[str, Any]] = {"index-value": {}, "tidb-rowid": {}}
-        asked |= {candidate_name("index-value", index=i): {"index": i} for i in indexes}
-        asked |= {candidate_name("columns", columns=c): {"columns": list(c)} for c in columns}
-        carry: list[str] = []
-        for n, (name, arguments) in enumerate(asked.items()):
-            rows = rows.transform(dispatch, strategy=name.partition(":")[0], partitions=1, catalog=catalog, **arguments)
-            rows = rows.withColumns({f"_h{n}": _bits(), f"_e{n}": F.col("dispatch_error")}).drop(*ADDED)
-            carry += [f"_h{n}", f"_e{n}"]
-        collected = first_changes(rows, catalog=catalog, carry=tuple(carry)).toArrow()
-        facts, order = facts_of(collected)
-        if cut and len(facts.commit_ts):
-            note = f"{note} Covers the log up to commit_ts {facts.commit_ts.max()}, {cut}.".strip()
-        hashes, known, errors = {}, {}, {}
-        for n, name in enumerate(asked):
-            column = collected[f"_h{n}"]
-            known[name] = np.asarray(column.is_valid())[order]
-            hashes[name] = column.fill_null(0).to_numpy()[order].view(np.uint64)
-            texts = collected[f"_e{n}"].drop_null()
-            errors[name] = texts[0].as_py() if len(texts) else ""
+        tables, undated, span = _inventory(events)
+        note = f"{undated:,} of {undated + sum(tables.values()):,} row events have no commit_ts and are left out."
+        if not tables:
+            return cls({}, note=note if undated else "")
+        candidates = Candidates.of(catalog, indexes=indexes, columns=columns)
+        numbers = {t: n for n, t in enumerate(sorted(tables, key=lambda t: (-tables[t], t)))}
+        names = _lane_names(list(numbers), max_tables)
+        lo_ms, hi_ms = span[0] >> LOGICAL_BITS, span[1] >> LOGICAL_BITS
+        width = (hi_ms - lo_ms + 1) / buckets
+        slots = dict.fromkeys(range(len(names)), candidates.common)
+        slots |= {n: candidates.names(t) for t, n in numbers.items() if n < max_tables}
+        plan = Plan(slots, lo_ms, width, buckets)
+        rows = _narrow(events, candidates, catalog=catalog, numbers=numbers, lanes=len(names))
+        cores = events.sparkSession.sparkContext.defaultParallelism
+        sizes = [sum(tables[t] for t, n in numbers.items() if min(n, len(names) - 1) == i) for i in range(len(names))]
+        tasks = _spread(sizes, _TASKS_PER_CORE * cores)
+        compile_kernels()
+        task = F.get(F.array(*[F.lit(t) for t in tasks]), F.col("lane"))
+        found = (
+            rows.repartitionById(max(tasks) + 1, task).sortWithinPartitions(*_ORDER).mapInArrow(swept(plan), SWEPT)
+        ).toArrow()
+        measured = {n: pickle.loads(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
+        lanes = _with_keys(events, {names[n]: measured[n] for n in sorted(measured)})
         if catalog is None:
-            facts = replace(facts, pairs={k: p for k, p in facts.pairs.items() if k != "row_order_any_unique"})
-        return cls(facts, hashes, known, errors, note)
+            lanes = {name: replace(lane, has_catalog=False) for name, lane in lanes.items()}
+        return cls(lanes, lo_ms, width, note if undated else "")
 
     @property
     def candidates(self) -> list[str]:
-        """Strategies that can be asked for, by the names of :func:`candidate_name`."""
-        return ["table", "ts", *self.hashes]
+        """Candidates of any table, by the names of :func:`candidate_name`."""
+        return list(dict.fromkeys(name for lane in self.lanes.values() for name in lane.slots))
+
+    def candidates_of(self, table: str) -> list[str]:
+        """Candidates of a table."""
+        return list(self._lanes([table])[0][1].slots)
 
     @property
     def tables(self) -> list[str]:
-        """Tables of the log, ``schema.table``, sorted."""
-        return list(self.facts.tables)
+        """Tables of the log, ``schema.table``, sorted; one entry for those counted together."""
+        return sorted(self.lanes)
+
+    @property
+    def buckets(self) -> int:
+        """Number of time buckets."""
+        return max((len(lane.changes) for lane in self.lanes.values()), default=0)
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """First and last ms of the log (clock of the TSO), both included."""
+        return self.lo_ms, max(self.lo_ms, round(self.lo_ms + self.buckets * self.width_ms) - 1)
 
     def guarantees(
         self,
         *,
-        strategy: str,
+        strategy: Choice,
         partitions: int,
         index: str | None = None,
         columns: Sequence[str] | None = None,
@@ -127,13 +157,14 @@ class WhatIf:
         Parameters
         ----------
         strategy, index, columns
-            One of :attr:`candidates`, by its name or by its parts.
+            One of :attr:`candidates`, by its name or by its parts, or a candidate for each table.
         partitions
-            Number of partitions, N.
+            Number of partitions, N, from 1 to 128.
         tables
             Only these (``schema.table``); default all.
         ts_range
-            Only changes with commit_ts (TSO) from the first to the second, both included.
+            Only the time buckets that meet the commit_ts (TSO) from the first to the second. A case belongs to the
+            bucket of its later change.
 
         Returns
         -------
@@ -141,18 +172,51 @@ class WhatIf:
             ``guarantee``, ``table`` (None for all), ``cases``, ``violations``, ``undecided``, ``counterexample`` (list
             of two dicts ``target_partition, partition, offset, seq, commit_ts, key``, or None).
         """
-        target = self._targets(strategy, partitions, index, columns)
-        mask = self._mask(tables, ts_range)
+        time = self._time(ts_range)
         out: list[dict[str, Any]] = []
-        for name, pairs in self.facts.pairs.items():
-            out += self._pair_rows(name, pairs, target, mask)
-        out += self._transaction_rows(target, mask)
-        return pd.DataFrame(out)
+        for name, lane in self._lanes(tables):
+            candidate = self._of(name, strategy, index, columns)
+            self._check(candidate, partitions)
+            if lane.changes[time].sum():
+                out += [{"table": name, **row} for row in lane.rows(candidate, partitions, time)]
+        return pd.DataFrame([row for m in MEASURES for row in _with_total([r for r in out if r["guarantee"] == m])])
+
+    def load(
+        self,
+        *,
+        strategy: Choice,
+        partitions: int,
+        index: str | None = None,
+        columns: Sequence[str] | None = None,
+        weight: str = "rows",
+        tables: Sequence[str] | None = None,
+        ts_range: tuple[int, int] | None = None,
+    ) -> Ints:
+        """Load over time: array (time buckets, partitions) of row changes, or of their bytes.
+
+        Parameters
+        ----------
+        weight
+            ``rows`` or ``bytes``.
+
+        Other parameters are those of :meth:`guarantees`.
+        """
+        if weight not in ("rows", "bytes"):
+            raise DispatchError(f"weight must be 'rows' or 'bytes'; found {weight!r}.")
+        time = self._time(ts_range)
+        total = np.zeros((max(0, time.stop - time.start), partitions), dtype=np.int64)
+        for name, lane in self._lanes(tables):
+            candidate = self._of(name, strategy, index, columns)
+            self._check(candidate, partitions)
+            if candidate in lane.loads:
+                held = lane.loads[candidate].at(partitions, "rows" if weight == "rows" else "volume", self.buckets)
+                total += held[time]
+        return total
 
     def balance(
         self,
         *,
-        strategy: str,
+        strategy: Choice,
         partitions: int,
         index: str | None = None,
         columns: Sequence[str] | None = None,
@@ -163,179 +227,164 @@ class WhatIf:
 
         Parameters are those of :meth:`guarantees`.
         """
-        target = self._targets(strategy, partitions, index, columns)
-        counts = np.bincount(target[self._mask(tables, ts_range) & (target >= 0)], minlength=partitions)
+        asked = {"strategy": strategy, "index": index, "columns": columns}
+        counts = self.load(**asked, partitions=partitions, tables=tables, ts_range=ts_range).sum(axis=0)  # type: ignore[arg-type]
         share = counts / counts.sum() if counts.sum() else np.full(partitions, np.nan)
         return pd.DataFrame({"target_partition": np.arange(partitions), "rows": counts, "share": share})
 
     def failed(
-        self, *, strategy: str, index: str | None = None, columns: Sequence[str] | None = None
+        self, *, strategy: Choice, index: str | None = None, columns: Sequence[str] | None = None
     ) -> tuple[int, str]:
         """How many changes the strategy cannot dispatch, and the reason for one of them."""
-        name = self._name(strategy, index, columns)
-        return (int((~self.known[name]).sum()), self.errors[name]) if name in self.known else (0, "")
+        n, why = 0, ""
+        for name, lane in self._lanes(None):
+            candidate = self._of(name, strategy, index, columns)
+            self._check(candidate, 1)
+            lost, reason = lane.lost(candidate)
+            n, why = n + lost, why or reason
+        return n, why
+
+    def alignments(
+        self,
+        *,
+        partitions: int,
+        tables: Sequence[str] | None = None,
+        ts_range: tuple[int, int] | None = None,
+    ) -> Ints:
+        """Alignment events that conflict detection writes, per time bucket."""
+        time = self._time(ts_range)
+        none = np.zeros(self.buckets, dtype=np.int64)
+        return sum((lane.alignments.get(partitions, none)[time] for _, lane in self._lanes(tables)), none[time])
 
     def skew_curve(
         self,
         strategies: Sequence[str] | None = None,
-        partitions: Iterable[int] = range(1, 129),
+        partitions: Iterable[int] = range(1, MOST + 1),
         *,
         tables: Sequence[str] | None = None,
         ts_range: tuple[int, int] | None = None,
     ) -> pd.DataFrame:
         """Unevenness over the number of partitions: ``strategy``, ``partitions``, ``max_over_mean`` (1 is even)."""
-        mask = self._mask(tables, ts_range)
-        out = []
+        time, out, asked = self._time(ts_range), [], list(partitions)
         for name in self.candidates if strategies is None else strategies:
-            h, known = self._hash(self._name(name, None, None))
-            values, counts = np.unique(h[mask & known], return_counts=True)
-            for n in partitions if len(values) else ():
-                load = np.bincount((values % np.uint64(n)).astype(np.int64), weights=counts, minlength=n)
-                out.append({"strategy": name, "partitions": n, "max_over_mean": load.max() * n / load.sum()})
+            self._check(name, 1)
+            loads = [lane.loads[name] for _, lane in self._lanes(tables) if name in lane.loads]
+            ordered = [load for load in loads if isinstance(load, Ordered)]
+            swept_ = [load.cells(time) for load in loads if not isinstance(load, Ordered)]
+            for n in asked:
+                if ordered and n not in ordered[0].rows:
+                    continue
+                each = [o.at(n, "rows", self.buckets)[time].sum(axis=0) for o in ordered]
+                each += [folded(cells, n) for cells in swept_]
+                total = np.sum(each, axis=0) if each else np.zeros(n)
+                if total.sum():
+                    out.append({"strategy": name, "partitions": n, "max_over_mean": total.max() * n / total.sum()})
         return pd.DataFrame(out, columns=["strategy", "partitions", "max_over_mean"])
 
-    def _name(self, strategy: str, index: str | None, columns: Sequence[str] | None) -> str:
-        name = strategy if ":" in strategy else candidate_name(strategy, index=index, columns=columns)
-        if name not in self.candidates:
+    def _of(self, table: str, strategy: Choice, index: str | None, columns: Sequence[str] | None) -> str:
+        if isinstance(strategy, str):
+            return strategy if ":" in strategy else candidate_name(strategy, index=index, columns=columns)
+        return strategy.get(table, "table")
+
+    def _check(self, candidate: str, partitions: int) -> None:
+        if candidate not in self.candidates and self.lanes:
             raise DispatchError(
-                f"The what-if was not prepared for {name!r}; it was for {self.candidates}.",
+                f"The what-if was not prepared for {candidate!r}; it was for {self.candidates}.",
                 hint="Build it with WhatIf.from_events(..., indexes=[...], columns=[[...]]).",
             )
-        return name
+        if not 1 <= partitions <= MOST:
+            raise DispatchError(
+                f"partitions must be from 1 to {MOST} in a what-if; found {partitions}.",
+                hint="dispatch() and guarantees() take any number.",
+            )
+        swept_at = {
+            n for lane in self.lanes.values() if isinstance(o := lane.loads.get(candidate), Ordered) for n in o.rows
+        }
+        if swept_at and partitions not in swept_at and partitions != 1:
+            raise DispatchError(f"{candidate} was run with {sorted(swept_at)} partitions; found {partitions}.")
 
-    def _hash(self, name: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        f = self.facts
-        if name == "ts":
-            return f.commit_ts.view(np.uint64), np.ones(len(f.commit_ts), dtype=np.bool_)
-        if name == "table":
-            crc = np.array([zlib.crc32("".join(f.names[t]).encode()) for t in f.tables], dtype=np.uint64)
-            return crc[f.table], np.ones(len(f.table), dtype=np.bool_)
-        return self.hashes[name], self.known[name]
+    def _lanes(self, tables: Sequence[str] | None) -> list[tuple[str, Lane]]:
+        unknown = set(tables or ()) - set(self.lanes)
+        if unknown:
+            raise DispatchError(f"The log holds no change of {sorted(unknown)}, or counts them with others.")
+        return [(name, lane) for name, lane in sorted(self.lanes.items()) if tables is None or name in set(tables)]
 
-    def _targets(self, strategy: str, partitions: int, index: str | None, columns: Sequence[str] | None) -> Ints:
-        """Partition of every change; -1 where it is not known."""
-        if not 1 <= partitions < 2**31:
-            raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
-        h, known = self._hash(self._name(strategy, index, columns))
-        return np.where(known, (h % np.uint64(partitions)).astype(np.int64), -1)
-
-    def _mask(self, tables: Sequence[str] | None, ts_range: tuple[int, int] | None) -> npt.NDArray[np.bool_]:
-        f = self.facts
-        mask = np.ones(len(f.table), dtype=np.bool_)
-        if tables is not None:
-            unknown = set(tables) - set(f.tables)
-            if unknown:
-                raise DispatchError(f"The log holds no change of {sorted(unknown)}.")
-            mask &= np.isin(f.table, [i for i, t in enumerate(f.tables) if t in set(tables)])
-        if ts_range is not None:
-            mask &= (f.commit_ts >= ts_range[0]) & (f.commit_ts <= ts_range[1])
-        return mask
-
-    def _pair_rows(self, name: str, pairs: Pairs, target: Ints, mask: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
-        inside = mask[pairs.previous] & mask[pairs.current]
-        previous, current = pairs.previous[inside], pairs.current[inside]
-        decided = (target[previous] >= 0) & (target[current] >= 0)
-        broken = decided & (target[previous] != target[current])
-
-        def evidence(i: int) -> tuple[int, int]:
-            return int(previous[i]), int(current[i])
-
-        return self._rows(name, self.facts.table[current], decided, broken, current, evidence, target, mask)
-
-    def _transaction_rows(self, target: Ints, mask: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
-        f = self.facts
-        rows = np.flatnonzero(mask)
-        if not len(rows):
-            return []
-        starts = np.flatnonzero(np.diff(f.group[rows], prepend=-1))
-        group, table = f.group[rows][starts], f.table[rows][starts]
-        t = target[rows]
-        low = np.minimum.reduceat(np.where(t < 0, np.iinfo(np.int64).max, t), starts)
-        high = np.maximum.reduceat(t, starts)
-        decided = high >= 0
-        torn = decided & (low != high)
-        pairs = f.pairs["row_order"]
-        moved = (
-            (target[pairs.previous] >= 0) & (target[pairs.current] >= 0) & mask[pairs.previous] & mask[pairs.current]
-        )
-        moved &= target[pairs.previous] != target[pairs.current]
-        moved &= f.commit_ts[pairs.previous] < f.commit_ts[pairs.current]
-        hits = np.flatnonzero(moved)
-        overtaken = decided & np.isin(group, f.group[pairs.current[hits]])
-        ends = np.append(starts[1:], len(rows))
-
-        def between(i: int) -> tuple[int, int]:
-            part = rows[starts[i] : ends[i]]
-            part = part[target[part] >= 0]
-            return int(part[np.argmin(target[part])]), int(part[np.argmax(target[part])])
-
-        def before(i: int) -> tuple[int, int]:
-            hit = hits[np.flatnonzero(f.group[pairs.current[hits]] == group[i])[0]]
-            return int(pairs.previous[hit]), int(pairs.current[hit])
-
-        def either(i: int) -> tuple[int, int]:
-            return between(i) if torn[i] else before(i)
-
-        out: list[dict[str, Any]] = []
-        kinds: list[tuple[str, npt.NDArray[np.bool_], Callable[[int], tuple[int, int]]]] = [
-            ("transactions", torn | overtaken, either),
-            ("transactions_torn", torn, between),
-            ("transactions_overtakable", overtaken, before),
-        ]
-        for name, broken, evidence in kinds:
-            out += self._rows(name, table, decided, broken, rows[starts], evidence, target, mask)
-        return out
-
-    def _rows(
-        self,
-        name: str,
-        table: Ints,
-        decided: npt.NDArray[np.bool_],
-        broken: npt.NDArray[np.bool_],
-        at: Ints,
-        evidence: Callable[[int], tuple[int, int]],
-        target: Ints,
-        mask: npt.NDArray[np.bool_],
-    ) -> list[dict[str, Any]]:
-        """Per table of the selection and in total."""
-        f = self.facts
-        n = len(f.tables)
-        cases = np.bincount(table[decided], minlength=n)
-        violations = np.bincount(table[broken], minlength=n)
-        undecided = np.bincount(table[~decided], minlength=n)
-        hits = np.flatnonzero(broken)
-        hits = hits[np.argsort(f.commit_ts[at[hits]], kind="stable")]
-        first = {int(t): int(i) for t, i in zip(table[hits][::-1], hits[::-1], strict=True)}
-
-        def row(label: str | None, c: int, v: int, u: int, hit: int | None) -> dict[str, Any]:
-            shown = None if hit is None else [f.position(i, int(target[i])) for i in evidence(hit)]
-            values = {"cases": int(c), "violations": int(v), "undecided": int(u), "counterexample": shown}
-            return {"guarantee": name, "table": label, **values}
-
-        selected = np.flatnonzero(np.bincount(f.table[mask], minlength=n))
-        total = row(None, cases.sum(), violations.sum(), undecided.sum(), int(hits[0]) if len(hits) else None)
-        return [row(f.tables[t], cases[t], violations[t], undecided[t], first.get(int(t))) for t in selected] + (
-            [total] if len(selected) else []
-        )
+    def _time(self, ts_range: tuple[int, int] | None) -> slice:
+        if ts_range is None:
+            return slice(0, self.buckets)
+        first, last = (((ts >> LOGICAL_BITS) - self.lo_ms) / self.width_ms for ts in ts_range)
+        return slice(max(0, int(np.floor(first))), min(self.buckets, max(0, int(np.floor(last)) + 1)))
 
 
-def _bits() -> Any:
-    """The decimal dispatch key, up to 2^64 - 1, as the bigint of the same 64 bits."""
-    key = F.col("dispatch_key").cast("decimal(20,0)")
-    two_to_64 = F.lit("18446744073709551616").cast("decimal(20,0)")
-    return (
-        F.when(key < F.lit("9223372036854775808").cast("decimal(20,0)"), key).otherwise(key - two_to_64).cast("bigint")
+def _with_total(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one measure, per table, and their sum; its counterexample is the earliest."""
+    if not rows:
+        return []
+    shown = [r["counterexample"] for r in rows if r["counterexample"]]
+    first = min(shown, key=lambda pair: pair[1]["commit_ts"], default=None)
+    sums = {c: sum(r[c] for r in rows) for c in ("cases", "violations", "undecided")}
+    return [*rows, {"table": None, "guarantee": rows[0]["guarantee"], **sums, "counterexample": first}]
+
+
+def _inventory(events: DataFrame) -> tuple[dict[TableName, int], int, tuple[int, int]]:
+    """Dated row events per table, the number of others, and the first and last commit_ts."""
+    ts = F.col("commit_ts")
+    counts = (
+        events.where("kind = 'row'")
+        .groupBy("schema_name", "table_name")
+        .agg(F.count(ts), F.count_if(ts.isNull()), F.min(ts), F.max(ts))
+        .toArrow()
     )
+    rows = list(zip(*(c.to_pylist() for c in counts.columns), strict=True))
+    dated = [r for r in rows if r[2]]
+    span = (min((r[4] for r in dated), default=0), max((r[5] for r in dated), default=0))
+    return {(r[0], r[1]): r[2] for r in dated}, sum(r[3] for r in rows), span
 
 
-def _bounded(rows: DataFrame, max_rows: int) -> tuple[DataFrame, str, str]:
-    """Rows of the first transactions that fit, what is left out, and how much of the log that is."""
-    counts = rows.agg(F.count("*"), F.count("commit_ts")).first()
-    n, timed = (counts[0], counts[1]) if counts is not None else (0, 0)
-    note = "" if n == timed else f"{n - timed:,} of {n:,} row events have no commit_ts and are left out."
-    if timed <= max_rows:
-        return rows, note, ""
-    share = max_rows / timed
-    cut = rows.agg(F.percentile_approx("commit_ts", share, 10_000)).first()
-    kept = rows.where(F.col("commit_ts") <= (cut[0] if cut is not None else 0))
-    return kept, note, f"about the first {share:.0%} of its {timed:,} row events"
+def _lane_names(tables: Sequence[TableName], most: int) -> list[str]:
+    own = [".".join(t) for t in tables[:most]]
+    others = len(tables) - len(own)
+    return own if not others else [*own, f"({others:,} smaller tables)"]
+
+
+def _narrow(
+    events: DataFrame, candidates: Candidates, *, catalog: Catalog | None, numbers: Mapping[TableName, int], lanes: int
+) -> DataFrame:
+    """Row changes as numbers: all that is shuffled."""
+    rows = events.where("kind = 'row' AND commit_ts IS NOT NULL").transform(with_keys).transform(with_crcs)
+    rows = further_uniques(rows, catalog=catalog)
+    rows = with_hashes(rows, candidates, catalog=catalog)
+    named = [(schema, table, min(n, lanes - 1), n) for (schema, table), n in numbers.items()]
+    of = events.sparkSession.createDataFrame(named, "_schema string, _table string, lane int, table int")
+    same = (F.col("schema_name") == F.col("_schema")) & (F.col("table_name") == F.col("_table"))
+    rank = F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2)
+    return rows.join(F.broadcast(of), same).select(
+        "lane", "table", "commit_ts", rank.alias("op_rank"), "partition", "offset", "seq",
+        F.coalesce("key_hash", "change_hash").alias("identity"), F.col("key_hash").alias("own"),
+        F.col("before_key_hash").alias("old"), "extra", "in_catalog", "row_bytes",
+        *[f"h{s}" for s in range(candidates.slots)], "errors",
+    )  # fmt: skip
+
+
+def _spread(sizes: Sequence[int], tasks: int) -> list[int]:
+    """Task of each lane, so that all have about as many changes."""
+    loads = [0] * min(tasks, len(sizes))
+    out = [0] * len(sizes)
+    for lane in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        out[lane] = loads.index(min(loads))
+        loads[out[lane]] += sizes[lane]
+    return out
+
+
+def _with_keys(events: DataFrame, lanes: Mapping[str, Lane]) -> dict[str, Lane]:
+    """Lanes with the keys of the changes that they show."""
+    shown = [lane.evidence[:, at : at + 3] for lane in lanes.values() for at in (0, 4)]
+    places = np.unique(np.concatenate(shown), axis=0) if shown else np.zeros((0, 3), dtype=np.int64)
+    if not len(places):
+        return dict(lanes)
+    wanted = events.sparkSession.createDataFrame(places.tolist(), "_partition int, _offset bigint, _seq int")
+    same = [F.col(c) == F.col(f"_{c}") for c in ("partition", "offset", "seq")]
+    rows = events.where("kind = 'row'").join(F.broadcast(wanted), on=same, how="left_semi")
+    found = rows.select("schema_name", "table_name", "partition", "offset", "seq", key_text().alias("key")).toArrow()
+    keys = {(r["partition"], r["offset"], r["seq"]): r["key"] for r in found.to_pylist()}
+    return {name: replace(lane, keys=keys) for name, lane in lanes.items()}

@@ -37,8 +37,7 @@ def what_if_panel(what_if: WhatIf, *, partitions: int = 4) -> Panel[WhatIfView]:
     partitions
         Number of partitions to begin with.
     """
-    commit_ts = what_if.facts.commit_ts
-    lo, hi = (int(commit_ts.min()) >> LOGICAL_BITS, int(commit_ts.max()) >> LOGICAL_BITS) if len(commit_ts) else (0, 1)
+    lo, hi = what_if.span_ms
     length = max(0.001, (hi - lo) / 1000)
     controls = {
         "time_range": widgets.FloatRangeSlider(

@@ -1,0 +1,129 @@
+"""The dispatchers that can be compared on a log, by name, and the hash of each for every row change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.strategies import (
+    Request,
+    Verdict,
+    by_table_columns,
+    columns_answer,
+    index_answer,
+    strategy_of,
+)
+
+TableName = tuple[str, str]
+FIXED = ("table", "ts", "index-value", "tidb-rowid")
+"""Candidates that every table has."""
+
+
+def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence[str] | None = None) -> str:
+    """The name of a strategy with its arguments: ``ts``, ``index-value:uk``, ``columns:a,b``."""
+    strategy = {"default": "table", "rowid": "index-value"}.get(strategy.lower(), strategy.lower())
+    if strategy == "columns":
+        return "columns:" + ",".join(columns or ())
+    return f"{strategy}:{index}" if index and strategy == "index-value" else strategy
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates by slot: those of every table, and beyond them those of some tables alone.
+
+    ``common`` are names; ``own`` gives for a table the names of its further slots.
+    """
+
+    common: tuple[str, ...]
+    own: Mapping[TableName, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls,
+        catalog: Catalog | None,
+        *,
+        indexes: Sequence[str] = (),
+        columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
+    ) -> Candidates:
+        """The fixed ones, those asked for, and every unique index of each table that is not its handle."""
+        per_table = columns if isinstance(columns, Mapping) else {}
+        everywhere = () if isinstance(columns, Mapping) else columns
+        common = [*FIXED, *[candidate_name("index-value", index=i) for i in indexes]]
+        common += [candidate_name("columns", columns=list(c)) for c in everywhere]
+        own: dict[TableName, tuple[str, ...]] = {}
+        for table, versions in (catalog.versions if catalog else {}).items():
+            definitions = [v.definition for v in versions if v.definition is not None]
+            names = [candidate_name("index-value", index=i) for d in definitions for i in _further_indexes(d)]
+            names += [candidate_name("columns", columns=list(c)) for c in per_table.get(".".join(table), ())]
+            own[table] = tuple(n for n in dict.fromkeys(names) if n not in common)
+        return cls(tuple(dict.fromkeys(common)), own)
+
+    def names(self, table: TableName) -> tuple[str, ...]:
+        """Candidates of a table by slot."""
+        return (*self.common, *self.own.get(table, ()))
+
+    @property
+    def slots(self) -> int:
+        """The most candidates that a table has."""
+        return len(self.common) + max((len(names) for names in self.own.values()), default=0)
+
+
+def _further_indexes(table: TableDef) -> list[str]:
+    handle = table.handle
+    same = set() if handle is None else set(handle.columns)
+    return [i.name for i in table.unique_indexes if set(i.columns) != same]
+
+
+def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:
+    """Add ``h0``, ``h1``, .. (bigint: the number whose remainder is the partition, as 64 bits unsigned) for each slot.
+
+    Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then says why, and is
+    null where all can.
+    """
+    out, failures = rows, []
+    for s in range(candidates.slots):
+        verdict = _verdict(candidates, s, catalog)
+        if verdict.question is not None and catalog is not None:
+            out = with_answers(out, catalog=catalog, questions={_answer(s): verdict.question})
+        if verdict.choice is not None:
+            out = hashing.with_hash(out, choice=verdict.choice, flavour="new")
+        out = out.withColumn(f"_error{s}", verdict.error)
+        out = out.withColumn(f"h{s}", F.when(F.col(f"_error{s}").isNull(), verdict.number))
+        failures.append(F.col(f"_error{s}"))
+    return out.withColumn("errors", F.when(_any_failed(failures), F.array(*failures)))
+
+
+def _any_failed(errors: Sequence[Column]) -> Column:
+    return F.coalesce(*errors).isNotNull()
+
+
+def _answer(slot: int) -> str:
+    return f"_answer{slot}"
+
+
+def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None) -> Verdict:
+    if slot < len(candidates.common):
+        strategy, _, argument = candidates.common[slot].partition(":")
+        index = argument if strategy == "index-value" and argument else None
+        columns = tuple(argument.split(",")) if strategy == "columns" else None
+        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", answer=_answer(slot)))
+    return by_table_columns(Request(1, catalog=catalog, answer=_answer(slot)), _asks(candidates, slot))
+
+
+def _asks(candidates: Candidates, slot: int) -> Question:
+    def ask(table: TableDef) -> Answer:
+        names = candidates.names((table.schema_name, table.table_name))
+        if slot >= len(names):
+            return Answer(error="")
+        strategy, _, argument = names[slot].partition(":")
+        return (
+            index_answer(table, argument) if strategy == "index-value" else columns_answer(table, argument.split(","))
+        )
+
+    return ask

@@ -1,0 +1,158 @@
+"""What one pass over a table leaves behind: loads and violations of every candidate at every partition count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, MOST, START
+from ticdc_lab.dispatch.sweep_kernel import load as spread
+
+Ints = npt.NDArray[np.int64]
+EVERY = np.arange(1, MOST + 1)
+"""The partition counts that are swept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """Load of a candidate as it came: per time bucket and hash the number of changes and their bytes."""
+
+    bucket: Ints
+    hashes: npt.NDArray[np.uint64]
+    rows: Ints
+    volume: Ints
+
+    def at(self, partitions: int, weight: str, buckets: int) -> Ints:
+        """Load (buckets, partitions) with so many partitions."""
+        cell = self.bucket * partitions + (self.hashes % np.uint64(partitions)).astype(np.int64)
+        counts = np.bincount(cell, weights=getattr(self, weight), minlength=buckets * partitions)
+        return counts.astype(np.int64).reshape(buckets, partitions)
+
+    def cells(self, buckets: slice) -> Ints:
+        """Changes at every partition count from 65 on, in the chosen time."""
+        inside = (self.bucket >= buckets.start) & (self.bucket < buckets.stop)
+        out = np.zeros((1, 1, CELLS), dtype=np.int64)
+        hashes = self.hashes[inside, np.newaxis]
+        always = np.ones(hashes.shape, dtype=np.uint8)
+        wide = np.array([hashes.max(initial=0) >> np.uint64(32) > 0], dtype=np.uint8)
+        spread(np.zeros(len(hashes), dtype=np.int64), self.rows[inside], hashes, always, wide, out.copy(), out)
+        cells: Ints = out[0, 0]
+        return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Load of a candidate, counted at every partition count from 65 to 128: arrays (buckets, cells)."""
+
+    rows: npt.NDArray[np.integer]
+    volume: npt.NDArray[np.integer]
+
+    def at(self, partitions: int, weight: str, buckets: int) -> Ints:
+        """Load (buckets, partitions) with so many partitions; a smaller count divides one that was counted."""
+        n = partitions * -(-FIRST // partitions)
+        cells = getattr(self, weight)[:, START[n - FIRST] : START[n - FIRST + 1]]
+        counts: Ints = cells.reshape(buckets, n // partitions, partitions).sum(axis=1, dtype=np.int64)
+        return counts
+
+    def cells(self, buckets: slice) -> Ints:
+        """Changes at every partition count from 65 on, in the chosen time."""
+        cells: Ints = self.rows[buckets].sum(axis=0, dtype=np.int64)
+        return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Load of a candidate that is no function of one hash, at the partition counts it was run with."""
+
+    rows: Mapping[int, Ints]
+    volume: Mapping[int, Ints]
+
+    def at(self, partitions: int, weight: str, buckets: int) -> Ints:
+        """Load (buckets, partitions) with so many partitions."""
+        return getattr(self, weight)[partitions]  # type: ignore[no-any-return]
+
+
+def folded(cells: Ints, partitions: int) -> Ints:
+    """Load per partition from counts at every partition count from 65 on."""
+    n = partitions * -(-FIRST // partitions)
+    counts = cells[START[n - FIRST] : START[n - FIRST + 1]]
+    load: Ints = counts.reshape(n // partitions, partitions).sum(axis=0)
+    return load
+
+
+Load = Sparse | Dense | Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The measures of one table, or of all small tables together.
+
+    Attributes
+    ----------
+    slots
+        Candidate to its place in the arrays.
+    loads
+        Candidate to its load.
+    changes
+        Changes per time bucket; ``unplaced`` those that a candidate cannot place (slots, buckets), ``errors`` why.
+    totals, cases, violations
+        Per measure of :data:`MEASURES` and bucket; cases also per slot, violations also per partition count.
+    first
+        The first pair that shows it, as row of ``evidence``; -1 without. ``evidence`` holds partition, offset, seq and
+        commit_ts of the earlier and of the later change and their hashes, ``keys`` their keys.
+    alignments
+        For conflict detection: per partition count the alignment events in each bucket.
+    """
+
+    slots: Mapping[str, int]
+    loads: Mapping[str, Load]
+    changes: Ints
+    unplaced: Ints
+    errors: Mapping[str, str]
+    totals: Ints
+    cases: Ints
+    violations: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+    evidence: Ints
+    keys: Mapping[tuple[int, int, int], str | None] = field(default_factory=dict)
+    alignments: Mapping[int, Ints] = field(default_factory=dict)
+    has_catalog: bool = True
+
+    def rows(self, candidate: str, partitions: int, time: slice) -> list[dict[str, Any]]:
+        """Per measure: ``guarantee, cases, violations, undecided, counterexample``."""
+        measured = [m for m, name in enumerate(MEASURES) if self.has_catalog or name != "row_order_any_unique"]
+        return [self._row(m, self.slots.get(candidate), partitions, time) for m in measured]
+
+    def _row(self, m: int, slot: int | None, partitions: int, time: slice) -> dict[str, Any]:
+        total = int(self.totals[m, time].sum())
+        counts: dict[str, Any] = {"cases": 0, "violations": 0, "undecided": total, "counterexample": None}
+        if slot is not None:
+            cases = int(self.cases[m, slot, time].sum())
+            broken = int(self.violations[m, slot, time, partitions - 1].sum(dtype=np.int64))
+            counts = {"cases": cases, "violations": broken, "undecided": total - cases}
+            shown = self.first[m, slot, time, partitions - 1]
+            shown = shown[shown >= 0]
+            counts["counterexample"] = self._pair(int(shown[0]), partitions) if len(shown) else None
+        return {"guarantee": MEASURES[m], **counts}
+
+    def _pair(self, at: int, partitions: int) -> list[dict[str, Any]]:
+        row = self.evidence[at].tolist()
+        both = zip((row[:4], row[4:8]), self.evidence[at, 8:].view(np.uint64).tolist(), strict=True)
+        return [
+            {
+                "target_partition": h % partitions,
+                **dict(zip(("partition", "offset", "seq", "commit_ts"), place, strict=True)),
+                "key": self.keys.get(tuple(place[:3])),
+            }
+            for place, h in both
+        ]
+
+    def lost(self, candidate: str) -> tuple[int, str]:
+        """Changes that a candidate cannot place, and the reason for one of them."""
+        if candidate not in self.slots:
+            return int(self.changes.sum()), f"a table has no {candidate}"
+        return int(self.unplaced[self.slots[candidate]].sum()), self.errors.get(candidate, "")
