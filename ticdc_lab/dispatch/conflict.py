@@ -112,14 +112,16 @@ def sorted_changes(
     -------
     DataFrame
         ``table_id`` (bigint), ``commit_ts``, ``op_rank`` (int: delete 0, update 1, insert 2, DDL 3), ``key_hash`` and
-        ``before_key_hash`` (bigint; null where there is none), ``uniques`` (array<bigint>, only where a table has unique
-        indexes beside the handle key), for ``unit="row"`` ``identity`` (bigint), and ``carry``. Each table is in one
-        task, sorted; repeats of a row follow its first delivery there.
+        ``before_key_hash`` (bigint; null where there is none), ``uniques`` (array<bigint>, only where a table has
+        unique indexes beside the handle key), for ``unit="row"`` ``identity`` (bigint), and ``carry``. Each table is in
+        one task, sorted; by rows, repeats follow the first delivery there.
     """
     require_columns(events, *_NEEDED, *carry)
     require_batch(events, function="conflict detection", why=_WHY)
     rank = F.when(F.col("kind") == "ddl", DDL_RANK).when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1)
-    keyed = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL").transform(with_unique_keys, catalog=catalog)
+    keyed = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL").transform(
+        with_unique_keys, catalog=catalog
+    )
     has_uniques = ("uniques",) if "uniques" in keyed.columns else ()
     by_row = unit == "row"
     identity = [F.coalesce("key_hash", "change_hash").alias("identity")] if by_row else []

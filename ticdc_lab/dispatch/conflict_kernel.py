@@ -282,8 +282,8 @@ class Placer:
         Parameters
         ----------
         flags
-            :data:`UNIT`, :data:`TABLE`, :data:`DDL` and :data:`GIANT` of each row. The first row has ``UNIT``, but where
-            it goes on with the giant of the call before.
+            :data:`UNIT`, :data:`TABLE`, :data:`DDL` and :data:`GIANT` of each row. The first row has ``UNIT``, except
+            where it goes on with the giant of the call before.
         commit_ts
             Of each row; only that of a giant matters.
         starts, keys

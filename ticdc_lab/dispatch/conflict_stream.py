@@ -28,6 +28,7 @@ def placed_batches(
     unit: Unit = "transaction",
     max_keys: int = MAX_KEYS,
     evidence: bool = False,
+    topics: dict[str, int] | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, Placed]]:
     """Place changes that :func:`ticdc_lab.dispatch.conflict.sorted_changes` gives, for several N in one pass.
 
@@ -46,7 +47,9 @@ def placed_batches(
     evidence
         Whether barriers say which rows had their keys before, see :data:`ticdc_lab.dispatch.conflict_kernel.BEFORE`;
         needs ``topic``, ``partition``, ``offset`` and ``seq``. The first of the three numbers is
-        ``number of the topic << 32 | partition``, by :func:`topic_numbers`.
+        ``number of the topic << 32 | partition``.
+    topics
+        Filled with the number of each topic, for ``evidence``.
 
     Yields
     ------
@@ -54,7 +57,7 @@ def placed_batches(
         The same rows, cut anew at units, and where they go. Memory holds the map of the keys, and one unit.
     """
     placer = Placer.of(ns, max_keys=max_keys, evidence=evidence)
-    topics: dict[str, int] = {}
+    topics = {} if topics is None else topics
     for rows, flags in whole_units(batches, unit=unit, at_most=max_keys):
         starts, keys = keys_of(rows)
         here = _here(rows, topics) if evidence else None
@@ -62,7 +65,7 @@ def placed_batches(
 
 
 def whole_units(batches: Iterable[pa.RecordBatch], *, unit: Unit, at_most: int) -> Iterator[Piece]:
-    """Cut sorted batches so that no unit is apart, with the kernel's flags; a unit above ``at_most`` rows is a giant."""
+    """Cut sorted batches into whole units, with the kernel's flags; a unit above ``at_most`` rows is a giant."""
     held: list[Piece] = []
     last: tuple[int, ...] = ()
     giant = False
@@ -133,11 +136,11 @@ def _together(pieces: list[Piece], at_most: int) -> Piece:
 
 
 def _here(rows: pa.RecordBatch, topics: dict[str, int]) -> Ints:
-    place = topic_numbers(rows, topics) << 32 | _ints(rows, "partition")
+    place = _topic_numbers(rows, topics) << 32 | _ints(rows, "partition")
     return np.stack([place, _ints(rows, "offset"), _ints(rows, "seq")], axis=1)
 
 
-def topic_numbers(rows: pa.RecordBatch, topics: dict[str, int]) -> Ints:
+def _topic_numbers(rows: pa.RecordBatch, topics: dict[str, int]) -> Ints:
     """Number of each row's topic in ``topics``, to which new ones are added."""
     names = rows["topic"].dictionary_encode()
     numbers = [topics.setdefault(t, len(topics)) for t in names.dictionary.to_pylist()]

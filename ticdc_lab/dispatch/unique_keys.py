@@ -57,7 +57,9 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
     after = [_Value(i, width, F.col("columns"), F.col("columns")) for i in range(most)]
     # what an old image with only the changed columns lacks is as in the new one
     before = [_Value(i, width, F.col("before"), F.coalesce("columns", "before")) for i in range(most)]
-    lacks = F.col("_has_others") & (_lacking(after, F.col("op") != "delete") | _lacking(before, F.col("op") != "insert"))
+    lacks = F.col("_has_others") & (
+        _lacking(after, F.col("op") != "delete") | _lacking(before, F.col("op") != "insert")
+    )
     found = told.withColumn("_has_others", F.coalesce(F.size(F.col(_ANSWER)["columns"]) > 0, F.lit(False))).withColumns(
         {
             "uniques": F.when(F.col("_has_others"), F.array_compact(F.array(*[v.hashed for v in (*after, *before)]))),
@@ -88,11 +90,10 @@ class _Value:
         whole = _all(n.isNull() | v.isNotNull() for n, v in zip(names, values, strict=True))
         is_there = names[0].isNotNull() & image.isNotNull() & whole
         self.hashed = F.when(is_there, F.xxhash64("schema_name", "table_name", *names, *values))
-        self.text = F.concat_ws(
-            ", ", *[F.concat(n, F.lit("="), v) for n, v in zip(names, values, strict=True)]
-        )
+        self.text = F.concat_ws(", ", *[F.concat(n, F.lit("="), v) for n, v in zip(names, values, strict=True)])
         carried = _all(
-            n.isNull() | F.coalesce(F.greatest(*place) > 0, F.lit(False)) for n, place in zip(names, places, strict=True)
+            n.isNull() | F.coalesce(F.greatest(*place) > 0, F.lit(False))
+            for n, place in zip(names, places, strict=True)
         )
         self.absent = image.isNull() | ~carried
 
