@@ -307,50 +307,65 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
 @main.command()
 @_source_options
-@click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
+@click.option("--strategy", required=True, help="table, index-value, columns, ts, tidb-rowid, conflict, ..")
 @click.option("--partitions", required=True, type=int, help="Partition count.")
 @click.option("--index", help="With index-value: the index, instead of the handle key.")
 @click.option("--columns", help="With columns: a,b.")
 @click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--alignments-out", help="With conflict: where and why partitions align, in the same forms.")
 @_json
 def dispatch(
     source: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str, out: str,
-    as_json: bool, **where: Any,
+    alignments_out: str | None, as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """Events with the partition that another dispatcher would have chosen."""
     from pyspark.sql import functions as F
 
     from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import check_strategy
+    from ticdc_lab.dispatch import alignments, check_strategy
     from ticdc_lab.dispatch import dispatch as redispatch
+    from ticdc_lab.dispatch.conflict import CONFLICT
     from ticdc_lab.dispatch.strategies import ADDED
     from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
 
     check_strategy(strategy)
-    require_apart(source, out)
+    by_conflict = strategy.lower() == CONFLICT
+    if alignments_out and not by_conflict:
+        raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
+    require_apart(source, out, alignments_out)
     with _decoded(source, where) as (spark, log):
-        if strategy == "ts":
-            log.require_commit_ts("dispatch by ts")
+        if strategy.lower() in ("ts", CONFLICT):
+            log.require_commit_ts(f"dispatch by {strategy}")
+        catalog, aligned = catalog_of(log.events), []
         moved = log.events.transform(
             redispatch, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
-            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog_of(log.events),
+            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog,
         )  # fmt: skip
         with progress.shown(spark, "dispatch"):
-            write(moved.select(*EVENTS.names, *ADDED), out)
+            write(moved.select(*EVENTS.names, *ADDED, *(["alignment"] if by_conflict else [])), out)
             rows = moved.where("kind = 'row'")
             load = _small(rows.groupBy("target_partition").count().orderBy("target_partition"))
             errors = (
                 rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
             )
             failed = _small(errors.orderBy("dispatch_error").limit(100))
+            if by_conflict:
+                barriers = log.events.transform(alignments, partitions=partitions, catalog=catalog)
+                if alignments_out:
+                    write(barriers.repartition(1).sortWithinPartitions("table", "alignment"), alignments_out)
+                aligned = _small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
         for e in failed:
             click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
         if as_json:
-            _print_json(_facts(log) | {"out": out, "load": load, "errors": failed})
+            barriers_found = {"alignments": aligned} if by_conflict else {}
+            _print_json(_facts(log) | {"out": out, "load": load, "errors": failed} | barriers_found)
         else:
             _table(load, "target_partition", "count")
+            if by_conflict:
+                click.echo("Alignments, for which all partitions wait (those by ddl cost nothing of their own):")
+                _table(aligned, "table", "reason", "count")
 
 
 @main.command()

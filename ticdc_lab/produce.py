@@ -15,10 +15,11 @@ from pyspark.sql.types import ArrayType, StructType
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import check_strategy, dispatch
+from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.messages import writer
-from ticdc_lab.errors import ContractError
+from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.prefix import PARTITION, POSITION
 from ticdc_lab.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
 from ticdc_lab.watermarks import IS_ROW, IS_WATERMARK
@@ -77,8 +78,9 @@ def produce(
     StreamingError
         ``events`` is a stream.
     DispatchError, ProtocolError
-        The strategy or the protocol is unknown. When the frame is read, Spark fails with their text if a row cannot be
-        dispatched, which stops TiCDC's changefeed too, or has no form in the protocol.
+        The strategy or the protocol is unknown, or the strategy is ``conflict``. When the frame is read, Spark fails
+        with their text if a row cannot be dispatched, which stops TiCDC's changefeed too, or has no form in the
+        protocol.
 
     References
     ----------
@@ -87,6 +89,12 @@ def produce(
     require_columns(events, *_WRITTEN, *POSITION)
     require_batch(events, function="produce", why="a topic is written in commit order")
     check_strategy(strategy)
+    if strategy.lower() == CONFLICT:
+        raise DispatchError(
+            "A topic cannot be written by conflict detection: no protocol has a message for its alignments, without "
+            "which a consumer does not know when to wait.",
+            hint="See what it would do with: ticdc-lab dispatch --strategy conflict",
+        )
     how = encoder(protocol)
     if max_batch_size < 1:
         raise ContractError(f"max_batch_size is {max_batch_size}; expected at least 1 row.")

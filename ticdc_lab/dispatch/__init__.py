@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ticdc_lab.dispatch.conflict import conflict_placements
+from ticdc_lab.dispatch.conflict_alignments import alignments
 from ticdc_lab.dispatch.guarantees import GUARANTEES, SEED_GUARANTEES, balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
@@ -14,8 +16,10 @@ __all__ = [
     "STRATEGIES",
     "Rule",
     "WhatIf",
+    "alignments",
     "balance",
     "check_strategy",
+    "conflict_placements",
     "dispatch",
     "dispatch_by_rules",
     "guarantees",

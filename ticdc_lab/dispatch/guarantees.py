@@ -44,6 +44,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     dispatched
         Events with ``target_partition``, as :func:`ticdc_lab.dispatch.strategies.dispatch` gives them. Each change
         counts once, however often it was delivered; those without commit_ts are left out, because nothing orders them.
+        With ``alignment`` (bigint: barriers of the table before the row, as conflict detection writes them), changes
+        with different ones are in order whatever their partitions, because consumers wait for each other at a barrier.
     catalog
         Gives the unique indexes for ``row_order_any_unique``, which is left out without one.
 
@@ -68,7 +70,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     ``table_order``
         A case is a pair of consecutive changes of one table.
     ``transactions_torn``, ``transactions_overtakable``, ``transactions``
-        A case is the part of one transaction in one table. Torn: its rows go to more than one partition. Overtakable:
+        A case is the part of one transaction in one table. Torn: its rows go to more than one partition, or stand on
+        both sides of a barrier. Overtakable:
         the previous change of one of its rows, in an earlier transaction, is in another partition. ``transactions``
         counts those that are either. Torn alone would call ``ts`` consistent, because all rows of a transaction share
         their commit_ts and hence their partition; but the seed asks for order too, and by ``ts`` a later transaction on
@@ -83,7 +86,7 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     """
     require_columns(dispatched, "target_partition")
     require_batch(dispatched, function="guarantees", why="the previous change of a row may be anywhere before it")
-    changes = first_changes(dispatched, catalog=catalog, carry=("target_partition",))
+    changes = first_changes(_aligned(dispatched), catalog=catalog, carry=("target_partition", "alignment"))
     rows = _pairs(changes.withColumn("of", F.explode_outer("keys")), "table", "of")
     measures = [
         _counted(rows, "row_order"),
@@ -145,18 +148,30 @@ def _pairs(changes: DataFrame, *by: str) -> DataFrame:
     ``previous`` is null for the first, and where ``of`` is null: a table without any pair is reported too.
     """
     order = Window.partitionBy(*by).orderBy(*_ORDER)
-    position = F.struct(*_POSITION)
+    position = F.struct(*_POSITION, "alignment")
     previous = F.when(F.col("of").isNotNull(), F.lag(position).over(order))
     return changes.select("table", "commit_ts", "op_rank", position.alias("current"), previous.alias("previous"))
 
 
+def _aligned(dispatched: DataFrame) -> DataFrame:
+    """Dispatched events with ``alignment``, 0 where the dispatcher writes no barriers."""
+    known = F.col("alignment") if "alignment" in dispatched.columns else F.lit(None)
+    return dispatched.withColumn("alignment", F.coalesce(known.cast("bigint"), F.lit(0)))
+
+
 def _moved() -> Column:
-    """Whether a pair goes to different partitions; null where one of them is not known."""
-    return F.col("previous.target_partition") != F.col("current.target_partition")
+    """Whether a pair goes to different partitions with no barrier between; null where one of them is not known."""
+    apart = F.col("previous.target_partition") != F.col("current.target_partition")
+    return F.when(apart.isNotNull(), apart & (F.col("previous.alignment") == F.col("current.alignment")))
+
+
+def _place(end: str) -> Column:
+    """One end of a pair as evidence."""
+    return F.struct(*[F.col(f"{end}.{c}").alias(c) for c in _POSITION])
 
 
 def _counted(pairs: DataFrame, guarantee: str) -> DataFrame:
-    evidence = F.when(F.col("previous").isNotNull(), F.array("previous", "current"))
+    evidence = F.when(F.col("previous").isNotNull(), F.array(_place("previous"), _place("current")))
     cases = pairs.select("table", _moved().alias("broken"), evidence.alias("evidence"))
     return _summed(cases.withColumn("is_case", F.col("evidence").isNotNull()), guarantee)
 
@@ -184,9 +199,10 @@ def _summed(cases: DataFrame, guarantee: str) -> DataFrame:
 def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
     """The three measures of in-table transactions, from the changes and the pairs of ``row_order``."""
     target = F.col("target_partition")
-    at = F.when(target.isNotNull(), F.struct(target, F.struct(*_POSITION).alias("position")))
+    at = F.when(target.isNotNull(), F.struct("alignment", target, F.struct(*_POSITION).alias("position")))
+    both = F.array(_place("previous"), _place("current"))
     earlier = F.col("previous.commit_ts") < F.col("current.commit_ts")
-    overtaken = F.when(_moved() & earlier, F.struct(*_ORDER_OF_PAIR, F.array("previous", "current").alias("evidence")))
+    overtaken = F.when(_moved() & earlier, F.struct(*_ORDER_OF_PAIR, both.alias("evidence")))
     nothing = F.lit(None)
     parts = changes.select("table", "commit_ts", at.alias("at"), nothing.alias("overtaken")).unionByName(
         rows.select("table", "commit_ts", nothing.alias("at"), overtaken.alias("overtaken"))
@@ -195,7 +211,7 @@ def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
     whole = parts.groupBy("table", "commit_ts").agg(
         F.min("at").alias("low"), F.max("at").alias("high"), F.min("overtaken").alias("overtaken")
     )
-    torn = low["target_partition"] != high["target_partition"]
+    torn = (low["target_partition"] != high["target_partition"]) | (low["alignment"] != high["alignment"])
     is_overtaken = F.when(low.isNotNull(), F.col("overtaken").isNotNull())
     between = F.array(low["position"], high["position"])
     before = F.col("overtaken")["evidence"]

@@ -1,6 +1,7 @@
 """Partition dispatchers as pure Spark expressions (seed: Kafka 分区策略; golden README section 2).
 
-A strategy is one function from a :class:`Request` to a :class:`Verdict`, registered in :data:`STRATEGIES`.
+A strategy is one function from a :class:`Request` to a :class:`Verdict`, registered in :data:`STRATEGIES`. The seed's
+conflict detection is none, because it needs the order of changes: :mod:`ticdc_lab.dispatch.conflict`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.conflict import CONFLICT, dispatch_by_conflict
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.errors import DispatchError
@@ -162,9 +164,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 def check_strategy(strategy: str) -> None:
     """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
-    if strategy.lower() not in STRATEGIES:
+    if strategy.lower() not in {CONFLICT, *STRATEGIES}:
         raise DispatchError(
-            f"Unknown dispatch rule {strategy!r}; expected one of {sorted(STRATEGIES)}.",
+            f"Unknown dispatch rule {strategy!r}; expected one of {sorted((CONFLICT, *STRATEGIES))}.",
             hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
         )
 
@@ -192,7 +194,9 @@ def dispatch(
         The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
         ``op``, ``columns`` and ``before``). May be a stream.
     strategy
-        A name of :data:`STRATEGIES` in any case. Another name means ``table``, as in TiCDC; see :func:`check_strategy`.
+        A name of :data:`STRATEGIES` in any case, or ``conflict``
+        (:func:`ticdc_lab.dispatch.conflict.dispatch_by_conflict`). Another name means ``table``, as in TiCDC; see
+        :func:`check_strategy`.
     partitions
         Number of partitions of the topic, N.
     index
@@ -209,7 +213,8 @@ def dispatch(
     DataFrame
         Events with ``target_partition int``, ``dispatch_key string`` (TiCDC's partition key) and ``dispatch_error
         string``: TiCDC's own text where it begins with ``[CDC:ErrDispatcherFailed]``, else why the log cannot tell.
-        Where there is an error the others are null. All three are null unless ``kind`` is ``row``.
+        Where there is an error the others are null. All three are null unless ``kind`` is ``row``. For ``conflict``
+        there is ``alignment`` (bigint) too.
 
     Raises
     ------
@@ -217,7 +222,11 @@ def dispatch(
         The rule cannot be applied to any row: N below 1, an index without catalog, no columns, an unknown flavour.
     ContractError
         ``events`` lacks a column.
+    StreamingError
+        ``events`` is a stream, and the strategy ``conflict``, which needs the order of changes.
     """
+    if strategy.lower() == CONFLICT:
+        return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
     request = Request(_checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour))
     verdict = strategy_of(strategy)(request)
     require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
