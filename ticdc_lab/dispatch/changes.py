@@ -59,32 +59,6 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
 
 
-def further_uniques(rows: DataFrame, *, catalog: Catalog | None) -> DataFrame:
-    """Add what identifies a row beside its handle key.
-
-    Returns
-    -------
-    DataFrame
-        The rows with ``in_catalog`` (boolean: the catalog knows the table at that time) and ``extra`` (array<bigint>,
-        null for none: hashes of the values of all unique indexes but the handle key, before and after).
-    """
-    if catalog is None or not catalog.versions:
-        return rows.withColumns({"in_catalog": F.lit(False), "extra": F.lit(None).cast("array<bigint>")})
-    known = with_answers(rows, catalog=catalog, questions={_UNIQUE: _further_indexes})
-    indexes = F.col(_UNIQUE)["columns"]
-    hashes = F.array_distinct(F.array_compact(_index_values(indexes)))
-    has_any = any(
-        _further_indexes(v.definition).columns for vs in catalog.versions.values() for v in vs if v.definition
-    )
-    extra = F.when(F.size(indexes) > 0, hashes) if has_any else F.lit(None).cast("array<bigint>")
-    return known.withColumns({"in_catalog": F.col(_UNIQUE).isNotNull(), "extra": extra}).drop(_UNIQUE)
-
-
-def _further_indexes(table: TableDef) -> Answer:
-    handle = set() if table.handle is None else set(table.handle.columns)
-    return Answer(columns=tuple(i for i in _unique_indexes(table).columns if set(i.split(_SEPARATOR)) != handle))
-
-
 def key_text() -> Column:
     """The row's handle key as ``col=value`` (string)."""
     return _key_text(F.when(F.col("op") == "delete", F.col("before")).otherwise(F.col("columns")))

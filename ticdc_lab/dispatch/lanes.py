@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, MOST, START
+from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, MOST, PACKED_BITS, START
 from ticdc_lab.dispatch.sweep_kernel import load as spread
 
 Ints = npt.NDArray[np.int64]
@@ -68,12 +68,13 @@ class Dense:
 class Ordered:
     """Load of a candidate that is no function of one hash, at the partition counts it was run with."""
 
-    rows: Mapping[int, Ints]
-    volume: Mapping[int, Ints]
+    rows: Mapping[int, npt.NDArray[np.integer]]
+    volume: Mapping[int, npt.NDArray[np.integer]]
 
     def at(self, partitions: int, weight: str, buckets: int) -> Ints:
         """Load (buckets, partitions) with so many partitions."""
-        return getattr(self, weight)[partitions]  # type: ignore[no-any-return]
+        load: Ints = getattr(self, weight)[partitions].astype(np.int64)
+        return load
 
 
 def folded(cells: Ints, partitions: int) -> Ints:
@@ -94,7 +95,8 @@ class Lane:
     Attributes
     ----------
     slots
-        Candidate to its place in the arrays.
+        Candidate to its place in the arrays; one that was run with some partition counts only has a place for each,
+        under its name, ``@`` and the count.
     loads
         Candidate to its load.
     changes
@@ -125,26 +127,29 @@ class Lane:
     def rows(self, candidate: str, partitions: int, time: slice) -> list[dict[str, Any]]:
         """Per measure: ``guarantee, cases, violations, undecided, counterexample``."""
         measured = [m for m, name in enumerate(MEASURES) if self.has_catalog or name != "row_order_any_unique"]
-        return [self._row(m, self.slots.get(candidate), partitions, time) for m in measured]
+        slot, at, modulus = self.slots.get(candidate), partitions, partitions
+        if isinstance(self.loads.get(candidate), Ordered):
+            slot, at, modulus = self.slots[f"{candidate}@{partitions}"], 2, 1 << PACKED_BITS
+        return [self._row(m, slot, at, modulus, time) for m in measured]
 
-    def _row(self, m: int, slot: int | None, partitions: int, time: slice) -> dict[str, Any]:
+    def _row(self, m: int, slot: int | None, at: int, modulus: int, time: slice) -> dict[str, Any]:
         total = int(self.totals[m, time].sum())
         counts: dict[str, Any] = {"cases": 0, "violations": 0, "undecided": total, "counterexample": None}
         if slot is not None:
             cases = int(self.cases[m, slot, time].sum())
-            broken = int(self.violations[m, slot, time, partitions - 1].sum(dtype=np.int64))
+            broken = int(self.violations[m, slot, time, at - 1].sum(dtype=np.int64))
             counts = {"cases": cases, "violations": broken, "undecided": total - cases}
-            shown = self.first[m, slot, time, partitions - 1]
+            shown = self.first[m, slot, time, at - 1]
             shown = shown[shown >= 0]
-            counts["counterexample"] = self._pair(int(shown[0]), partitions) if len(shown) else None
+            counts["counterexample"] = self._pair(int(shown[0]), modulus) if len(shown) else None
         return {"guarantee": MEASURES[m], **counts}
 
-    def _pair(self, at: int, partitions: int) -> list[dict[str, Any]]:
+    def _pair(self, at: int, modulus: int) -> list[dict[str, Any]]:
         row = self.evidence[at].tolist()
         both = zip((row[:4], row[4:8]), self.evidence[at, 8:].view(np.uint64).tolist(), strict=True)
         return [
             {
-                "target_partition": h % partitions,
+                "target_partition": h % modulus,
                 **dict(zip(("partition", "offset", "seq", "commit_ts"), place, strict=True)),
                 "key": self.keys.get(tuple(place[:3])),
             }
@@ -153,6 +158,7 @@ class Lane:
 
     def lost(self, candidate: str) -> tuple[int, str]:
         """Changes that a candidate cannot place, and the reason for one of them."""
-        if candidate not in self.slots:
+        if candidate not in self.loads:
             return int(self.changes.sum()), f"a table has no {candidate}"
-        return int(self.unplaced[self.slots[candidate]].sum()), self.errors.get(candidate, "")
+        slot = next(s for name, s in self.slots.items() if name.partition("@")[0] == candidate)
+        return int(self.unplaced[slot].sum()), self.errors.get(candidate, "")

@@ -17,9 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
-from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Sparse
+from ticdc_lab.dispatch.conflict_kernel import Placed
+from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
+from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
+from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
@@ -27,19 +31,24 @@ SWEPT = "lane int, facts binary"
 
 NARROW = pa.schema(
     [
-        *[(name, pa.int32()) for name in ("lane", "table", "op_rank", "partition", "seq")],
-        *[(name, pa.int64()) for name in ("commit_ts", "offset", "identity", "own", "old", "row_bytes")],
-        ("extra", pa.list_(pa.int64())),
-        ("in_catalog", pa.bool_()),
+        *[(name, pa.int32()) for name in ("lane", "table_id", "op_rank", "partition", "seq")],
+        *[(name, pa.int64()) for name in ("commit_ts", "offset", "identity", "key_hash", "before_key_hash")],
+        ("row_bytes", pa.int64()),
+        ("uniques", pa.list_(pa.int64())),
+        *[(name, pa.bool_()) for name in ("has_key", "in_catalog", "carried")],
         ("errors", pa.list_(pa.string())),
     ]
 )
-"""What :func:`swept` reads, beside ``h0``, ``h1``, ..: the number (int64) of each candidate."""
+"""What :func:`swept` reads, sorted so that a DDL (``op_rank`` 3) follows the changes of its commit_ts.
+
+Beside it ``h0``, ``h1``, ..: the number (int64) of each candidate.
+"""
 
 SPARSE = 150_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
 
 _START_KEYS, _START_EVIDENCE = 1 << 12, 1 << 12
+CONFLICT = "conflict"
 _WIDE = ("ts", "tidb-rowid")
 """Candidates whose numbers have 64 bits."""
 
@@ -53,13 +62,14 @@ class Plan:
     """What a task needs to know: candidates of each lane by slot, and how time is cut into buckets.
 
     ``slots`` gives for each lane the candidate of each hash column; ``buckets`` intervals of ``width_ms`` begin at
-    ``lo_ms``.
+    ``lo_ms``; ``conflict_at`` are the partition counts at which conflict detection is run.
     """
 
     slots: Mapping[int, Sequence[str]]
     lo_ms: int
     width_ms: float
     buckets: int
+    conflict_at: tuple[int, ...] = ()
 
     def bucket(self, commit_ts: Ints) -> Ints:
         """Time bucket of each commit_ts."""
@@ -72,8 +82,8 @@ def swept(plan: Plan) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         lane: _Lane | None = None
-        for batch in batches:
-            numbers, tables = _ints(batch["lane"]), _ints(batch["table"])
+        for batch, placed in _placed(batches, plan):
+            numbers, tables = _ints(batch["lane"]), _ints(batch["table_id"])
             cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(tables) != 0)) + 1
             for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
                 if lane is not None and lane.number != numbers[low]:
@@ -81,11 +91,37 @@ def swept(plan: Plan) -> Callable[[Batches], Batches]:
                     lane = None
                 if lane is None:
                     lane = _Lane(int(numbers[low]), plan)
-                lane.add(int(tables[low]), batch.slice(low, high - low))
+                lane.add(int(tables[low]), batch.slice(low, high - low), _part(placed, low, high))
         if lane is not None:
             yield _answer(lane)
 
     return run
+
+
+def _placed(batches: Batches, plan: Plan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
+    """Batches cut anew, with what conflict detection does with their rows."""
+    ns = plan.conflict_at or (1,)
+    yield from placed_batches(map(_without_uncarried, batches), ns=ns)
+
+
+def _without_uncarried(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose unique values are not all known take no part in conflict detection."""
+    carried = batch["carried"].fill_null(True)
+    if pc.all(carried).as_py():
+        return batch
+    for name in ("key_hash", "before_key_hash", "uniques"):
+        at = batch.schema.get_field_index(name)
+        hidden = pc.if_else(carried, batch[name], pa.scalar(None, batch[name].type))
+        batch = batch.append_column(f"own_{name}", batch[name]).set_column(at, name, hidden)
+    return batch
+
+
+def _part(placed: Placed, low: int, high: int) -> Placed:
+    barriers = placed.barriers
+    inside = (barriers[:, conflict_kernel.ROW] >= low) & (barriers[:, conflict_kernel.ROW] < high)
+    moved = barriers[inside].copy()
+    moved[:, conflict_kernel.ROW] -= low
+    return Placed(placed.target[low:high], placed.alignment[low:high], moved)
 
 
 def _answer(lane: _Lane) -> pa.RecordBatch:
@@ -97,9 +133,20 @@ def _answer(lane: _Lane) -> pa.RecordBatch:
 def compile_kernels() -> None:
     """Compile here, once, so that not each worker does it."""
     schema = pa.schema([*NARROW, ("h0", pa.int64())])
-    row = {"lane": 0, "table": 0, "identity": 1, "commit_ts": 1, "own": 1, "h0": 1, "in_catalog": True}
-    lane = _Lane(0, Plan({0: ("table",)}, 0, 1.0, 1))
-    lane.add(0, pa.RecordBatch.from_pylist([row], schema=schema))
+    row = {
+        "lane": 0,
+        "table_id": 0,
+        "identity": 1,
+        "commit_ts": 1,
+        "key_hash": 1,
+        "has_key": True,
+        "h0": 1,
+        "op_rank": 0,
+    }
+    plan = Plan({0: ("table",)}, 0, 1.0, 1, conflict_at=(2,))
+    batch, placed = next(_placed(iter([pa.RecordBatch.from_pylist([row], schema=schema)]), plan))
+    lane = _Lane(0, plan)
+    lane.add(0, batch, placed)
     lane.grow(keys=True)
     lane.count_densely()
     lane.facts()
@@ -117,7 +164,9 @@ class _Lane:
     dense: tuple[Ints, Ints] | None = None
 
     def __post_init__(self) -> None:
-        self.names = self.plan.slots[self.number]
+        self.hashed = self.plan.slots[self.number]
+        self.names = [*self.hashed, *[f"{CONFLICT}@{n}" for n in self.plan.conflict_at]]
+        self.aligned = np.array([name not in self.hashed for name in self.names], dtype=np.uint8)
         n, b, m = len(self.names), self.plan.buckets, len(MEASURES)
         self.now = np.zeros(k.NOW, dtype=np.int64)
         self.now[k.EPOCH] = self.now[k.STAMP] = 1
@@ -126,7 +175,7 @@ class _Lane:
             cases=np.zeros((m, n, b), dtype=np.int64),
             violations=np.zeros((m, n, b, MOST), dtype=np.int32),
             first=np.full((m, n, b, MOST), -1, dtype=np.int32),
-            left=np.full((m, n, b), MOST - 1, dtype=np.int64),
+            left=np.where(self.aligned, 1, MOST - 1)[np.newaxis, :, np.newaxis] + np.zeros((m, n, b), dtype=np.int64),
             evidence=np.zeros((_START_EVIDENCE, 2 * k.PLACE + 2), dtype=np.int64),
         )
         self.before = Before(
@@ -143,13 +192,22 @@ class _Lane:
         self.seen, self.ids = _seen(_START_KEYS, n), _ids(_START_KEYS)
         self.changes = np.zeros(b, dtype=np.int64)
         self.unplaced = np.zeros((n, b), dtype=np.int64)
+        self.ordered = {
+            n: (np.zeros((b, n), dtype=np.int64), np.zeros((b, n), dtype=np.int64)) for n in self.plan.conflict_at
+        }
+        self.alignments = {n: np.zeros(b, dtype=np.int64) for n in self.plan.conflict_at}
 
-    def add(self, table: int, batch: pa.RecordBatch) -> None:
-        """Measure changes of one table, which follow those before."""
+    def add(self, table: int, batch: pa.RecordBatch, placed: Placed) -> None:
+        """Measure changes of one table, which follow those before, and where conflict detection puts them."""
         if table != self.table:
             self._end_table()
             self.table = table
-        changes = _changes(batch, len(self.names), self.plan)
+        self._count_alignments(batch, placed)
+        rows = _ints(batch["op_rank"]) != DDL_RANK
+        if not rows.all():
+            batch = batch.filter(pa.array(rows))
+            placed = Placed(placed.target[rows], placed.alignment[rows], placed.barriers)
+        changes = _changes(batch, len(self.hashed), self.plan, placed, self.aligned)
         at, why = 0, -1
         while why != k.DONE:
             at, why = k.sweep(at, changes, self.now, self.before, self.seen, self.ids, self.counters)
@@ -159,20 +217,38 @@ class _Lane:
         self.changes += np.bincount(changes.bucket[new], minlength=self.plan.buckets)
         self._note_unplaced(batch, changes, new)
         size = _ints(batch["row_bytes"])
-        self.kept.append((changes.bucket[new], size[new], changes.hashes[new], changes.known[new]))
+        hashes, known = (np.ascontiguousarray(a[new][:, : len(self.hashed)]) for a in (changes.hashes, changes.known))
+        self.kept.append((changes.bucket[new], size[new], hashes, known))
+        self._count_ordered(changes, new & (changes.known[:, -1] != 0), size)
         if self.dense is not None or sum(len(part[0]) for part in self.kept) > SPARSE:
             self.count_densely()
+
+    def _count_alignments(self, batch: pa.RecordBatch, placed: Placed) -> None:
+        """Barriers that are written; for a DDL consumers wait anyway."""
+        bucket = self.plan.bucket(_ints(batch["commit_ts"]))
+        written = placed.barriers[:, conflict_kernel.REASON] != conflict_kernel.BY_DDL
+        for i, counts in enumerate(self.alignments.values()):
+            mine = placed.barriers[written & (placed.barriers[:, conflict_kernel.NTH] == i), conflict_kernel.ROW]
+            counts += np.bincount(bucket[mine], minlength=self.plan.buckets)
+
+    def _count_ordered(self, changes: Changes, new: npt.NDArray[np.bool_], size: Ints) -> None:
+        for i, (n, (rows, volume)) in enumerate(self.ordered.items()):
+            target = changes.hashes[new, len(self.hashed) + i] & np.uint64((1 << k.PACKED_BITS) - 1)
+            cell = changes.bucket[new] * n + target.astype(np.int64)
+            rows += np.bincount(cell, minlength=rows.size).reshape(rows.shape)
+            volume += np.bincount(cell, size[new], minlength=rows.size).astype(np.int64).reshape(rows.shape)
 
     def _note_unplaced(self, batch: pa.RecordBatch, changes: Changes, new: npt.NDArray[np.bool_]) -> None:
         for s, name in enumerate(self.names):
             failed = np.flatnonzero(new & (changes.known[:, s] == 0))
             if len(failed):
                 self.unplaced[s] += np.bincount(changes.bucket[failed], minlength=self.plan.buckets)
-                self.errors.setdefault(name, (batch["errors"][int(failed[0])].as_py() or self.names)[s] or "")
+                said = batch["errors"][int(failed[0])].as_py() if s < len(self.hashed) else None
+                self.errors.setdefault(name.partition("@")[0], (said[s] or "") if said else NOT_CARRIED)
 
     def _end_table(self) -> None:
         """Forget the keys of the table before; its last transaction counts now."""
-        k.finish(self.now, self.before, self.counters)
+        k.finish(self.now, self.before, self.aligned, self.counters)
         self.now[k.EPOCH] += 1
         self.now[[k.KEYS, k.LAST]] = 0
 
@@ -193,9 +269,9 @@ class _Lane:
     def count_densely(self) -> None:
         """Turn the changes kept into counters."""
         if self.dense is None:
-            shape = (len(self.names), self.plan.buckets, CELLS)
+            shape = (len(self.hashed), self.plan.buckets, CELLS)
             self.dense = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        wide = np.array([name in _WIDE for name in self.names], dtype=np.uint8)
+        wide = np.array([name in _WIDE for name in self.hashed], dtype=np.uint8)
         for part in self.kept:
             k.load(*part, wide, *self.dense)
         self.kept = []
@@ -204,9 +280,13 @@ class _Lane:
         """Everything measured."""
         self._end_table()
         c = self.counters
+        loads = {name: self._load(s) for s, name in enumerate(self.hashed)}
+        if self.ordered:
+            rows, volume = ({n: _narrowed(both[i]) for n, both in self.ordered.items()} for i in (0, 1))
+            loads[CONFLICT] = Ordered(rows, volume)
         return Lane(
             slots={name: s for s, name in enumerate(self.names)},
-            loads={name: self._load(s) for s, name in enumerate(self.names)},
+            loads=loads,
             changes=self.changes,
             unplaced=self.unplaced,
             errors=self.errors,
@@ -215,6 +295,7 @@ class _Lane:
             violations=c.violations,
             first=c.first,
             evidence=c.evidence[: self.now[k.EVIDENCE]],
+            alignments=self.alignments,
         )
 
     def _load(self, s: int) -> Load:
@@ -250,11 +331,15 @@ def _ids(size: int) -> Ids:
     return Ids(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
 
 
-def _changes(batch: pa.RecordBatch, slots: int, plan: Plan) -> Changes:
+def _changes(batch: pa.RecordBatch, slots: int, plan: Plan, placed: Placed, aligned: Flags) -> Changes:
     commit_ts = _ints(batch["commit_ts"])
     hashes = np.column_stack([_ints(batch[f"h{s}"]).view(np.uint64) for s in range(slots)])
-    known = np.column_stack([np.asarray(batch[f"h{s}"].is_valid()) for s in range(slots)]).astype(np.uint8)
-    extra = batch["extra"]
+    known = np.column_stack([np.asarray(batch[f"h{s}"].is_valid()) for s in range(slots)])
+    if plan.conflict_at:
+        carried = np.asarray(batch["carried"].fill_null(True), dtype=np.bool_)
+        hashes = np.column_stack([hashes, k.packed(placed.target, placed.alignment)])
+        known = np.column_stack([known, np.repeat(carried[:, np.newaxis], len(plan.conflict_at), axis=1)])
+    own, old, extra = (_all_of(batch, name) for name in ("key_hash", "before_key_hash", "uniques"))
     lengths = np.asarray(pc.list_value_length(extra).fill_null(0))
     return Changes(
         commit_ts=commit_ts,
@@ -262,21 +347,23 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: Plan) -> Changes:
         rank=_ints(batch["op_rank"]),
         place=np.column_stack([_ints(batch[name]) for name in ("partition", "offset", "seq", "commit_ts")]),
         identity=_ints(batch["identity"]),
-        own=_optional(batch["own"]),
-        old=_optional(batch["old"]),
+        own=np.column_stack([_ints(own), _ints(batch["has_key"].cast(pa.int8()))]),
+        old=np.column_stack([_ints(old), np.asarray(old.is_valid(), dtype=np.int64)]),
         extra_from=np.append(0, np.cumsum(lengths)).astype(np.int64),
         extra=_ints(extra.flatten()),
         in_catalog=_ints(batch["in_catalog"].cast(pa.int8())),
         hashes=np.ascontiguousarray(hashes),
-        known=np.ascontiguousarray(known),
+        known=np.ascontiguousarray(known.astype(np.uint8)),
+        aligned=aligned,
         counted=np.zeros(len(commit_ts), dtype=np.uint8),
     )
+
+
+def _all_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column with what :func:`_without_uncarried` hid."""
+    return batch[f"own_{name}" if f"own_{name}" in batch.schema.names else name]
 
 
 def _ints(column: pa.Array) -> Ints:
     # copied: numba compiles anew for arrays that cannot be written
     return np.array(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _optional(column: pa.Array) -> Ints:
-    return np.column_stack([_ints(column), np.asarray(column.is_valid(), dtype=np.int64)])

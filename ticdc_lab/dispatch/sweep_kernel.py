@@ -49,6 +49,7 @@ Array = npt.NDArray[Any]
 class Changes(NamedTuple):
     """Changes of one table, sorted. ``counted`` is filled: 0 for a repeated delivery, which changes nothing else.
 
+    ``aligned`` says of a candidate that its numbers are packed (:func:`packed`), and stand for one partition count.
     ``own`` and ``old`` hold the hash of the row's key and of the one before where it changed, each with 1 where there
     is one; ``extra`` from ``extra_from`` on the hashes of its other unique values; ``hashes`` and ``known`` the
     number of every candidate.
@@ -66,6 +67,7 @@ class Changes(NamedTuple):
     in_catalog: Array
     hashes: Array
     known: Array
+    aligned: Array
     counted: Array
 
 
@@ -129,7 +131,14 @@ for _n in range(1, MOST + 1):
     _LIMIT[_n - 1] = ((1 << 64) - 1) // _n
 _RECIPROCAL = 1.0 / np.arange(FIRST, MOST + 1)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+PACKED_BITS = 16
+_BITS = np.uint64(PACKED_BITS)
 _0, _1, _20, _63, _64 = np.uint64(0), np.uint64(1), np.uint64(20), np.uint64(63), np.uint64(64)
+
+
+def packed(target: Array, alignment: Array) -> Array:
+    """Number of a change whose partition is no function of one hash: its partition, and the barriers before it."""
+    return (alignment.astype(np.uint64) << _BITS) | target.astype(np.uint64)
 
 
 @small_kernel
@@ -152,21 +161,31 @@ def _apart(a: np.uint64, b: np.uint64) -> np.uint64:
     return a - b if a >= b else b - a
 
 
+@small_kernel
+def _distance(aligned: bool, a: np.uint64, b: np.uint64) -> np.uint64:
+    """What N must divide for two changes not to part; after a barrier of theirs nothing parts them."""
+    if aligned:
+        return _1 if a != b and a >> _BITS == b >> _BITS else _0
+    return _apart(a, b)
+
+
 @kernel
-def _violated(c: Counters, measure: int, slot: int, bucket: int, d: np.uint64) -> None:
+def _violated(c: Counters, measure: int, slot: int, bucket: int, d: np.uint64, aligned: bool) -> None:
+    if aligned:
+        c.violations[measure, slot, bucket, 1] += 1
+        return
     for i in range(MOST):
         c.violations[measure, slot, bucket, i] += _parts(d, i)
 
 
 @kernel
 def _witness(
-    c: Counters, now: Array, measure: int, slot: int, bucket: int, made: int,
+    c: Counters, now: Array, measure: int, slot: int, bucket: int, made: int, d: np.uint64,
     before: Array, before_hash: np.uint64, after: Array, after_hash: np.uint64,
 ) -> int:  # fmt: skip
     """Keep the pair as evidence for every N that has none yet; ``made`` is its number if it has one, else -1."""
     if c.left[measure, slot, bucket] == 0:
         return made
-    d = _apart(before_hash, after_hash)
     for i in range(1, MOST):
         if c.first[measure, slot, bucket, i] < 0 and _parts(d, i):
             if made < 0:
@@ -256,7 +275,7 @@ def _spread(h: np.uint64, wide: bool, n_rows: int, n_bytes: int, rows: Array, vo
 
 
 @kernel
-def finish(now: Array, b4: Before, c: Counters) -> None:
+def finish(now: Array, b4: Before, aligned: Array, c: Counters) -> None:
     """Count the transaction that is under way; to be called after the last change of a table too."""
     if now[IN_GROUP] == 0:
         return
@@ -269,11 +288,11 @@ def finish(now: Array, b4: Before, c: Counters) -> None:
             for m in (EITHER, TORN, OVERTAKABLE):
                 c.cases[m, s, b] += 1
             if torn != _0:
-                _violated(c, TORN, s, b, torn)
+                _violated(c, TORN, s, b, torn, aligned[s])
             if overtaken != _0:
-                _violated(c, OVERTAKABLE, s, b, overtaken)
+                _violated(c, OVERTAKABLE, s, b, overtaken, aligned[s])
             if torn != _0 or overtaken != _0:
-                _violated(c, EITHER, s, b, _gcd(torn, overtaken))
+                _violated(c, EITHER, s, b, _gcd(torn, overtaken), aligned[s])
         b4.decided[s] = 0
         b4.torn[s] = _0
         b4.overtaken[s] = _0
@@ -314,10 +333,10 @@ def _after_table(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> No
     for s in range(ch.hashes.shape[1]):
         if now[LAST] and ch.known[r, s] and b4.known[s]:
             c.cases[TABLE, s, b] += 1
-            d = _apart(ch.hashes[r, s], b4.hashes[s])
+            d = _distance(ch.aligned[s], ch.hashes[r, s], b4.hashes[s])
             if d != _0:
-                _violated(c, TABLE, s, b, d)
-                _witness(c, now, TABLE, s, b, -1, b4.place, b4.hashes[s], b4.here, ch.hashes[r, s])
+                _violated(c, TABLE, s, b, d, ch.aligned[s])
+                _witness(c, now, TABLE, s, b, -1, d, b4.place, b4.hashes[s], b4.here, ch.hashes[r, s])
         b4.hashes[s] = ch.hashes[r, s]
         b4.known[s] = ch.known[r, s]
     now[LAST] = 1
@@ -336,15 +355,24 @@ def _in_group(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> None:
         if b4.group_places[s, PLACE - 1] >= 0:
             d = _apart(ch.hashes[r, s], b4.group_hashes[s])
             if d != _0:
+                d = _1 if ch.aligned[s] else d  # rows on both sides of a barrier are torn too
                 b4.torn[s] = _gcd(d, b4.torn[s])
                 made = -1
                 for m in (TORN, EITHER):
                     made = _witness(
-                        c, now, m, s, b, made, b4.group_places[s], b4.group_hashes[s], b4.here, ch.hashes[r, s]
+                        c, now, m, s, b, made, d, b4.group_places[s], b4.group_hashes[s], b4.here, ch.hashes[r, s]
                     )
         b4.group_hashes[s] = ch.hashes[r, s]
         for j in range(PLACE):
             b4.group_places[s, j] = b4.here[j]
+
+
+@small_kernel
+def _is_here(seen: Seen, i: int, b4: Before) -> bool:
+    same = True
+    for j in range(PLACE):
+        same &= seen.places[i, j] == b4.here[j]
+    return same
 
 
 @kernel
@@ -361,20 +389,20 @@ def _of_key(
         c.cases[ROW, s, b] += is_row
         c.cases[UNIQUE, s, b] += is_unique
         h, g = ch.hashes[r, s], seen.hashes[i, s]
-        d = _apart(h, g)
+        d = _distance(ch.aligned[s], h, g)
         if d == _0:
             continue
         made = -1
         if is_row:
-            _violated(c, ROW, s, b, d)
-            made = _witness(c, now, ROW, s, b, made, seen.places[i], g, b4.here, h)
+            _violated(c, ROW, s, b, d, ch.aligned[s])
+            made = _witness(c, now, ROW, s, b, made, d, seen.places[i], g, b4.here, h)
         if is_unique:
-            _violated(c, UNIQUE, s, b, d)
-            made = _witness(c, now, UNIQUE, s, b, made, seen.places[i], g, b4.here, h)
+            _violated(c, UNIQUE, s, b, d, ch.aligned[s])
+            made = _witness(c, now, UNIQUE, s, b, made, d, seen.places[i], g, b4.here, h)
         if is_row and seen.places[i, PLACE - 1] < ch.commit_ts[r]:
             b4.overtaken[s] = _gcd(d, b4.overtaken[s])
             for m in (OVERTAKABLE, EITHER):
-                made = _witness(c, now, m, s, b, made, seen.places[i], g, b4.here, h)
+                made = _witness(c, now, m, s, b, made, d, seen.places[i], g, b4.here, h)
 
 
 @kernel
@@ -388,7 +416,7 @@ def sweep(start: int, ch: Changes, now: Array, b4: Before, seen: Seen, ids: Ids,
         if now[EVIDENCE] + (n_extra + 4) * n_slots > len(c.evidence):
             return r, NO_EVIDENCE
         if now[IN_GROUP] == 0 or now[AT] != ch.commit_ts[r]:
-            finish(now, b4, c)
+            finish(now, b4, ch.aligned, c)
             _begin(now, ch.commit_ts[r], ch.bucket[r])
         if _is_repeat(ch, r, now, ids):
             ch.counted[r] = 0
@@ -407,6 +435,8 @@ def sweep(start: int, ch: Changes, now: Array, b4: Before, seen: Seen, ids: Ids,
             if (k == 0 and not ch.own[r, 1]) or (k == 1 and not ch.old[r, 1]):
                 continue
             i = _find(seen.keys, seen.epochs, key, now[EPOCH])
+            if seen.epochs[i] == now[EPOCH] and _is_here(seen, i, b4):
+                continue  # one value before and after
             if seen.epochs[i] == now[EPOCH]:
                 _of_key(ch, r, i, is_row, ch.in_catalog[r] != 0, now, seen, b4, c)
             else:

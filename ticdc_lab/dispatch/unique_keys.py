@@ -16,7 +16,7 @@ from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.keys import with_keys
 
 _ANSWER = "_unique_keys"
-_NOT_CARRIED = (
+NOT_CARRIED = (
     "the log carries only part of this row, without all old and new values of the unique indexes, which conflict "
     "detection compares"
 )
@@ -64,7 +64,7 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
         {
             "uniques": F.when(F.col("_has_others"), F.array_compact(F.array(*[v.hashed for v in (*after, *before)]))),
             "own_key": _own_key(F.col("_has_others") & ~(_without(after, "columns") | _without(before, "before"))),
-            "not_carried": F.when(lacks, _NOT_CARRIED),
+            "not_carried": F.when(lacks, NOT_CARRIED),
         }
     )
     found = found.withColumn("named_keys", _named([*after, *before])) if named else found

@@ -19,13 +19,15 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.candidates import Candidates, TableName, candidate_name, with_hashes
-from ticdc_lab.dispatch.changes import further_uniques, key_text
+from ticdc_lab.dispatch.changes import key_text
+from ticdc_lab.dispatch.conflict_stream import DDL_RANK
+from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
 from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, swept
 from ticdc_lab.dispatch.sweep_kernel import MEASURES, MOST
+from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_batch
 from ticdc_lab.tso import LOGICAL_BITS
 
@@ -33,12 +35,14 @@ BUCKETS = 48
 """Intervals of equal length that the time of a log is cut into."""
 LANES = 24
 """Tables that are counted one by one, those with most changes; all others are counted together."""
+CONFLICT_AT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Partition counts at which conflict detection is run: where it puts a row is no function of one hash."""
 
 Choice = str | Mapping[str, str]
 """A candidate for all tables, or one for each (``schema.table``); tables that are not named go by ``table``."""
 
 _TASKS_PER_CORE = 2
-_ORDER = ("lane", "table", "commit_ts", "op_rank", "partition", "offset", "seq")
+_ORDER = ("lane", "table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class WhatIf:
         *,
         indexes: Sequence[str] = (),
         columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
+        conflict_at: Sequence[int] = CONFLICT_AT,
         buckets: int = BUCKETS,
         max_tables: int = LANES,
     ) -> WhatIf:
@@ -83,6 +88,8 @@ class WhatIf:
             Names of indexes to offer for ``index-value`` on every table.
         columns
             Lists of columns to offer for ``columns``: on every table, or by table (``schema.table``).
+        conflict_at
+            Partition counts at which conflict detection is run, in the same pass; empty leaves it out.
         buckets
             Intervals of equal length that the time of the log is cut into.
         max_tables
@@ -102,7 +109,7 @@ class WhatIf:
         width = (hi_ms - lo_ms + 1) / buckets
         slots = dict.fromkeys(range(len(names)), candidates.common)
         slots |= {n: candidates.names(t) for t, n in numbers.items() if n < max_tables}
-        plan = Plan(slots, lo_ms, width, buckets)
+        plan = Plan(slots, lo_ms, width, buckets, tuple(conflict_at))
         rows = _narrow(events, candidates, catalog=catalog, numbers=numbers, lanes=len(names))
         cores = events.sparkSession.sparkContext.defaultParallelism
         sizes = [sum(tables[t] for t, n in numbers.items() if min(n, len(names) - 1) == i) for i in range(len(names))]
@@ -121,11 +128,11 @@ class WhatIf:
     @property
     def candidates(self) -> list[str]:
         """Candidates of any table, by the names of :func:`candidate_name`."""
-        return list(dict.fromkeys(name for lane in self.lanes.values() for name in lane.slots))
+        return list(dict.fromkeys(name for lane in self.lanes.values() for name in lane.loads))
 
     def candidates_of(self, table: str) -> list[str]:
         """Candidates of a table."""
-        return list(self._lanes([table])[0][1].slots)
+        return list(self._lanes([table])[0][1].loads)
 
     @property
     def tables(self) -> list[str]:
@@ -351,18 +358,23 @@ def _narrow(
     events: DataFrame, candidates: Candidates, *, catalog: Catalog | None, numbers: Mapping[TableName, int], lanes: int
 ) -> DataFrame:
     """Row changes as numbers: all that is shuffled."""
-    rows = events.where("kind = 'row' AND commit_ts IS NOT NULL").transform(with_keys).transform(with_crcs)
-    rows = further_uniques(rows, catalog=catalog)
+    rows = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL")
+    rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_crcs).drop("table_id")
     rows = with_hashes(rows, candidates, catalog=catalog)
+    if catalog is not None:
+        rows = with_answers(rows, catalog=catalog, questions={"_known": lambda table: Answer()})
     named = [(schema, table, min(n, lanes - 1), n) for (schema, table), n in numbers.items()]
-    of = events.sparkSession.createDataFrame(named, "_schema string, _table string, lane int, table int")
+    of = events.sparkSession.createDataFrame(named, "_schema string, _table string, lane int, table_id int")
     same = (F.col("schema_name") == F.col("_schema")) & (F.col("table_name") == F.col("_table"))
     rank = F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2)
+    uniques = F.col("uniques") if "uniques" in rows.columns else F.lit(None).cast("array<bigint>")
     return rows.join(F.broadcast(of), same).select(
-        "lane", "table", "commit_ts", rank.alias("op_rank"), "partition", "offset", "seq",
-        F.coalesce("key_hash", "change_hash").alias("identity"), F.col("key_hash").alias("own"),
-        F.col("before_key_hash").alias("old"), "extra", "in_catalog", "row_bytes",
-        *[f"h{s}" for s in range(candidates.slots)], "errors",
+        "lane", "table_id", "commit_ts", F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(rank).alias("op_rank"),
+        "partition", "offset", "seq", F.coalesce("key_hash", "change_hash").alias("identity"),
+        F.col("key_hash").isNotNull().alias("has_key"), F.col("own_key").alias("key_hash"), "before_key_hash",
+        uniques.alias("uniques"), F.col("not_carried").isNull().alias("carried"),
+        (F.col("_known").isNotNull() if catalog is not None else F.lit(False)).alias("in_catalog"),
+        F.coalesce("row_bytes", F.lit(0)).alias("row_bytes"), *[f"h{s}" for s in range(candidates.slots)], "errors",
     )  # fmt: skip
 
 
