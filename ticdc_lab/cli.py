@@ -410,6 +410,49 @@ def _topics(moved: DataFrame, partitions: int, feed: Any) -> dict[str, Any]:
 
 @main.command()
 @_source_options
+@click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Partition counts to compare.")
+@click.option(
+    "--keep", type=click.Choice(["row", "unique", "transaction", "table"]), default="unique", show_default=True,
+    help="What must not break: order of a row, of rows that share a unique value, transactions in a table, a table.",
+)  # fmt: skip
+@click.option("--allow-risk", is_flag=True, help="Also recommend columns that are no key but kept it in this log.")
+@click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
+@_json
+def advise(
+    source: str, partitions: str, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
+) -> None:
+    """Which dispatcher for which table, how many partitions, and why: measured on this log.
+
+    --protocol names the changefeed's protocol; it reads the source too.
+    """
+    from pathlib import Path
+
+    from ticdc_lab.dispatch.advise import advise as advised
+    from ticdc_lab.dispatch.advise_report import sentences, values
+    from ticdc_lab.export import require_apart
+
+    require_apart(source, out)
+    try:
+        counts = [int(n) for n in partitions.split(",")]
+    except ValueError as e:
+        raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
+    with _decoded(source, where) as (spark, log):
+        log.require_commit_ts("advice")
+        with progress.shown(spark, "advise"):
+            found = advised(log.events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
+        if out:
+            Path(out).write_text(found.changefeed.to_toml(), encoding="utf-8")
+        if as_json:
+            _print_json(_facts(log) | values(found) | ({"out": out} if out else {}))
+            return
+        for line in sentences(found):
+            click.echo(line)
+        if not out:
+            click.echo("\n" + found.changefeed.to_toml())
+
+
+@main.command()
+@_source_options
 @click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
 @click.option("--as-of", "ts", type=int, help="commit_ts (TSO) up to which changes count; the log's resolved_ts.")
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")

@@ -56,7 +56,7 @@ class WhatIf:
         catalog: Catalog | None = None,
         *,
         indexes: Sequence[str] = (),
-        columns: Iterable[Sequence[str]] = (),
+        columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
         max_rows: int = MAX_ROWS,
     ) -> WhatIf:
         """Collect the facts: one Spark job that counts, one that finds the cut in a large log, one that collects.
@@ -70,7 +70,7 @@ class WhatIf:
         indexes
             Names of indexes to offer for ``index-value``.
         columns
-            Lists of columns to offer for ``columns``.
+            Lists of columns to offer for ``columns``: on every table, or by table (``schema.table``).
         max_rows
             About how many row events to bring to the driver at most. Of a larger log the first transactions are taken,
             whole, so that the numbers are exact for that part; :attr:`note` says which.
@@ -78,6 +78,8 @@ class WhatIf:
         require_batch(
             events, function="WhatIf.from_events", why="the previous change of a row may be anywhere before it"
         )
+        if isinstance(columns, Mapping):
+            columns = dict.fromkeys(tuple(c) for lists in columns.values() for c in lists)
         rows, note, cut = _bounded(events.where("kind = 'row'"), max_rows)
         asked: dict[str, dict[str, Any]] = {"index-value": {}, "tidb-rowid": {}}
         asked |= {candidate_name("index-value", index=i): {"index": i} for i in indexes}
@@ -106,6 +108,28 @@ class WhatIf:
     def candidates(self) -> list[str]:
         """Strategies that can be asked for, by the names of :func:`candidate_name`."""
         return ["table", "ts", *self.hashes]
+
+    def candidates_of(self, table: str) -> list[str]:
+        """Candidates of a table."""
+        self._mask([table], None)
+        return self.candidates
+
+    def load(
+        self,
+        *,
+        strategy: str,
+        partitions: int,
+        weight: str = "rows",
+        tables: Sequence[str] | None = None,
+        buckets: int = 48,
+    ) -> Ints:
+        """Load over time: array (time buckets, partitions) of row changes; bytes are not known here."""
+        target = self._targets(strategy, partitions, None, None)
+        inside = self._mask(tables, None) & (target >= 0)
+        ms = self.facts.commit_ts >> 18
+        first, span = (int(ms.min()), int(ms.max() - ms.min()) + 1) if len(ms) else (0, 1)
+        cell = ((ms - first) * buckets // span)[inside] * partitions + target[inside]
+        return np.bincount(cell, minlength=buckets * partitions).reshape(buckets, partitions)
 
     @property
     def tables(self) -> list[str]:
