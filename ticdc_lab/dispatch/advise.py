@@ -49,14 +49,15 @@ class Advice:
     """The advice on a log.
 
     ``partitions`` is the recommended count; ``whole`` gives for each count how evenly all tables together fill the
-    partitions when each goes by its choice. ``changefeed`` holds the dispatchers; ``notes`` say what was not
-    measured.
+    partitions with rows when each goes by its choice, ``whole_bytes`` with bytes. ``changefeed`` holds the dispatchers;
+    ``notes`` say what was not measured.
     """
 
     keep: str
     partitions: int
     tables: tuple[TableAdvice, ...]
     whole: Mapping[int, Evenness]
+    whole_bytes: Mapping[int, Evenness]
     changefeed: Changefeed
     notes: tuple[str, ...]
 
@@ -164,18 +165,21 @@ def _listed(columns: tuple[str, ...]) -> Candidate:
 def _advice(
     what_if: WhatIf, tables: Sequence[TableAdvice], counts: Sequence[int], keep: str, protocol: str, notes: list[str]
 ) -> Advice:
-    whole = {}
-    for n in counts:
+    named = {t.fact.name for t in tables}
+    others = [t for t in what_if.tables if t not in named]
+
+    def total(n: int, weight: str) -> Evenness:
         chosen = [(t.fact.name, t.choices[n].measured.candidate.name) for t in tables]
-        loads = [load_of(what_if, table, name, n) for table, name in chosen]
-        whole[n] = evenness(np.sum(loads, axis=0))
-    best = enough_partitions(
-        {n: n / e.max_over_mean for n, e in whole.items() if e.max_over_mean > 0} or {counts[0]: 1}
-    )
+        chosen += [(t, "table") for t in others]
+        return evenness(np.sum([load_of(what_if, t, c, n, weight=weight) for t, c in chosen], axis=0))
+
+    whole = {n: total(n, "rows") for n in counts}
+    best = enough_partitions({n: n / e.max_over_mean for n, e in whole.items()})
     feed = Changefeed(_rules(tables, best), partitions=best, protocol=protocol or None)
     names = [t.fact.name.lower() for t in tables]
     feed = replace(feed, case_sensitive=len(set(names)) < len(names))
-    return Advice(keep, best, tuple(tables), whole, feed, tuple(notes))
+    by_bytes = {n: total(n, "bytes") for n in counts}
+    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes))
 
 
 def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:

@@ -16,6 +16,7 @@ def values(advice: Advice) -> dict[str, Any]:
         "keep": advice.keep,
         "partitions": advice.partitions,
         "whole": {str(n): asdict(e) for n, e in advice.whole.items()},
+        "whole_bytes": {str(n): asdict(e) for n, e in advice.whole_bytes.items()},
         "broken": advice.broken(),
         "tables": [_table_dict(t, advice.partitions) for t in advice.tables],
         "dispatchers": advice.changefeed.to_toml(),
