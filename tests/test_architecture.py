@@ -49,6 +49,7 @@ TO_THE_DRIVER = {
     "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
+    "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "fsck.py": "the file metadata, which holds one number",
     "sources/__init__.py": "a sample of 256 messages",

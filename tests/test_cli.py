@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.dispatch import Changefeed, rules_from_config
 from ticdc_lab.schema import EVENTS
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
@@ -101,6 +103,50 @@ def test_dispatch_gives_target_partitions(lab: Any, tmp_path: Path) -> None:
     orders = [e for e in lines(out) if e["kind"] == "row" and e["table_name"] == "orders"]
     assert len(orders) == 357
     assert all(e["target_partition"] == e["partition"] for e in orders)
+
+
+def test_dispatch_by_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
+    """The golden topic's own rules change nothing; topics are measured one by one, and what meets in one is said."""
+    rules = next(c for c in json.loads(golden("config_small.json").read_text()) if c["protocol"] == "canal-json")
+    feed = Changefeed(rules_from_config(rules["dispatch_rules"]))
+    topics = [replace(r, topic="{schema}.x") if "shop.orders" in r.matcher else r for r in feed.rules]
+    (tmp_path / "c.toml").write_text(replace(feed, rules=tuple(topics)).to_toml())
+    out, uri = tmp_path / "d.jsonl", "kafka://h/small?partition-num=4&protocol=canal-json"
+    how = ("--changefeed", str(tmp_path / "c.toml"), "--sink-uri", uri, "--topics", "--out", str(out), "--json")
+    said = lab("dispatch", CANAL, *how)
+    found = [e for e in lines(out) if e["kind"] == "row"]
+    assert {(e["table_name"] == "orders", e["target_topic"]) for e in found} == {(True, "shop.x"), (False, "small")}
+    assert all(e["target_partition"] == e["partition"] for e in found)
+    assert {t["target_topic"]: (t["tables"], t["rows"]) for t in json.loads(said.stdout)["topics"]}["shop.x"] == (
+        1,
+        357,
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        (),
+        ("--strategy", "ts", "--changefeed", "c.toml"),
+        ("--strategy", "ts"),
+        ("--strategy", "ts", "--partitions", "4", "--topics"),
+    ],
+)
+def test_dispatch_needs_one_of_two_ways(lab: Any, tmp_path: Path, how: tuple[str, ...]) -> None:
+    """Neither or both ways, no partition count and topics without a file are refused before anything is read."""
+    lab("dispatch", CANAL, *how, "--out", str(tmp_path / "d.jsonl"), code=2)
+    assert not (tmp_path / "d.jsonl").exists()
+
+
+def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
+    """What it recommends is in the file, and can be dispatched by."""
+    out, again = tmp_path / "d.toml", tmp_path / "d.jsonl"
+    facts = json.loads(lab("advise", CANAL, "--partitions", "1,4", "--out", str(out), "--json").stdout)
+    assert facts["broken"]["row_order"][0] == 0
+    assert {t["table"] for t in facts["tables"]} >= {"shop.orders", "shop.users"}
+    lab("dispatch", CANAL, "--changefeed", str(out), "--out", str(again))
+    assert {e["target_partition"] for e in lines(again)} - {None} <= set(range(facts["partitions"]))
+    lab("advise", CANAL, "--partitions", "1,many", code=2)
 
 
 def test_dispatch_names_rows_that_cannot_be_dispatched(lab: Any, tmp_path: Path) -> None:

@@ -307,65 +307,167 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
 @main.command()
 @_source_options
-@click.option("--strategy", required=True, help="table, index-value, columns, ts, tidb-rowid, conflict, ..")
-@click.option("--partitions", required=True, type=int, help="Partition count.")
+@click.option("--strategy", help="table, default, index-value, rowid, columns, ts, tidb-rowid or conflict.")
+@click.option("--changefeed", "file", help="A changefeed file (TOML) instead: its dispatchers and settings.")
+@click.option("--sink-uri", help="With --changefeed: partition-num, protocol and the default topic.")
+@click.option("--partitions", type=int, help="Partition count; default: what the changefeed says.")
 @click.option("--index", help="With index-value: the index, instead of the handle key.")
 @click.option("--columns", help="With columns: a,b.")
 @click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
+@click.option("--topics", is_flag=True, help="With --changefeed: the topics, and how evenly each is filled.")
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @click.option("--alignments-out", help="With conflict: where and why partitions align, in the same forms.")
 @_json
 def dispatch(
-    source: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str, out: str,
-    alignments_out: str | None, as_json: bool, **where: Any,
+    source: str, strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None,
+    index: str | None, columns: str | None, flavour: str, topics: bool, out: str, alignments_out: str | None,
+    as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
-    """Events with the partition that another dispatcher would have chosen."""
+    """Events with the partition that another dispatcher, or a changefeed file, would have chosen."""
     from pyspark.sql import functions as F
 
     from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import alignments, check_strategy
-    from ticdc_lab.dispatch import dispatch as redispatch
+    from ticdc_lab.dispatch import alignments
     from ticdc_lab.dispatch.conflict import CONFLICT
     from ticdc_lab.dispatch.strategies import ADDED
     from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
 
-    check_strategy(strategy)
-    by_conflict = strategy.lower() == CONFLICT
+    by_conflict = strategy is not None and strategy.lower() == CONFLICT
     if alignments_out and not by_conflict:
         raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
     require_apart(source, out, alignments_out)
+    feed, n = _dispatch_request(strategy, file, sink_uri, partitions, flavour, topics)
+    names = ["target_topic"] if feed else ["alignment"] if by_conflict else []
+    by = ["target_topic", "target_partition"] if topics else ["target_partition"]
     with _decoded(source, where) as (spark, log):
-        if strategy.lower() in ("ts", CONFLICT):
-            log.require_commit_ts(f"dispatch by {strategy}")
-        catalog, aligned = catalog_of(log.events), []
+        ordered = feed is not None and (feed.raw or any(r.partition == "ts" for r in feed.rules))
+        if ordered or strategy in ("ts", CONFLICT):
+            log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
+        catalog = catalog_of(log.events)
+        more: dict[str, Any] = {}
         moved = log.events.transform(
-            redispatch, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
+            _dispatched, feed=feed, strategy=strategy, partitions=n, index=index, flavour=flavour,
             columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog,
         )  # fmt: skip
         with progress.shown(spark, "dispatch"):
-            write(moved.select(*EVENTS.names, *ADDED, *(["alignment"] if by_conflict else [])), out)
+            write(moved.select(*EVENTS.names, *ADDED, *names), out)
             rows = moved.where("kind = 'row'")
-            load = _small(rows.groupBy("target_partition").count().orderBy("target_partition"))
+            load = _small(rows.groupBy(*by).count().orderBy(*by))
             errors = (
                 rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
             )
             failed = _small(errors.orderBy("dispatch_error").limit(100))
             if by_conflict:
-                barriers = log.events.transform(alignments, partitions=partitions, catalog=catalog)
+                barriers = log.events.transform(alignments, partitions=n, catalog=catalog)
                 if alignments_out:
                     write(barriers.repartition(1).sortWithinPartitions("table", "alignment"), alignments_out)
-                aligned = _small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
+                more["alignments"] = _small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
+            if topics:
+                more |= _topics(moved, n, feed)
         for e in failed:
             click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
+        for topic, tables in more.get("shared", {}).items():
+            click.echo(f"  {' and '.join(tables)} meet in the topic {topic}", err=True)
         if as_json:
-            barriers_found = {"alignments": aligned} if by_conflict else {}
-            _print_json(_facts(log) | {"out": out, "load": load, "errors": failed} | barriers_found)
-        else:
-            _table(load, "target_partition", "count")
-            if by_conflict:
-                click.echo("Alignments, for which all partitions wait (those by ddl cost nothing of their own):")
-                _table(aligned, "table", "reason", "count")
+            _print_json(_facts(log) | {"out": out, "load": load, "errors": failed} | more)
+            return
+        _table(load, *by, "count")
+        if by_conflict:
+            click.echo("Alignments, for which all partitions wait (those by ddl cost nothing of their own):")
+            _table(more["alignments"], "table", "reason", "count")
+        if topics:
+            click.echo(f"{len(more['topics'])} topics of {n} partitions")
+            _table(more["topics"], "target_topic", "tables", "rows", "share", "idle", "max_over_mean")
+
+
+def _dispatch_request(
+    strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None, flavour: str, topics: bool
+) -> tuple[Any, int]:
+    """The changefeed, if one is given, and the partition count; every mistake is found before anything is read."""
+    from ticdc_lab.dispatch import check_strategy, read_changefeed
+
+    if (strategy is None) == (file is None):
+        raise click.UsageError("Give either --strategy or --changefeed.")
+    feed = None
+    if file is not None:
+        feed = read_changefeed(file, sink_uri=sink_uri, flavour="classic" if flavour == "classic" else "new")
+        for note in feed.notes:
+            click.echo(f"  {note}", err=True)
+    elif topics or sink_uri:
+        raise click.UsageError("--topics and --sink-uri need --changefeed.")
+    else:
+        check_strategy(strategy or "")
+    n = partitions if partitions is not None or feed is None else feed.partitions
+    if n is None:
+        raise click.UsageError("Missing option '--partitions'.")
+    return feed, n
+
+
+def _dispatched(
+    events: DataFrame, *, feed: Any, strategy: str, index: str | None, columns: list[str] | None, **given: Any
+) -> DataFrame:
+    from ticdc_lab.dispatch import dispatch
+    from ticdc_lab.dispatch.settings import dispatched
+
+    if feed is not None:
+        return dispatched(events, changefeed=feed, **given)
+    return dispatch(events, strategy=strategy, index=index, columns=columns, **given)
+
+
+def _topics(moved: DataFrame, partitions: int, feed: Any) -> dict[str, Any]:
+    """Balance per topic, and tables that meet in one topic by accident."""
+    from ticdc_lab.dispatch import shared_topics, topic_balance
+    from ticdc_lab.dispatch.rules import topic_of
+
+    names = moved.where("kind = 'row'").select("schema_name", "table_name").distinct()
+    tables = [(r["schema_name"], r["table_name"]) for r in _small(names)]
+    expressions = [topic_of(feed.rules, *t, case_sensitive=feed.case_sensitive) for t in tables]
+    found = _small(moved.transform(topic_balance, partitions=partitions).orderBy("target_topic"))
+    return {"topics": found, "shared": shared_topics(tables, expressions)}
+
+
+@main.command()
+@_source_options
+@click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Partition counts to compare.")
+@click.option(
+    "--keep", type=click.Choice(["row", "unique", "transaction", "table"]), default="unique", show_default=True,
+    help="What must not break: order of a row, of rows that share a unique value, transactions in a table, a table.",
+)  # fmt: skip
+@click.option("--allow-risk", is_flag=True, help="Also recommend columns that are no key but kept it in this log.")
+@click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
+@_json
+def advise(
+    source: str, partitions: str, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
+) -> None:
+    """Which dispatcher for which table, how many partitions, and why: measured on this log.
+
+    --protocol names the changefeed's protocol; it reads the source too.
+    """
+    from pathlib import Path
+
+    from ticdc_lab.dispatch.advise import advise as advised
+    from ticdc_lab.dispatch.advise_report import sentences, values
+    from ticdc_lab.export import require_apart
+
+    require_apart(source, out)
+    try:
+        counts = [int(n) for n in partitions.split(",")]
+    except ValueError as e:
+        raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
+    with _decoded(source, where) as (spark, log):
+        log.require_commit_ts("advice")
+        with progress.shown(spark, "advise"):
+            found = advised(log.events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
+        if out:
+            Path(out).write_text(found.changefeed.to_toml(), encoding="utf-8")
+        if as_json:
+            _print_json(_facts(log) | values(found) | ({"out": out} if out else {}))
+            return
+        for line in sentences(found):
+            click.echo(line)
+        if not out:
+            click.echo("\n" + found.changefeed.to_toml())
 
 
 @main.command()

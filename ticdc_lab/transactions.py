@@ -193,13 +193,15 @@ def duplicates(events: DataFrame) -> DataFrame:
     )
 
 
-def split_key_updates(events: DataFrame) -> DataFrame:
+def split_key_updates(events: DataFrame, *, changed: Column | None = None) -> DataFrame:
     """Turn every update that changes its handle key into a delete and an insert, as TiCDC does by default.
 
     Parameters
     ----------
     events
         The events contract with the hash columns.
+    changed
+        Whether an update is split (boolean); default: where it changes its handle key.
 
     Returns
     -------
@@ -212,9 +214,8 @@ def split_key_updates(events: DataFrame) -> DataFrame:
     Golden README section 3, "Split". Needs complete old images (not only-output-updated-columns).
     """
     require_columns(events, "op", "columns", "before", *KEYS.names)
-    halves = F.when(F.col("before_key_hash").isNull(), F.array(F.lit(None).cast("string"))).otherwise(
-        F.array(F.lit("delete"), F.lit("insert"))
-    )
+    splits = F.col("before_key_hash").isNotNull() if changed is None else F.coalesce(changed, F.lit(False))
+    halves = F.when(splits, F.array(F.lit("delete"), F.lit("insert"))).otherwise(F.array(F.lit(None).cast("string")))
     half = F.col("_half")
     return events.withColumn("_half", F.explode(halves)).select(
         *[_half_of(name, half).alias(name) for name in events.columns]
@@ -227,7 +228,7 @@ def _half_of(name: str, half: Column) -> Column:
         "op": F.coalesce(half, F.col("op")),
         "columns": F.when(half == "delete", none).otherwise(F.col("columns")),
         "before": F.when(half == "insert", none).otherwise(F.col("before")),
-        "key_hash": F.when(half == "delete", F.col("before_key_hash")).otherwise(F.col("key_hash")),
+        "key_hash": F.coalesce(F.when(half == "delete", F.col("before_key_hash")), F.col("key_hash")),
         "before_key_hash": none.cast("bigint"),
         "change_hash": F.when(half.isNotNull(), F.xxhash64("change_hash", half)).otherwise(F.col("change_hash")),
     }

@@ -1,4 +1,4 @@
-"""A changefeed's dispatch rules: which dispatcher serves which table (TiCDC ``sink.dispatchers``)."""
+"""A changefeed's dispatch rules: which dispatcher and topic serve which table (TiCDC ``sink.dispatchers``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.hashing import Choice, Flavour
 from ticdc_lab.dispatch.strategies import ADDED, Request, Verdict, decided, strategy_of
 from ticdc_lab.dispatch.table_filter import TableFilter
+from ticdc_lab.dispatch.topics import check_topic, topic_column
+from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_columns
 
 _RULE = "_dispatch_rule"
@@ -23,12 +25,16 @@ _RULE = "_dispatch_rule"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: tables that match ``matcher`` are dispatched by ``partition``, a strategy's name."""
+    """One rule: tables that match ``matcher`` are dispatched by ``partition``, a strategy's name.
+
+    ``topic`` is a topic expression (:mod:`ticdc_lab.dispatch.topics`); empty for the default topic.
+    """
 
     matcher: tuple[str, ...]
     partition: str = "default"
     index: str = ""
     columns: tuple[str, ...] = ()
+    topic: str = ""
 
 
 EVERYTHING = Rule(("*.*",))
@@ -36,11 +42,42 @@ EVERYTHING = Rule(("*.*",))
 
 
 def rules_from_config(config: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Rules from a changefeed's ``dispatchers``: mappings of ``matcher``, ``partition``, ``index`` and ``columns``."""
-    return tuple(
-        Rule(tuple(c["matcher"]), c.get("partition") or "default", c.get("index") or "", tuple(c.get("columns") or ()))
-        for c in config
+    """Rules from a changefeed's ``dispatchers``: ``matcher``, ``partition`` (or ``dispatcher``), ``index``, ..
+
+    Raises
+    ------
+    DispatchError
+        A rule has both ``partition`` and its old name ``dispatcher``, as TiCDC refuses it.
+    """
+    return tuple(_rule(c) for c in config)
+
+
+def _rule(c: Mapping[str, Any]) -> Rule:
+    if c.get("partition") and c.get("dispatcher"):
+        raise DispatchError(
+            f"[CDC:ErrSinkInvalidConfig]dispatcher and partition cannot be configured both for rule:{dict(c)}",
+            hint="Keep `partition`; `dispatcher` is its old name.",
+        )
+    return Rule(
+        tuple(c.get("matcher") or ()),
+        c.get("partition") or c.get("dispatcher") or "default",
+        c.get("index") or "",
+        tuple(c.get("columns") or ()),
+        c.get("topic") or "",
     )
+
+
+def topic_of(rules: Sequence[Rule], schema_name: str, table_name: str, *, case_sensitive: bool = False) -> str:
+    """The topic expression of the rule that serves a table; empty for the default topic."""
+    return rule_of(rules, schema_name, table_name, case_sensitive=case_sensitive).topic
+
+
+def rule_of(rules: Sequence[Rule], schema_name: str, table_name: str, *, case_sensitive: bool = False) -> Rule:
+    """The rule that serves a table: the first that matches, or :data:`EVERYTHING`."""
+    for rule in rules:
+        if TableFilter.parse(rule.matcher, case_sensitive=case_sensitive).matches(schema_name, table_name):
+            return rule
+    return EVERYTHING
 
 
 def dispatch_by_rules(
@@ -51,8 +88,10 @@ def dispatch_by_rules(
     catalog: Catalog | None = None,
     flavour: Flavour = "new",
     case_sensitive: bool = False,
+    default_topic: str = "default",
+    protocol: str | None = None,
 ) -> DataFrame:
-    """Add the partition that a changefeed with these rules chooses for every row change.
+    """Add the topic and the partition that a changefeed with these rules chooses for every row change.
 
     The first rule that matches a table serves it; ``*.*`` by ``default`` is appended.
 
@@ -63,24 +102,31 @@ def dispatch_by_rules(
     rules
         Rules in order, see :func:`rules_from_config`.
     partitions
-        Number of partitions of the topic, N.
+        Number of partitions of every topic, N.
     catalog
         Table definitions over time; needed for rules with an index.
     flavour
         ``new`` or ``classic`` architecture.
     case_sensitive
         Whether matchers tell upper from lower case; TiCDC's default is not.
+    default_topic
+        Topic of the sink-uri, for rules without a topic expression.
+    protocol
+        Of the changefeed; avro allows fewer topic expressions.
 
     Returns
     -------
     DataFrame
-        Events with ``target_partition``, ``dispatch_key`` and ``dispatch_error`` as ``dispatch`` adds them.
+        Events with ``target_partition``, ``dispatch_key`` and ``dispatch_error`` as ``dispatch`` adds them, and
+        ``target_topic`` (string, null unless ``kind`` is ``row``).
 
     Raises
     ------
     DispatchError
-        A matcher is malformed, or a rule cannot be applied to any row.
+        A matcher or a topic expression is malformed, or a rule cannot be applied to any row.
     """
+    for rule in rules:
+        check_topic(rule.topic, protocol=protocol, flavour=flavour)
     all_rules = [*rules, EVERYTHING]
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in all_rules]
     verdicts = [
@@ -101,7 +147,11 @@ def dispatch_by_rules(
         key=_case(verdicts, lambda v: v.key),
         error=_case(verdicts, lambda v: v.error),
     )
-    return out.select(*events.columns, *ADDED)
+    topics = [
+        F.when(F.col(_RULE) == i, topic_column(r.topic, default_topic=default_topic)) for i, r in enumerate(all_rules)
+    ]
+    out = out.withColumn("target_topic", F.when(F.col("kind") == "row", F.coalesce(*topics)))
+    return out.select(*events.columns, *ADDED, "target_topic")
 
 
 def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None]) -> Column:

@@ -26,7 +26,7 @@ ADDED = ("target_partition", "dispatch_key", "dispatch_error")
 """The columns that dispatch adds to events."""
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
-_PRIMARY_FLAG = 8
+_PRIMARY_FLAG, _UNIQUE_FLAG = 8, 16
 _INTEGER_TYPE = "^(tiny|small|medium|big)?int"
 
 
@@ -150,6 +150,40 @@ def by_tidb_rowid(request: Request) -> Verdict:
     )
 
 
+def by_default_without_old_value(request: Request) -> Verdict:
+    """``default`` up to v5.4 with ``enable-old-value = false``: by table where more columns are unique.
+
+    TiCDC counted the columns of the row that are flagged primary or unique, so a key of two columns means ``table``
+    (pingcap/tiflow v5.4, ``cdc/sink/dispatcher/default.go``). The catalog tells them, else open-protocol's flags; a
+    delete holds its handle key alone, so that TiCDC itself counted fewer there and could send it elsewhere.
+    """
+    by_index = by_index_value(request)
+    image = F.col(hashing.IMAGE)
+    flagged = F.filter(image, lambda c: c["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG | _UNIQUE_FLAG)) > 0)
+    unique = F.when(~F.exists(image, lambda c: c["flags"].isNull()), F.size(flagged))
+    if request.catalog is not None:
+        # what TiCDC had before it when it dispatched a delete: the columns of the handle alone
+        answer = F.col(request.answer)["columns"]
+        held = F.size(F.array_intersect(answer, image["name"]))
+        unique = F.coalesce(F.when(answer.isNotNull(), held), unique)
+    whole = unique > 1
+    by_hash, table = hashing.hash_of(F.col(HASH)), hashing.table_hash()
+    unknown = F.when(unique.isNull(), "the log does not tell how many columns of this table are in a unique index")
+    return Verdict(
+        partition=F.when(whole, table).otherwise(by_hash) % request.partitions,
+        key=F.when(whole, F.concat("schema_name", F.lit("."), "table_name")).otherwise(by_hash.cast("string")),
+        error=F.coalesce(unknown, by_index.error),
+        number=F.when(whole, table).otherwise(by_hash),
+        needs=by_index.needs,
+        choice=by_index.choice,
+        question=None if request.catalog is None else _unique_columns,
+    )
+
+
+def _unique_columns(table: TableDef) -> Answer:
+    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
+
+
 STRATEGIES: Mapping[str, Strategy] = {
     "table": by_table,
     "default": by_table,
@@ -158,8 +192,10 @@ STRATEGIES: Mapping[str, Strategy] = {
     "rowid": by_index_value,
     "columns": by_columns,
     "tidb-rowid": by_tidb_rowid,
+    "default-no-old-value": by_default_without_old_value,
 }
-"""Rule name to strategy. ``rowid`` is TiCDC's deprecated alias of ``index-value``; ``tidb-rowid`` is ours for v4.0."""
+"""Rule name to strategy. ``rowid`` is TiCDC's deprecated alias of ``index-value``; ``tidb-rowid`` is ours for v4.0 and
+``default-no-old-value`` for v5.4."""
 
 
 def check_strategy(strategy: str) -> None:

@@ -1,0 +1,213 @@
+"""Advice on a user's own log: which dispatcher for which table, how many partitions, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pyspark.sql import DataFrame
+
+from ticdc_lab.catalog import Catalog, TableDef, catalog_of
+from ticdc_lab.dispatch.advise_candidates import Candidate, candidates_for, definitions_of
+from ticdc_lab.dispatch.advise_facts import (
+    Collisions,
+    HotKey,
+    TableFact,
+    collisions,
+    hot_keys,
+    table_facts,
+    tables_that_collide,
+)
+from ticdc_lab.dispatch.advise_measures import Evenness, Measured, evenness, load_of, measured
+from ticdc_lab.dispatch.advise_policy import KEPT, Choice, choose, enough_partitions
+from ticdc_lab.dispatch.advise_risks import cancelling, risks_of
+from ticdc_lab.dispatch.changefeed import Changefeed
+from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.errors import DispatchError
+
+PARTITIONS = (1, 3, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAdvice:
+    """One table: facts, everything measured, and for each partition count the choice."""
+
+    fact: TableFact
+    share: float
+    choices: Mapping[int, Choice]
+    found: tuple[Measured, ...]
+    risks: tuple[str, ...]
+    hot: tuple[HotKey, ...]
+    met: Collisions | None
+    cut: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The advice on a log.
+
+    ``partitions`` is the recommended count; ``whole`` gives for each count how evenly all tables together fill the
+    partitions with rows when each goes by its choice, ``whole_bytes`` with bytes. ``changefeed`` holds the dispatchers;
+    ``notes`` say what was not measured.
+    """
+
+    keep: str
+    partitions: int
+    tables: tuple[TableAdvice, ...]
+    whole: Mapping[int, Evenness]
+    whole_bytes: Mapping[int, Evenness]
+    changefeed: Changefeed
+    notes: tuple[str, ...]
+
+    def broken(self) -> dict[str, tuple[int, int]]:
+        """What the recommendation keeps and breaks, over all tables: guarantee to violations and cases."""
+        out: dict[str, tuple[int, int]] = {}
+        for t in self.tables:
+            for name, (violations, cases) in t.choices[self.partitions].measured.broken.items():
+                before = out.get(name, (0, 0))
+                out[name] = (before[0] + violations, before[1] + cases)
+        return out
+
+
+def advise(
+    events: DataFrame,
+    *,
+    protocol: str,
+    catalog: Catalog | None = None,
+    partitions: Iterable[int] = PARTITIONS,
+    keep: str = "unique",
+    allow_risk: bool = False,
+    columns: Sequence[Sequence[str]] = (),
+) -> Advice:
+    """Compare all dispatchers on a log and recommend one per table.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    protocol
+        Of the changefeed: what it writes for updates of keys is said.
+    catalog
+        Table definitions; default: from the log's DDL.
+    partitions
+        Partition counts to compare, each from 1 to 128.
+    keep
+        What must not break: ``row`` (order of a row's changes), ``unique`` (also of rows that share a unique value),
+        ``transaction`` (also transactions within a table) or ``table`` (order of a table's changes).
+    allow_risk
+        Also recommend columns that are no key, where they kept the guarantee in this log.
+    columns
+        More lists of columns to measure, on every table.
+
+    Returns
+    -------
+    Advice
+        See :mod:`ticdc_lab.dispatch.advise_policy` for the policy.
+
+    Raises
+    ------
+    DispatchError
+        ``keep`` is unknown, no partition count is given, or the log holds no row changes.
+    """
+    counts = sorted(set(partitions))
+    if keep not in KEPT or not counts:
+        raise DispatchError(f"keep must be one of {sorted(KEPT)} and partitions not empty; found {keep!r}, {counts}.")
+    catalog = catalog_of(events) if catalog is None else catalog
+    facts = table_facts(events, catalog=catalog)
+    if not facts:
+        raise DispatchError("The log holds no row changes to advise on.")
+    known = {t.name: definitions_of(catalog, t) for t in facts}
+    offered = {t.name: candidates_for(t, known[t.name]) for t in facts}
+    asked = {
+        name: [*(c.rule.columns for c in found if c.rule.columns), *columns] for name, (found, _) in offered.items()
+    }
+    indexes = sorted({c.rule.index for found, _ in offered.values() for c in found if c.rule.index})
+    what_if = WhatIf.from_events(events, catalog, indexes=indexes, columns=asked)
+    hot, met = hot_keys(events), collisions(events)
+    rows = sum(t.rows for t in facts)
+    listed = [_listed(tuple(c)) for c in columns]
+    tables = []
+    for t in facts:
+        if t.name not in what_if.tables:
+            continue
+        found = [m for n in counts for m in measured(what_if, t.name, [*offered[t.name][0], *listed], n)]
+        choices = {
+            n: choose([m for m in found if m.partitions == n], keep=keep, share=t.rows / rows, allow_risk=allow_risk)
+            for n in counts
+        }
+        mine = risks_of(t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met.get(t.name))
+        risks = tuple(mine)
+        tables.append(
+            TableAdvice(
+                t,
+                t.rows / rows,
+                choices,
+                tuple(found),
+                risks,
+                tuple(hot.get(t.name, ())),
+                met.get(t.name),
+                offered[t.name][1],
+            )
+        )
+    if not tables:
+        raise DispatchError("No row change of the log has a commit_ts, so that no order can be told.")
+    return _advice(what_if, tables, counts, keep, protocol, _notes(what_if, facts, known))
+
+
+def _listed(columns: tuple[str, ...]) -> Candidate:
+    cancelled = cancelling(columns)
+    risk = f"{', '.join(cancelled)} is listed twice and cancels" if cancelled else "columns of your own choice, no key"
+    return Candidate("columns:" + ",".join(columns), Rule((), "columns", columns=columns), risk=risk)
+
+
+def _advice(
+    what_if: WhatIf, tables: Sequence[TableAdvice], counts: Sequence[int], keep: str, protocol: str, notes: list[str]
+) -> Advice:
+    named = {t.fact.name for t in tables}
+    others = [t for t in what_if.tables if t not in named]
+
+    def total(n: int, weight: str) -> Evenness:
+        chosen = [(t.fact.name, t.choices[n].measured.candidate.name) for t in tables]
+        chosen += [(t, "table") for t in others]
+        return evenness(np.sum([load_of(what_if, t, c, n, weight=weight) for t, c in chosen], axis=0))
+
+    whole = {n: total(n, "rows") for n in counts}
+    best = enough_partitions({n: n / e.max_over_mean for n, e in whole.items()})
+    feed = Changefeed(_rules(tables, best), partitions=best, protocol=protocol or None)
+    names = [t.fact.name.lower() for t in tables]
+    feed = replace(feed, case_sensitive=len(set(names)) < len(names))
+    by_bytes = {n: total(n, "bytes") for n in counts}
+    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes))
+
+
+def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:
+    """One rule per dispatcher, its tables by their exact names; what goes by table needs none."""
+    groups: dict[Rule, list[str]] = {}
+    for t in tables:
+        rule = t.choices[partitions].measured.candidate.rule
+        if rule.partition != "table":
+            groups.setdefault(rule, []).append(f"{_quoted(t.fact.schema_name)}.{_quoted(t.fact.table_name)}")
+    return tuple(replace(rule, matcher=tuple(names)) for rule, names in groups.items())
+
+
+def _quoted(name: str) -> str:
+    """A name as a matcher that means it and nothing else."""
+    plain = name.isascii() and name.replace("_", "a").isalnum()
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def _notes(what_if: WhatIf, facts: Sequence[TableFact], known: Mapping[str, Sequence[TableDef]]) -> list[str]:
+    notes = [what_if.note] if what_if.note else []
+    left = [t.name for t in facts if t.name not in what_if.tables]
+    if left:
+        notes.append(f"Not measured by themselves, they go by table: {', '.join(left)}.")
+    blind = [t.name for t in facts if not known[t.name]]
+    if blind:
+        notes.append(f"No definition in the log, so that unique indexes are not known: {', '.join(blind)}.")
+    notes += [
+        f"{a} and {b} have the same table hash: by table they always share a partition."
+        for a, b in tables_that_collide(facts)
+    ]
+    return notes

@@ -1,0 +1,115 @@
+"""Which dispatchers are worth comparing for a table: every usable index, parts of its key, single columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from ticdc_lab.catalog import Catalog, IndexDef, TableDef
+from ticdc_lab.dispatch.advise_facts import ColumnFact, TableFact
+from ticdc_lab.dispatch.rules import Rule
+
+MAX_KEY_COLUMNS, MAX_SINGLE = 3, 8
+"""Columns of a subset of the handle key, and single columns per table, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A dispatcher for one table.
+
+    ``name`` is the what-if's; ``by_key`` says that the partition depends on the handle key alone, so that it can
+    change only with the key; ``refused`` is why TiCDC or the log does not allow it; ``risk`` what may go wrong later.
+    """
+
+    name: str
+    rule: Rule
+    by_key: bool = False
+    refused: str = ""
+    risk: str = ""
+
+    @property
+    def simplicity(self) -> tuple[int, int, str]:
+        """Less is simpler."""
+        order = {"table": 0, "index-value": 1 if not self.rule.index else 2, "columns": 3, "ts": 5}
+        return (order[self.rule.partition] + (0 if self.by_key else 1), len(self.rule.columns), self.name)
+
+
+TABLE = Candidate("table", Rule((), "table"), by_key=True)
+TS = Candidate("ts", Rule((), "ts"))
+INDEX_VALUE = Candidate("index-value", Rule((), "index-value"), by_key=True)
+
+
+def definitions_of(catalog: Catalog | None, table: TableFact) -> list[TableDef]:
+    """Every definition the table had in the log."""
+    versions = () if catalog is None else catalog.versions.get((table.schema_name, table.table_name), ())
+    return [v.definition for v in versions if v.definition is not None]
+
+
+def candidates_for(table: TableFact, definitions: Sequence[TableDef]) -> tuple[list[Candidate], str]:
+    """Candidates of a table, and a sentence about what was left out (empty for nothing)."""
+    out = [TABLE, TS]
+    if table.keyless < table.rows:
+        out.append(INDEX_VALUE)
+    out += _indexes(definitions)
+    columns = {c.name.lower(): c for c in table.columns}
+    handle = [c.name for c in table.columns if c.is_key and _usable(c, table, definitions)]
+    sizes = range(1, min(MAX_KEY_COLUMNS, len(handle) - 1) + 1)
+    subsets = [s for n in sizes for s in combinations(handle, n)]
+    out += [Candidate("columns:" + ",".join(s), Rule((), "columns", columns=s), by_key=True) for s in subsets]
+    singles = [c for c in columns.values() if not c.is_key and _usable(c, table, definitions)]
+    singles.sort(key=lambda c: (c.changed > 0, -c.distinct, c.name))
+    out += [_single(c) for c in singles[:MAX_SINGLE]]
+    cut = len(singles) - MAX_SINGLE
+    note = f"{cut} of {len(singles)} single columns were not measured: those that change or hold few values."
+    return out, note if cut > 0 else ""
+
+
+def _single(c: ColumnFact) -> Candidate:
+    if c.changed:
+        risk = f"{c.changed} of {c.compared} updates change {c.name}: the row moves to another partition, silently"
+    elif c.compared:
+        risk = f"none of {c.compared} updates changes {c.name} here, but it is no key and nothing forbids it"
+    else:
+        risk = f"the log does not show whether {c.name} ever changes, and it is no key"
+    return Candidate(f"columns:{c.name}", Rule((), "columns", columns=(c.name,)), risk=risk)
+
+
+def _usable(c: ColumnFact, table: TableFact, definitions: Iterable[TableDef]) -> bool:
+    """In all rows of the log and all definitions, not virtual, and its hash can be known."""
+    found = [d.column(c.name) for d in definitions]
+    carried = all(f is not None and f.generated != "virtual" for f in found)
+    return carried and c.rows >= table.rows and not c.labels and "," not in c.name
+
+
+def _indexes(definitions: Sequence[TableDef]) -> list[Candidate]:
+    names = {i.name.lower(): i.name for d in definitions for i in d.indexes}
+    return [c for lower in sorted(names) for c in _index(names[lower], definitions)]
+
+
+def _index(name: str, definitions: Sequence[TableDef]) -> list[Candidate]:
+    found = [d.index(name) for d in definitions]
+    if all(i is not None and _is_handle(i, d) for i, d in zip(found, definitions, strict=True)):
+        return []  # the same as index-value without a name
+    every = [i for i in found if i is not None]
+    if not every:
+        return []  # the clustered primary key: no index of that name
+    virtual = {c for d, i in zip(definitions, found, strict=True) if i for c in i.columns if _is_virtual(d, c)}
+    refused = ""
+    if len(every) < len(definitions):
+        refused = f"the index {name} is not in every version of the table: TiCDC fails on rows without it"
+    elif not all(i.unique for i in every):
+        refused = f"the index {name} is not unique: TiCDC refuses it"
+    elif virtual:
+        refused = f"{', '.join(sorted(virtual))} of the index {name} is a virtual generated column, which TiCDC skips"
+    changes = f"an update of {name} is split, and the halves of one row go to the partitions of the old and new value"
+    return [Candidate(f"index-value:{name}", Rule((), "index-value", index=name), refused=refused, risk=changes)]
+
+
+def _is_handle(index: IndexDef, table: TableDef) -> bool:
+    return table.handle is not None and set(index.columns) == set(table.handle.columns)
+
+
+def _is_virtual(table: TableDef, name: str) -> bool:
+    column = table.column(name)
+    return column is None or column.generated == "virtual"

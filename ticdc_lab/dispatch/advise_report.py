@@ -1,0 +1,68 @@
+"""Advice as plain values for JSON and as plain lines for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ticdc_lab.dispatch.advise import Advice, TableAdvice
+from ticdc_lab.dispatch.advise_facts import as_dict
+from ticdc_lab.dispatch.advise_measures import Measured
+
+
+def values(advice: Advice) -> dict[str, Any]:
+    """The advice with everything that was measured, as plain values."""
+    return {
+        "keep": advice.keep,
+        "partitions": advice.partitions,
+        "whole": {str(n): asdict(e) for n, e in advice.whole.items()},
+        "whole_bytes": {str(n): asdict(e) for n, e in advice.whole_bytes.items()},
+        "broken": advice.broken(),
+        "tables": [_table_dict(t, advice.partitions) for t in advice.tables],
+        "dispatchers": advice.changefeed.to_toml(),
+        "notes": list(advice.notes),
+    }
+
+
+def _table_dict(t: TableAdvice, partitions: int) -> dict[str, Any]:
+    choice = t.choices[partitions]
+    return {
+        "table": t.fact.name,
+        **{k: v for k, v in as_dict(t.fact).items() if k not in ("schema_name", "table_name")},
+        "share": t.share,
+        "recommended": choice.measured.candidate.name,
+        "by_partitions": {str(n): c.measured.candidate.name for n, c in t.choices.items()},
+        "reasons": list(choice.reasons),
+        "why_not": dict(choice.why_not),
+        "risks": list(t.risks),
+        "hot_keys": [asdict(k) for k in t.hot],
+        "collisions": None if t.met is None else asdict(t.met),
+        "columns": [asdict(c) for c in t.fact.columns],
+        "candidates": [_measured_dict(m) for m in t.found],
+        "cut": t.cut,
+    }
+
+
+def _measured_dict(m: Measured) -> dict[str, Any]:
+    of = {"candidate": m.candidate.name, "partitions": m.partitions, "unplaced": m.unplaced}
+    return of | {"rows": asdict(m.rows), "bytes": asdict(m.bytes), "broken": dict(m.broken), "pairs": dict(m.pairs)}
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The advice as plain lines, for a terminal."""
+    n = advice.partitions
+    even = advice.whole[n]
+    out = [
+        f"{n} partitions, keeping {advice.keep}: fullest {even.max_over_mean:.2f} times the mean, Gini {even.gini:.2f},"
+        f" at each moment {even.in_time:.2f}, p99 {even.p99:.2f}"
+    ]
+    out += [f"  with {m}: fullest {e.max_over_mean:.2f} times the mean" for m, e in advice.whole.items() if m != n]
+    for name, (violations, cases) in advice.broken().items():
+        out.append(f"  {name}: {violations:,} of {cases:,} broken")
+    for t in sorted(advice.tables, key=lambda t: -t.fact.rows):
+        choice = t.choices[n]
+        out.append(f"{t.fact.name} ({t.fact.rows:,} rows, {t.share:.1%}): {choice.measured.candidate.name}")
+        out += [f"  {reason}" for reason in choice.reasons]
+        out += [f"  not {name}: {why}" for name, why in choice.why_not.items()]
+        out += [f"  note: {risk}" for risk in (*t.risks, t.cut) if risk]
+    return [*out, *[f"note: {n}" for n in advice.notes]]
