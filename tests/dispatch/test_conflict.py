@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from conftest import events_frame, golden
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from upstream import Change, Inconsistent, consume, history, upstream
 
+from ticdc_lab.audit import audit
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.cli import main
 from ticdc_lab.dispatch import alignments, conflict_placements, dispatch
@@ -154,6 +155,24 @@ def test_the_guarantees_of_the_seed_hold_with_alignments_only(dispatched: DataFr
     assert with_them["table_order"] > 0
     assert without["row_order"] > 0
     assert without["row_order_any_unique"] > 0
+
+
+def test_the_audit_proves_it_stretch_by_stretch(dispatched: DataFrame) -> None:
+    """As a topic would hold it, every row stays in one partition between barriers and in order; over them it moves."""
+    op = F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2)
+    order = Window.partitionBy("target_partition").orderBy("commit_ts", op, "offset", "partition")
+    written = dispatched.where("kind = 'row'").withColumn("offset", F.row_number().over(order).cast("bigint"))
+    written = written.withColumn("partition", F.col("target_partition"))
+    checks = ("rows_stay_in_one_partition", "first_appearances_are_ordered", "redeliveries_are_identical")
+
+    def found(frame: DataFrame) -> set[str]:
+        wrong = frame.transform(audit, protocol="simple", checks=checks)
+        return {r[0] for r in wrong.where("severity = 'error'").select("guarantee").collect()}
+
+    # the row of one stretch is another row than that of the next: consumers wait between them
+    stretches = {c: F.when(F.col(c).isNotNull(), F.xxhash64(c, "alignment")) for c in ("key_hash", "before_key_hash")}
+    assert found(written.withColumns(stretches)) == set()
+    assert found(written) == {"rows_stay_in_one_partition"}
 
 
 def test_max_keys_forces_alignments_and_keeps_the_guarantees(log: Any) -> None:
