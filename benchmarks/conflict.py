@@ -2,12 +2,12 @@
 
     python benchmarks/conflict.py [--rows 3000000] [--rounds 3] [--case tables] [--events FOLDER]
 
-``tables``: 20 tables of different sizes; ``one``: the same rows in one table, so that one task does it all; ``unique``:
-one table with a second unique index, whose values are hashed from the images. The input is written once, as
-``ChangeLog.materialise`` would: rows of eight partitions, each in commit order, two or three changes a transaction,
-ten changes a row. Ours is the whole query, from Parquet to a target and an alignment of every row (written to nowhere, or,
-as ``Parquet``, to files). The plain peer reads the same columns with pyarrow, sorts them with numpy and then goes row by
-row; DuckDB only orders them, which is the least that any ordered pass must do.
+``tables``: 20 tables of different sizes; ``one``: the same rows in one table, so that one task does it all;
+``unique``: one table with a second unique index, whose values are hashed from the images. The input is written once, as
+``ChangeLog.materialise`` would: rows of eight partitions, each in commit order, two or three changes a transaction, ten
+changes a row. Ours is the whole query, from Parquet to a target and an alignment of every row (written to nowhere, or
+to files). The plain peer reads the same columns with pyarrow, sorts them with numpy and then goes row by row; DuckDB
+only orders them, which is the least that any ordered pass must do.
 """
 
 from __future__ import annotations

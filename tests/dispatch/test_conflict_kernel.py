@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def some_rows(r: random.Random) -> list[tuple[int, int, list[int] | None]]:
 def placed(rows: list[Any], r: random.Random, *, ns: tuple[int, ...] = NS, **how: Any) -> list[list[tuple[int, int]]]:
     """Targets and alignments per N, from batches of any size."""
     cuts = sorted({0, len(rows), *[r.randrange(len(rows) + 1) for _ in range(r.randrange(20))]})
-    pieces = [batch(rows[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [batch(rows[a:b]) for a, b in pairwise(cuts)]
     found = [p for _, p in placed_batches(pieces, ns=ns, **how)]
     target, alignment = (np.concatenate([getattr(p, n) for p in found]) for n in ("target", "alignment"))
     return [list(zip(target[:, j].tolist(), alignment[:, j].tolist(), strict=True)) for j in range(len(ns))]
@@ -125,7 +126,7 @@ def sent(changes: list[Change], r: random.Random, n: int, **how: Any) -> list[tu
 @settings(max_examples=150, deadline=None)
 @given(SEEDS, st.sampled_from((2, 3, 16)), st.sampled_from((1, 4, 10**6)))
 def test_a_consumer_that_waits_at_alignments_has_the_upstream_table(seed: int, n: int, max_keys: int) -> None:
-    """No interleaving of listeners meets a duplicate key, an absent row or a torn transaction; the end is upstream's."""
+    """No interleaving of listeners meets a duplicate key, an absent row or a torn transaction; the end is right."""
     r = random.Random(seed)
     changes = history(r, transactions=r.randrange(60))
     found = sent(changes, r, n, max_keys=max_keys)

@@ -87,33 +87,31 @@ def _align(j: int, row: int, reason: int, epochs: int, memory: Any, known: Any, 
 
 
 @kernel
-def _home(j: int, begin: int, end: int, bits: int, memory: Any, known: Any, at: Any, clash: Any) -> int:
-    """The one partition of the known keys, -1 where none is known, -2 where there are several (see ``clash``)."""
-    found = -1
+def _home(j: int, begin: int, end: int, bits: int, memory: Any, known: Any, at: Any, clash: Any) -> Any:
+    """The one partition of the known keys, -1 where none is known; -2 where there are several: two are in ``clash``."""
+    found: Any = -1
     mask = (1 << bits) - 1
     for i in range(begin, end):
         value = np.int64(known[at[i], j])
         if value >> bits == memory[j, EPOCH]:
             if found < 0:
                 found = value & mask
-                clash[0] = i
+                clash[0], clash[2] = i, found
             elif value & mask != found:
-                clash[1] = i
+                clash[1], clash[3] = i, value & mask
                 return -2
     return found
 
 
 @kernel
-def _evidence(
-    barrier: Any, clash: Any, j: int, bits: int, owner: Any, keys: Any, known: Any, at: Any, seen: Any
-) -> None:
+def _evidence(barrier: Any, clash: Any, owner: Any, keys: Any, at: Any, seen: Any) -> None:
     """Say which two keys clash, where they were, and which rows had them."""
     for which in range(2):
         i = clash[which]
         barrier[KEY + 2 * which] = keys[i]
-        barrier[HOME + 2 * which] = np.int64(known[at[i], j]) & ((1 << bits) - 1)
+        barrier[HOME + 2 * which] = clash[2 + which]
         barrier[AT + which] = owner[i]
-        if len(seen) == len(known):
+        if len(seen) > 1:
             for c in range(3):
                 barrier[BEFORE + 3 * which + c] = seen[at[i], c]
 
@@ -159,14 +157,14 @@ def _place(
                 memory[j, PENDING] = BY_MEMORY
             if memory[j, PENDING] != NOTHING and flags[row] & UNIT:
                 n_barriers = _align(j, row, memory[j, PENDING], epochs, memory, known, barriers, n_barriers)
-            home = -1
+            home: Any = -1
             if giant:
                 home = -1 if flags[row] & UNIT else memory[j, GIANT_HOME]
             elif ns[j] > 1:
                 home = _home(j, begin, stop, bits, memory, known, at, clash)
                 if home == -2:
                     n_barriers = _align(j, row, BY_CONFLICT, epochs, memory, known, barriers, n_barriers)
-                    _evidence(barriers[n_barriers - 1], clash, j, bits, owner, keys, known, at, seen)
+                    _evidence(barriers[n_barriers - 1], clash, owner, keys, at, seen)
             if home < 0:
                 home = np.int64(least % np.uint64(ns[j]))
             if giant:
@@ -251,7 +249,7 @@ class Placer:
     _known: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
     _seen: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     _memory: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    _clash: Ints = field(default_factory=lambda: np.zeros(2, np.int64))
+    _clash: Ints = field(default_factory=lambda: np.zeros(4, np.int64))
 
     @classmethod
     def of(cls, ns: Sequence[int], *, max_keys: int = MAX_KEYS, evidence: bool = False) -> Placer:

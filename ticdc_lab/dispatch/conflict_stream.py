@@ -144,7 +144,8 @@ def _topic_numbers(rows: pa.RecordBatch, topics: dict[str, int]) -> Ints:
     """Number of each row's topic in ``topics``, to which new ones are added."""
     names = rows["topic"].dictionary_encode()
     numbers = [topics.setdefault(t, len(topics)) for t in names.dictionary.to_pylist()]
-    return np.array(numbers, np.int64)[np.asarray(names.indices)]
+    each: Ints = np.array(numbers, np.int64)[np.asarray(names.indices)]
+    return each
 
 
 def _ints(rows: pa.RecordBatch, name: str) -> Ints:

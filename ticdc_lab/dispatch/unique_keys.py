@@ -16,6 +16,7 @@ from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.keys import with_keys
 
 _ANSWER = "_unique_keys"
+_IMAGES = ("columns", "before")
 NOT_CARRIED = (
     "the log carries only part of this row, without all old and new values of the unique indexes, which conflict "
     "detection compares"
@@ -51,51 +52,105 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
         return found.withColumn("named_keys", _named([])) if named else found
     assert catalog is not None
     width = max(len(i.columns) for indexes in others.values() for i in indexes)
-    most = max(len(indexes) for indexes in others.values())
+    values = [_Value(i, width) for i in range(max(len(indexes) for indexes in others.values()))]
     known = Catalog({name: catalog.versions[name] for name in {(t.schema_name, t.table_name) for t in others}})
     told = with_answers(rows, catalog=known, questions={_ANSWER: lambda t: _padded(others.get(t, ()), width)})
-    after = [_Value(i, width, F.col("columns"), F.col("columns")) for i in range(most)]
-    # what an old image with only the changed columns lacks is as in the new one
-    before = [_Value(i, width, F.col("before"), F.coalesce("columns", "before")) for i in range(most)]
-    lacks = F.col("_has_others") & (
-        _lacking(after, F.col("op") != "delete") | _lacking(before, F.col("op") != "insert")
-    )
-    found = told.withColumn("_has_others", F.coalesce(F.size(F.col(_ANSWER)["columns"]) > 0, F.lit(False))).withColumns(
+    for step in (_Value.names, _Value.places, _Value.values, _Value.hashes):
+        told = told.withColumns({name: column for v in values for name, column in step(v).items()})
+    hashes = [F.col(v.hashed(image)) for image in _IMAGES for v in values]
+    lacks = reduce(lambda a, b: a | b, [v.lacks() for v in values])
+    found = told.withColumns(
         {
-            "uniques": F.when(F.col("_has_others"), F.array_compact(F.array(*[v.hashed for v in (*after, *before)]))),
-            "own_key": _own_key(F.col("_has_others") & ~(_without(after, "columns") | _without(before, "before"))),
-            "not_carried": F.when(lacks, NOT_CARRIED),
+            "uniques": F.when(_has_others(), F.array_compact(F.array(*hashes))),
+            "own_key": _own_key(_has_others() & ~reduce(lambda a, b: a | b, [_without(values, i) for i in _IMAGES])),
+            "not_carried": F.when(_has_others() & lacks, NOT_CARRIED),
         }
     )
-    found = found.withColumn("named_keys", _named([*after, *before])) if named else found
-    return found.drop(_ANSWER, "_has_others")
+    if named:
+        found = found.withColumn(
+            "named_keys", _named([(F.col(v.hashed(i)), v.text(i)) for i in _IMAGES for v in values])
+        )
+    return found.select(*rows.columns, "own_key", "uniques", "not_carried", *(["named_keys"] if named else []))
+
+
+def _has_others() -> Column:
+    return F.coalesce(F.size(F.col(_ANSWER)["columns"]) > 0, F.lit(False))
 
 
 class _Value:
-    """One unique index in one image: ``hashed`` (null for NULL, or where there is no such index), ``text``, ``absent``.
+    """The values of one unique index in both images, written out column by column and step by step.
 
-    Written out column by column, because Spark compiles that, and no function over arrays with a lambda.
+    Spark compiles that, which no function over arrays with a lambda is, and computes each step once.
     """
 
-    def __init__(self, index: int, width: int, image: Column, fallback: Column) -> None:
-        listed = F.col(_ANSWER)["columns"]
-        names = [F.nullif(F.get(listed, F.lit(index * width + c)), F.lit("")) for c in range(width)]
-        places = [(F.array_position(image["name"], n), F.array_position(fallback["name"], n)) for n in names]
-        values = [
-            F.when(own > 0, F.get(image["value"], (own - 1).cast("int"))).otherwise(
-                F.get(fallback["value"], (other - 1).cast("int"))
+    def __init__(self, index: int, width: int) -> None:
+        self.index, self.cells = index, range(index * width, (index + 1) * width)
+
+    def names(self) -> dict[str, Column]:
+        """The index's columns, null past its last one; and all of it is null where the table has no such index."""
+        return {f"_name_{c}": F.nullif(F.get(F.col(_ANSWER)["columns"], F.lit(c)), F.lit("")) for c in self.cells}
+
+    def places(self) -> dict[str, Column]:
+        """Where an image has the column, from 1; 0 or null where it has not."""
+        return {
+            f"_at_{i}_{c}": F.array_position(F.col(i)["name"], F.col(f"_name_{c}")) for i in _IMAGES for c in self.cells
+        }
+
+    def values(self) -> dict[str, Column]:
+        """What it holds; what an old image with only the changed columns lacks is as in the new one."""
+
+        def own(image: str, c: int) -> Column:
+            return F.get(F.col(image)["value"], (F.col(f"_at_{image}_{c}") - 1).cast("int"))
+
+        new = {f"_value_columns_{c}": own("columns", c) for c in self.cells}
+        old = {
+            f"_value_before_{c}": F.when(F.col(f"_at_before_{c}") > 0, own("before", c)).otherwise(own("columns", c))
+            for c in self.cells
+        }
+        return new | old
+
+    def hashes(self) -> dict[str, Column]:
+        """The hash of each image's values; null for NULL, and where there is no image or no index."""
+
+        def one(image: str) -> Column:
+            names, values = self._names(), self._values(image)
+            whole = _all(n.isNull() | v.isNotNull() for n, v in zip(names, values, strict=True))
+            is_there = names[0].isNotNull() & F.col(image).isNotNull() & whole
+            return F.when(is_there, F.xxhash64("schema_name", "table_name", *names, *values))
+
+        return {self.hashed(image): one(image) for image in _IMAGES}
+
+    def hashed(self, image: str) -> str:
+        """Name of the column with the image's hash."""
+        return f"_hash_{image}_{self.index}"
+
+    def text(self, image: str) -> Column:
+        """The values as ``column=value``."""
+        pairs = zip(self._names(), self._values(image), strict=True)
+        return F.concat_ws(", ", *[F.concat(n, F.lit("="), v) for n, v in pairs])
+
+    def lacks(self) -> Column:
+        """Whether an image that the change must have is not there, or lacks a column."""
+
+        def carried(image: str) -> Column:
+            found = [F.col(f"_at_{image}_{c}") > 0 for c in self.cells]
+            if image == "before":
+                found = [
+                    F.coalesce(f, F.lit(False)) | (F.col(f"_at_columns_{c}") > 0)
+                    for f, c in zip(found, self.cells, strict=True)
+                ]
+            return F.col(image).isNotNull() & _all(
+                n.isNull() | F.coalesce(f, F.lit(False)) for n, f in zip(self._names(), found, strict=True)
             )
-            for own, other in places
-        ]
-        whole = _all(n.isNull() | v.isNotNull() for n, v in zip(names, values, strict=True))
-        is_there = names[0].isNotNull() & image.isNotNull() & whole
-        self.hashed = F.when(is_there, F.xxhash64("schema_name", "table_name", *names, *values))
-        self.text = F.concat_ws(", ", *[F.concat(n, F.lit("="), v) for n, v in zip(names, values, strict=True)])
-        carried = _all(
-            n.isNull() | F.coalesce(F.greatest(*place) > 0, F.lit(False))
-            for n, place in zip(names, places, strict=True)
-        )
-        self.absent = image.isNull() | ~carried
+
+        op = F.col("op")
+        return ((op != "delete") & ~carried("columns")) | ((op != "insert") & ~carried("before"))
+
+    def _names(self) -> list[Column]:
+        return [F.col(f"_name_{c}") for c in self.cells]
+
+    def _values(self, image: str) -> list[Column]:
+        return [F.col(f"_value_{image}_{c}") for c in self.cells]
 
 
 def _others(catalog: Catalog) -> dict[TableDef, tuple[IndexDef, ...]]:
@@ -123,14 +178,10 @@ def _own_key(enough: Column) -> Column:
 
 def _without(values: list[_Value], image: str) -> Column:
     """Whether there is an image and no unique value in it."""
-    return F.col(image).isNotNull() & _all(v.hashed.isNull() for v in values)
+    return F.col(image).isNotNull() & _all(F.col(v.hashed(image)).isNull() for v in values)
 
 
-def _lacking(values: list[_Value], needed: Column) -> Column:
-    return needed & reduce(lambda a, b: a | b, [v.absent for v in values])
-
-
-def _named(values: list[_Value]) -> Column:
+def _named(values: list[tuple[Column, Column]]) -> Column:
     def handle(image: str) -> Column:
         keys = F.filter(image, lambda c: c["is_key"])
         texts = F.transform(keys, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))
@@ -139,8 +190,7 @@ def _named(values: list[_Value]) -> Column:
     keyless = F.concat("schema_name", F.lit("."), "table_name", F.lit(", whose rows have no key"))
     own = F.when(F.col("key_hash").isNull(), keyless).when(F.col("op") == "delete", handle("before"))
     pairs = [(F.col("own_key"), own.otherwise(handle("columns"))), (F.col("before_key_hash"), handle("before"))]
-    pairs += [(v.hashed, v.text) for v in values]
-    return F.array(*[F.struct(h.alias("hash"), t.alias("text")) for h, t in pairs])
+    return F.array(*[F.struct(h.alias("hash"), t.alias("text")) for h, t in (*pairs, *values)])
 
 
 def _all(conditions: Iterable[Column]) -> Column:
