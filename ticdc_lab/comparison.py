@@ -34,7 +34,7 @@ def guarantee_frame(
         ``undecided``, ``max_over_mean`` (only for ``balance``).
     """
     out: list[dict[str, Any]] = []
-    for strategy in what_if.candidates:
+    for strategy in what_if.candidates_at(partitions):
         found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
         if found.empty:
             continue
@@ -55,7 +55,7 @@ def placement(
     """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.partition_rows`."""
     each = [
         what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=s)
-        for s in what_if.candidates
+        for s in what_if.candidates_at(partitions)
     ]
     return pd.concat(each, ignore_index=True)[["strategy", "target_partition", "rows"]]
 

@@ -24,7 +24,7 @@ from ticdc_lab.dispatch.conflict_stream import DDL_RANK
 from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
-from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, swept
+from ticdc_lab.dispatch.sweep import CONFLICT, SWEPT, Plan, compile_kernels, swept
 from ticdc_lab.dispatch.sweep_kernel import MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
@@ -129,6 +129,12 @@ class WhatIf:
     def candidates(self) -> list[str]:
         """Candidates of any table, by the names of :func:`candidate_name`."""
         return list(dict.fromkeys(name for lane in self.lanes.values() for name in lane.loads))
+
+    def candidates_at(self, partitions: int) -> list[str]:
+        """Candidates that were measured with so many partitions: all but conflict detection at most counts."""
+        orders = [o for lane in self.lanes.values() if isinstance(o := lane.loads.get(CONFLICT), Ordered)]
+        skipped = any(partitions not in o.rows for o in orders)
+        return [name for name in self.candidates if not (skipped and name == CONFLICT)]
 
     def candidates_of(self, table: str) -> list[str]:
         """Candidates of a table."""

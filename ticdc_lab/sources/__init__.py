@@ -184,7 +184,7 @@ def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) 
 
 def _has_columns_in_name(file: Path, source: str) -> bool:
     """Whether folders below the source name columns, as in ``partition=3``."""
-    return any("=" in part for part in file.relative_to(_local(source)).parts[:-1])
+    return any("=" in part for part in file.resolve().relative_to(Path(_local(source)).resolve()).parts[:-1])
 
 
 def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> DataFrame:
