@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import zlib
 
 import pyarrow as pa
 
 from ticdc_lab import tso
-from ticdc_lab.dispatch.sweep import NARROW, Plan, swept
+from ticdc_lab.dispatch.sweep import NARROW, Plan, lane_of, swept
 from ticdc_lab.dispatch.whatif import WhatIf
 
 T0 = 1_700_000_000_000
@@ -52,7 +51,7 @@ def swept_from(rows: list[tuple[str, str, int, int, int]], *, buckets: int = 40)
     keys = {(0, r[4], 0): f"id={r[3]}" for r in rows}
     lanes = {}
     for batch in found:
-        lane = pickle.loads(batch["facts"][0].as_py())
+        lane = lane_of(batch["facts"][0].as_py())
         lane.keys.update(keys)
         lanes[".".join(tables[batch["lane"][0].as_py()])] = lane
     return WhatIf(lanes, plan.lo_ms, plan.width_ms)

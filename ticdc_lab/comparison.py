@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.dispatch.conflict import CONFLICT
+from ticdc_lab.dispatch.whatif import Choice, WhatIf
 
 MEASURED = ("row_order", "table_order", "transactions")
 """The guarantees of the seed's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
@@ -15,6 +19,28 @@ MEASURED = ("row_order", "table_order", "transactions")
 _WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transaction consistency"}
 
 TsRange = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """One choice of dispatcher over time.
+
+    Attributes
+    ----------
+    load
+        Load (time buckets, partitions).
+    seconds
+        Middle of each bucket, s since the first change.
+    broken
+        ``bucket``, ``guarantee``, ``violations``.
+    alignments
+        Alignment events of each bucket.
+    """
+
+    load: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    broken: pd.DataFrame
+    alignments: npt.NDArray[np.int64]
 
 
 def guarantee_frame(
@@ -71,10 +97,29 @@ def skew_frame(
     return what_if.skew_curve(able, tables=tables, ts_range=ts_range)
 
 
+def over_time(
+    what_if: WhatIf,
+    *,
+    strategy: Choice,
+    partitions: int,
+    weight: str = "rows",
+    tables: Sequence[str] | None = None,
+    ts_range: TsRange | None = None,
+) -> OverTime:
+    """Load, violations and alignments of one choice, for :func:`ticdc_lab.figures.dispatch_over_time`."""
+    chosen: Any = {"tables": tables, "ts_range": ts_range}
+    load = what_if.load(strategy=strategy, partitions=partitions, weight=weight, **chosen)
+    broken = what_if.broken(strategy=strategy, partitions=partitions, **chosen)
+    by = dict.fromkeys(what_if.tables, strategy) if isinstance(strategy, str) else strategy
+    aligned = [t for t in what_if.tables if by.get(t) == CONFLICT and (tables is None or t in tables)]
+    alignments = what_if.alignments(partitions=partitions, tables=aligned, ts_range=ts_range)
+    return OverTime(load, what_if.seconds(ts_range), broken, alignments)
+
+
 def first_violation(
     what_if: WhatIf,
     *,
-    strategy: str,
+    strategy: Choice,
     partitions: int,
     tables: Sequence[str] | None = None,
     ts_range: TsRange | None = None,
@@ -90,7 +135,9 @@ def first_violation(
     for guarantee in MEASURED if len(found) else ():
         hit = found[(found["guarantee"] == guarantee) & found["table"].notna() & (found["violations"] > 0)]
         if len(hit):
-            return _finding(hit.iloc[0].to_dict(), strategy=strategy, partitions=partitions)
+            row = hit.iloc[0].to_dict()
+            by = strategy if isinstance(strategy, str) else strategy.get(row["table"], "table")
+            return _finding(row, strategy=by, partitions=partitions)
     return None
 
 

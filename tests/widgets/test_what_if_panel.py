@@ -67,6 +67,34 @@ def test_time_range_control(panel: Panel[WhatIfView]) -> None:
     assert finding(panel) == "ts with 2 partitions breaks nothing here"
 
 
+def test_load_over_time(panel: Panel[WhatIfView]) -> None:
+    """By rows and by bytes: four of five rows are row 1's and table b's, in partition 1, and two breaks are seen."""
+    panel.value = replace(panel.value, picture="load and breaks over time", strategy="index-value")
+    assert finding(panel).startswith("index-value: partition 1 of 2 takes 80 % of the rows, max/mean 1.60")
+    panel.controls["weight"].value = "bytes"
+    assert "takes 80 % of the bytes" in finding(panel)
+    panel.controls["strategy"].value = "ts"
+    assert "1 break of row order" in finding(panel)
+    breaks = next(t for t in panel.figure.data if t.name == "breaks row order")
+    assert sum(breaks.y) == 1
+
+
+def test_rules_stand_for_a_strategy(panel: Panel[WhatIfView]) -> None:
+    """Dispatchers of a changefeed file choose for each table; what is wrong with them is said where the figure is."""
+    panel.value = replace(panel.value, picture="load and breaks over time", strategy="ts")
+    panel.controls["rules"].value = "[sink]\ndispatchers = [{matcher = ['shop.orders'], partition = 'index-value'}]"
+    assert finding(panel).startswith("the rules: partition")
+    assert "0 breaks of row order" in finding(panel)
+    panel.controls[
+        "rules"
+    ].value = "[sink]\ndispatchers = [{matcher = ['shop.*'], partition = 'index-value', index = 'u'}]"
+    assert finding(panel) == "This choice cannot be shown"
+    panel.controls["rules"].value = "dispatchers = ["
+    assert finding(panel) == "This choice cannot be shown"
+    panel.controls["rules"].value = ""
+    assert finding(panel).startswith("ts: partition")
+
+
 def test_every_picture_answers_at_once(panel: Panel[WhatIfView]) -> None:
     """Each picture is redrawn in well under a second."""
     for picture in panel.controls["picture"].options:

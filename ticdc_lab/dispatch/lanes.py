@@ -127,10 +127,20 @@ class Lane:
     def rows(self, candidate: str, partitions: int, time: slice) -> list[dict[str, Any]]:
         """Per measure: ``guarantee, cases, violations, undecided, counterexample``."""
         measured = [m for m, name in enumerate(MEASURES) if self.has_catalog or name != "row_order_any_unique"]
-        slot, at, modulus = self.slots.get(candidate), partitions, partitions
+        return [self._row(m, *self._where(candidate, partitions), time) for m in measured]
+
+    def broken(self, candidate: str, partitions: int) -> dict[str, Ints]:
+        """Violations of each measure, by time bucket."""
+        slot, at, _ = self._where(candidate, partitions)
+        if slot is None:
+            return {}
+        return {name: self.violations[m, slot, :, at - 1].astype(np.int64) for m, name in enumerate(MEASURES)}
+
+    def _where(self, candidate: str, partitions: int) -> tuple[int | None, int, int]:
+        """Slot, the partition count to look at there, and what a hash is divided by to get its partition."""
         if isinstance(self.loads.get(candidate), Ordered):
-            slot, at, modulus = self.slots[f"{candidate}@{partitions}"], 2, 1 << PACKED_BITS
-        return [self._row(m, slot, at, modulus, time) for m in measured]
+            return self.slots[f"{candidate}@{partitions}"], 2, 1 << PACKED_BITS
+        return self.slots.get(candidate), partitions, partitions
 
     def _row(self, m: int, slot: int | None, at: int, modulus: int, time: slice) -> dict[str, Any]:
         total = int(self.totals[m, time].sum())

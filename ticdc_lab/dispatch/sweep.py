@@ -8,6 +8,7 @@ the counters, and one entry per distinct key value: about 100 bytes and 18 for e
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
+from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.conflict_kernel import Placed
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
@@ -27,7 +29,7 @@ from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
-"""What :func:`swept` yields: a pickled :class:`ticdc_lab.dispatch.lanes.Lane` for every lane."""
+"""What :func:`swept` yields for every lane; :func:`lane_of` reads ``facts``."""
 
 NARROW = pa.schema(
     [
@@ -48,7 +50,6 @@ SPARSE = 150_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
 
 _START_KEYS, _START_EVIDENCE = 1 << 12, 1 << 12
-CONFLICT = "conflict"
 _WIDE = ("ts", "tidb-rowid")
 """Candidates whose numbers have 64 bits."""
 
@@ -98,6 +99,12 @@ def swept(plan: Plan) -> Callable[[Batches], Batches]:
     return run
 
 
+def lane_of(facts: bytes) -> Lane:
+    """What :func:`swept` measured of a lane."""
+    lane: Lane = pickle.loads(zlib.decompress(facts))
+    return lane
+
+
 def _placed(batches: Batches, plan: Plan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
     """Batches cut anew, with what conflict detection does with their rows."""
     ns = plan.conflict_at or (1,)
@@ -125,7 +132,7 @@ def _part(placed: Placed, low: int, high: int) -> Placed:
 
 
 def _answer(lane: _Lane) -> pa.RecordBatch:
-    facts = pickle.dumps(lane.facts(), protocol=5)
+    facts = zlib.compress(pickle.dumps(lane.facts(), protocol=5), level=1)
     return pa.RecordBatch.from_pydict({"lane": pa.array([lane.number], pa.int32()), "facts": pa.array([facts])})
 
 

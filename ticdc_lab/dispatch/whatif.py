@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,11 +20,12 @@ from pyspark.sql import functions as F
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.candidates import Candidates, TableName, candidate_name, with_hashes
 from ticdc_lab.dispatch.changes import key_text
+from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK
 from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
-from ticdc_lab.dispatch.sweep import CONFLICT, SWEPT, Plan, compile_kernels, swept
+from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
@@ -119,7 +120,7 @@ class WhatIf:
         found = (
             rows.repartitionById(max(tasks) + 1, task).sortWithinPartitions(*_ORDER).mapInArrow(swept(plan), SWEPT)
         ).toArrow()
-        measured = {n: pickle.loads(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
+        measured = {n: lane_of(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
         lanes = _with_keys(events, {names[n]: measured[n] for n in sorted(measured)})
         if catalog is None:
             lanes = {name: replace(lane, has_catalog=False) for name, lane in lanes.items()}
@@ -154,6 +155,10 @@ class WhatIf:
     def span_ms(self) -> tuple[int, int]:
         """First and last ms of the log (clock of the TSO), both included."""
         return self.lo_ms, max(self.lo_ms, round(self.lo_ms + self.buckets * self.width_ms) - 1)
+
+    def seconds(self, ts_range: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
+        """Middle of each time bucket of a choice, s since the first change."""
+        return (np.arange(self.buckets)[self._time(ts_range)] + 0.5) * self.width_ms / 1000
 
     def guarantees(
         self,
@@ -244,6 +249,25 @@ class WhatIf:
         counts = self.load(**asked, partitions=partitions, tables=tables, ts_range=ts_range).sum(axis=0)  # type: ignore[arg-type]
         share = counts / counts.sum() if counts.sum() else np.full(partitions, np.nan)
         return pd.DataFrame({"target_partition": np.arange(partitions), "rows": counts, "share": share})
+
+    def broken(
+        self,
+        *,
+        strategy: Choice,
+        partitions: int,
+        tables: Sequence[str] | None = None,
+        ts_range: tuple[int, int] | None = None,
+    ) -> pd.DataFrame:
+        """Violations over time: ``bucket`` (from 0 in the chosen time), ``guarantee``, ``violations``."""
+        time = self._time(ts_range)
+        sums = {m: np.zeros(self.buckets, dtype=np.int64) for m in MEASURES}
+        for name, lane in self._lanes(tables):
+            candidate = self._of(name, strategy, None, None)
+            self._check(candidate, partitions)
+            for measure, counts in lane.broken(candidate, partitions).items():
+                sums[measure] += counts
+        each = [pd.DataFrame({"guarantee": m, "violations": v[time]}) for m, v in sums.items()]
+        return pd.concat(each).rename_axis("bucket").reset_index()
 
     def failed(
         self, *, strategy: Choice, index: str | None = None, columns: Sequence[str] | None = None

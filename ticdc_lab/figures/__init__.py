@@ -6,6 +6,7 @@ Each title is the finding in words, and one sentence under the figure says what 
 from __future__ import annotations
 
 from ticdc_lab.figures.counterexample import counterexample
+from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
 from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.lag import lag
@@ -23,6 +24,7 @@ from ticdc_lab.figures.watermark_ladder import watermark_ladder
 __all__ = [
     "CONFIG",
     "counterexample",
+    "dispatch_over_time",
     "fidelity_matrix",
     "guarantee_matrix",
     "lag",

@@ -24,6 +24,7 @@ PROMISES = {
     "rowid": _BY_HASH,
     "tidb-rowid": _BY_HASH,
     "ts": ("no", "no", "no", "even"),
+    "conflict": ("some", "no", "some", "fairly even"),
 }
 """The seed's table (分发方式与一致性保证); ``default`` means ``table``. It says nothing of ``columns``."""
 
@@ -99,7 +100,7 @@ def _finding(measured: pd.DataFrame, strategies: list[str], partitions: int) -> 
 
 def _content(cell: dict[str, object] | None, strategy: str, column: int) -> tuple[str, str]:
     """Text and colour of a cell."""
-    word = PROMISES.get(strategy, ("no word",) * 4)[column]
+    word = PROMISES.get(strategy.partition(":")[0], ("no word",) * 4)[column]
     promise = _MARKS.get(word, word)
     if cell is None:
         return f"not measured<br>seed: {promise}", _UNKNOWN

@@ -1,0 +1,109 @@
+"""A dispatcher over time: load of each partition, what it breaks, and where partitions must align."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.partition_load import gini
+from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
+
+if TYPE_CHECKING:
+    from ticdc_lab.comparison import OverTime
+
+_NOTE = (
+    "Above: the load of each partition, totals at the right with their mean; a bright row is a hot partition. Below, "
+    "on the same time axis: cases that this dispatcher breaks, and alignments, at which all partitions wait. Look for "
+    "breaks that come in bursts, and for a partition that is hot only at times: totals hide both."
+)
+_WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transactions"}
+_MOST_LANES = 32
+
+
+def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "rows") -> go.Figure:
+    """Draw a dispatcher over time.
+
+    Parameters
+    ----------
+    over_time
+        :func:`ticdc_lab.comparison.over_time`.
+    strategy
+        Its words, for the title.
+    weight
+        ``rows`` or ``bytes``: what ``load`` counts.
+    """
+    load = over_time.load
+    if not load.sum():
+        return sentence("There is no load to show", f"{label(strategy)} places no row change of this choice.")
+    partitions = load.shape[1]
+    fig = make_subplots(
+        rows=2, cols=2, shared_xaxes="columns", column_widths=[0.82, 0.18], row_heights=[0.66, 0.34],
+        horizontal_spacing=0.02, vertical_spacing=0.06, specs=[[{}, {}], [{}, None]],
+    )  # fmt: skip
+    _heat(fig, over_time, weight)
+    _totals(fig, load.sum(axis=0))
+    _below(fig, over_time)
+    every = max(1, -(-partitions // _MOST_LANES))
+    for column in (1, 2):
+        axis = {"autorange": "reversed", "tickvals": list(range(0, partitions, every)), "row": 1, "col": column}
+        fig.update_yaxes(**axis, showticklabels=column == 1)
+    fig.update_yaxes(title_text="partition", row=1, col=1)
+    fig.update_yaxes(title_text="per time bucket", rangemode="tozero", row=2, col=1)
+    fig.update_xaxes(title_text="commit ts, s since the first row (clock of the TSO)", row=2, col=1)
+    fig.update_xaxes(title_text=f"{weight} in all", rangemode="tozero", showgrid=False, row=1, col=2)
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
+    height = 470 + 9 * min(partitions, 2 * _MOST_LANES)
+    return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=height)
+
+
+def _heat(fig: go.Figure, o: OverTime, weight: str) -> None:
+    bar = {"title": {"text": weight}, "x": 1.01, "thickness": 12, "outlinewidth": 0, "len": 0.6, "y": 0.7}
+    hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x:,.3f} s<extra></extra>"
+    heat = go.Heatmap(
+        z=o.load.T, x=o.seconds, y=list(range(o.load.shape[1])), colorscale=HEAT, zmin=0, zmax=int(o.load.max()),
+        hovertemplate=hover, colorbar=bar, name="load",
+    )  # fmt: skip
+    fig.add_trace(heat, 1, 1)
+
+
+def _totals(fig: go.Figure, totals: npt.NDArray[np.int64]) -> None:
+    hover = "partition %{y}: %{x:,}<extra></extra>"
+    bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "hovertemplate": hover}
+    fig.add_trace(go.Bar(x=totals, y=list(range(len(totals))), **bars), 1, 2)
+    ends = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "line": {"color": "#D55E00", "dash": "dash"}}
+    fig.add_trace(go.Scatter(x=[totals.mean()] * 2, y=[-0.5, len(totals) - 0.5], **ends), 1, 2)
+
+
+def _below(fig: go.Figure, o: OverTime) -> None:
+    """Always the same four traces, so that figures of many choices fit on one slider."""
+    for k, (guarantee, words) in enumerate(_WORDS.items()):
+        mine = o.broken[o.broken["guarantee"] == guarantee].set_index("bucket")["violations"]
+        y = mine.reindex(range(len(o.seconds)), fill_value=0).to_numpy()
+        line = {"color": look(k)["color"], "dash": look(k)["dash"], "width": 1.5, "shape": "hvh"}
+        _line(fig, o.seconds, y, f"breaks {words}", line)
+    _line(fig, o.seconds, o.alignments, "alignments", {"color": GREY, "width": 2, "shape": "hvh"})
+
+
+def _line(fig: go.Figure, x: npt.NDArray[np.float64], y: npt.NDArray[np.int64], name: str, line: object) -> None:
+    hover = "%{y:,} at %{x:,.3f} s<extra>" + name + "</extra>"
+    fig.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, name=name, hovertemplate=hover), 2, 1)
+
+
+def _finding(o: OverTime, strategy: str, weight: str) -> str:
+    totals = o.load.sum(axis=0)
+    top = int(totals.argmax())
+    share = percent(float(totals[top]), float(totals.sum()))
+    busy = o.load[o.load.sum(axis=1) > 0]
+    peak = float((busy.max(axis=1) / busy.mean(axis=1)).max())
+    even = f"max/mean {totals.max() / totals.mean():.2f} (at worst {peak:.2f} in a bucket), Gini {gini(totals):.2f}"
+    broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
+    waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""
+    of = "" if len(totals) == 1 else f" of {len(totals)}"
+    return (
+        f"{label(strategy)}: partition {top}{of} takes {share} of the {weight}, {even}; "
+        f"{count(broken, 'break')} of row order{waits}"
+    )
