@@ -21,9 +21,16 @@ from ticdc_lab.session import local_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 import broker as brokers
+import compile_kernels
 import reference_decoder
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        compile_kernels.at_once()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

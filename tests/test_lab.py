@@ -134,6 +134,24 @@ def test_every_check_runs_and_a_failed_one_counts(
     assert "Failed: ruff check\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("rest", "workers"),
+    [
+        ([], True),
+        (["-m", "soak", "--durations=9"], True),
+        (["tests/test_x.py"], False),
+        (["-x", "tests/test_x.py::test_y"], False),
+    ],
+)
+def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], workers: bool) -> None:
+    """One file alone starts sooner in one process; what the user asks for comes last and wins."""
+    (lab.ROOT / "tests").mkdir()
+    (lab.ROOT / "tests/test_x.py").write_text("")
+    assert lab.test(rest) == 0
+    options = lab.call[-1].split()[1:]
+    assert options == [*(["-n", "2", "--dist", "loadfile"] if workers else []), *rest]
+
+
 def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
     """A Python without any library and a JAVA_HOME that leads nowhere: one sentence, a command, exit code 2."""
     done = subprocess.run(
