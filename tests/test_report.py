@@ -159,9 +159,9 @@ def test_what_if_is_in_the_report_and_stands_still() -> None:
     page = render(summary(), studies=studies)
     assert "keeps row order, table order and transactions on this log with 5 partitions" in parsed(page).text
     sliders = [f.layout.sliders[0] for f in studies.figures if f.frames]
-    assert [s.steps[s.active].label for s in sliders] == ["5", "5"]
+    assert [s.steps[s.active].label for s in sliders] == ["5", "5", "5"]
     own = page[page.index("</head>") :]
-    assert own.count("Plotly.addFrames(") == 2
+    assert own.count("Plotly.addFrames(") == 3
     assert "Plotly.animate(" not in own
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from whatifs import what_if
 
 from ticdc_lab import figures, tso
+from ticdc_lab.comparison import over_time
 from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.guarantee_matrix import PROMISES
@@ -313,6 +316,34 @@ def test_partition_rows_name_the_fullest_and_the_idle() -> None:
     assert title(figures.partition_rows(rows, strategy="ts")) == "ts puts 12 of 30 rows in partition 1 of 3"
     assert title(figures.partition_rows(placed({"table": [0]}))) == "There is no load to compare"
     assert "&lt;script&gt;" in everything(figures.partition_rows(placed({EVIL: [1]})))
+
+
+def test_stepped_by_a_menu_brings_each_slider() -> None:
+    """An entry of the menu shows its own figure and gets a slider over its own frames, colours and axes included."""
+    log = what_if()
+
+    def at(strategy: str, n: int) -> go.Figure:
+        return figures.dispatch_over_time(over_time(log, strategy=strategy, partitions=n), strategy=strategy)
+
+    figs = {s: {str(n): at(s, n) for n in (2, 5)} for s in ("ts", "index-value")}
+    fig = figures.stepped_by(figs, prefix="partitions: ", start="5")
+    assert [f.name for f in fig.frames] == ["ts/2", "ts/5", "index-value/2", "index-value/5"]
+    assert list(fig.layout.sliders[0].steps[1].args[0]) == ["ts/5"]
+    data, layout = fig.layout.updatemenus[0].buttons[1].args
+    wanted = figs["index-value"]["5"]
+    assert np.array_equal(data["z"][0], wanted.data[0].z)
+    assert data["zmax"][0] == wanted.data[0].zmax
+    assert layout["title.text"] == wanted.layout.title.text
+    assert layout["yaxis.range"] == (4.5, -0.5)
+    assert list(layout["sliders"][0]["steps"][0]["args"][0]) == ["index-value/2"]
+
+
+def test_load_over_time_needs_rows() -> None:
+    """A strategy that places nothing is told in a sentence, not drawn as an empty axis."""
+    log = what_if()
+    nothing = over_time(log, strategy="ts", partitions=3, ts_range=(0, 1))
+    fig = figures.dispatch_over_time(nothing, strategy="ts")
+    assert fig.layout.meta["finding"] == "There is no load to show"
 
 
 def test_stepped_keeps_a_frame_per_choice() -> None:

@@ -15,7 +15,7 @@ from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
 from ticdc_lab.figures.row_life import row_life
 from ticdc_lab.figures.skew_curves import skew_curves
-from ticdc_lab.figures.stepped import stepped
+from ticdc_lab.figures.stepped import stepped, stepped_by
 from ticdc_lab.figures.theme import CONFIG, themed
 from ticdc_lab.figures.transaction_spans import transaction_spans
 from ticdc_lab.figures.violations import violations
@@ -34,6 +34,7 @@ __all__ = [
     "row_life",
     "skew_curves",
     "stepped",
+    "stepped_by",
     "themed",
     "transaction_spans",
     "violations",

@@ -21,7 +21,7 @@ _NOTE = (
     "breaks that come in bursts, and for a partition that is hot only at times: totals hide both."
 )
 _WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transactions"}
-_MOST_LANES = 32
+_MOST_LABELS = 16
 
 
 def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "rows") -> go.Figure:
@@ -47,17 +47,16 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     _heat(fig, over_time, weight)
     _totals(fig, load.sum(axis=0))
     _below(fig, over_time)
-    every = max(1, -(-partitions // _MOST_LANES))
+    every = max(1, -(-partitions // _MOST_LABELS))
     for column in (1, 2):
-        axis = {"autorange": "reversed", "tickvals": list(range(0, partitions, every)), "row": 1, "col": column}
-        fig.update_yaxes(**axis, showticklabels=column == 1)
+        axis = {"range": [partitions - 0.5, -0.5], "tickvals": list(range(0, partitions, every))}
+        fig.update_yaxes(**axis, showticklabels=column == 1, row=1, col=column)
     fig.update_yaxes(title_text="partition", row=1, col=1)
     fig.update_yaxes(title_text="per time bucket", rangemode="tozero", row=2, col=1)
     fig.update_xaxes(title_text="commit ts, s since the first row (clock of the TSO)", row=2, col=1)
     fig.update_xaxes(title_text=f"{weight} in all", rangemode="tozero", showgrid=False, row=1, col=2)
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
-    height = 470 + 9 * min(partitions, 2 * _MOST_LANES)
-    return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=height)
+    return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=640)
 
 
 def _heat(fig: go.Figure, o: OverTime, weight: str) -> None:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.catalog import Catalog, catalog_of
-from ticdc_lab.comparison import first_violation, guarantee_frame, placement, skew_frame
+from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.load import ChangeLog
@@ -29,7 +29,7 @@ class Studies:
 
 
 def study(log: ChangeLog) -> Studies:
-    """Compare the strategies on a log, at all of :data:`PARTITIONS`; two Spark jobs, see :class:`WhatIf`."""
+    """Compare the strategies on a log, at all of :data:`PARTITIONS`; three Spark jobs, see :class:`WhatIf`."""
     if not log.has_commit_ts:
         return Studies("It cannot be measured on this log, because nothing orders its changes.", log.limits, ())
     catalog, limits = _catalog(log)
@@ -47,16 +47,25 @@ def compare(what_if: WhatIf, *, partitions: int, limits: Sequence[str] = ()) -> 
     counts = sorted({*PARTITIONS, partitions})
     matrices = {str(n): figures.guarantee_matrix(guarantee_frame(what_if, partitions=n), partitions=n) for n in counts}
     rows = {str(n): figures.partition_rows(placement(what_if, partitions=n)) for n in counts}
+    over = {s: _over_time(what_if, s, [n for n in counts if s in what_if.candidates_at(n)]) for s in what_if.candidates}
+    over = {s: steps for s, steps in over.items() if steps}
     drawn = [
         figures.stepped(matrices, prefix="partitions: ", start=str(partitions)),
         *_example(what_if, partitions),
         figures.skew_curves(skew_frame(what_if), chosen=partitions),
         figures.stepped(rows, prefix="partitions: ", start=str(partitions)),
+        figures.stepped_by(over, prefix="partitions: ", start=str(partitions)),
     ]
     for name in what_if.candidates:
         n, why = what_if.failed(strategy=name)
         said += [f"{name} cannot place {n:,} of the rows: {why}"] if n else []
     return Studies(f"{plain(matrices[str(partitions)])}.", said, drawn)
+
+
+def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, go.Figure]:
+    """Load, breaks and alignments of a strategy for each number of partitions; nothing where it places no row."""
+    each = {n: over_time(what_if, strategy=strategy, partitions=n) for n in counts}
+    return {str(n): figures.dispatch_over_time(o, strategy=strategy) for n, o in each.items() if o.load.sum()}
 
 
 def _example(what_if: WhatIf, partitions: int) -> list[go.Figure]:
