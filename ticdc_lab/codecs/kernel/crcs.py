@@ -311,7 +311,7 @@ def _layout(st: State, d: Crcs, i: int, image: int, low: int, high: int, guess: 
     h = hash_bytes(st.data[k], st.end[k, low], st.end[k, high], SEED)
     slot = np.int64(h & np.uint64(mask))
     while d.slot[slot] >= 0:
-        n = np.int64(d.slot[slot])
+        n = int(d.slot[slot])
         if _has_layout(st, d, n, image, low, high):
             return n
         slot = (slot + 1) & mask
