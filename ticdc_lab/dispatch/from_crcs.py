@@ -1,7 +1,7 @@
 """TiCDC's partition hash from the columns of :data:`ticdc_lab.schema.DISPATCH`, without reading an image.
 
 What comes out is what :mod:`ticdc_lab.dispatch.hashing` computes from the images; only a row's layout, a short text, is
-searched for the columns that are chosen.
+searched for the columns that are chosen. No lambda is used but for a NULL in a key: Spark fuses no step that has one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ LOWER = "_dispatch_layout"
 """Scratch column: the layout in lower case."""
 
 UNKNOWN = -1
-_COMMA, _INSIDE, _KEYS = ",", "\x1f", ",,"
-_LISTED_POSITIONS = 3
+_COMMA, _INSIDE, _BETWEEN, _KEYS = ",", "\x1f", "\x01", ",,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +68,26 @@ def columns_named(names: Sequence[str]) -> CrcChoice:
     return CrcChoice(hashed)
 
 
-def columns_listed(names: Column) -> CrcChoice:
-    """The columns whose exact names are in ``names`` (array<string>)."""
+def columns_listed(names: Column, *, most: int) -> CrcChoice:
+    """The columns whose exact names are in ``names`` (array<string>), which are ``most`` or fewer."""
 
     def hashed(flavour: Flavour) -> Column:
-        def step(acc: Column, name: Column) -> Column:
-            return _step(acc, _position(name), flavour)
-
-        few = _start()
-        for i in range(_LISTED_POSITIONS):
-            few = step(few, F.get(names, i))
-        # a lambda is interpreted, which few indexes need
-        return F.when(F.size(names) > _LISTED_POSITIONS, F.aggregate(names, _start(), step)).otherwise(few)
+        acc = _start()
+        for i in range(most):
+            acc = _step(acc, _position(F.get(names, i)), flavour)
+        return acc
 
     return CrcChoice(hashed)
 
 
 def lower_names() -> Column:
     """Lower-case names of the image's columns (array<string>)."""
-    names = F.split(F.substring_index(LOWER, _KEYS, 1), _COMMA)
-    return F.transform(names, lambda name: F.translate(name, _INSIDE, _COMMA))
+    return F.split(_apart(F.substring_index(LOWER, _KEYS, 1)), _BETWEEN)
+
+
+def _apart(names: Column) -> Column:
+    """Names with their commas, and what no name holds between them."""
+    return F.translate(names, _COMMA + _INSIDE, _BETWEEN + _COMMA)
 
 
 def only_keys() -> Column:
@@ -119,5 +118,5 @@ def _step(acc: Column, position: Column, flavour: Flavour) -> Column:
 def _of_null(position: Column, flavour: Flavour) -> Column:
     if flavour == "new":
         return F.lit(0).cast("bigint")
-    name = F.get(F.split(F.substring_index("layout", _KEYS, 1), _COMMA), position - 1)
-    return F.crc32(F.concat(F.translate(name, _INSIDE, _COMMA), F.lit("null")).cast("binary"))
+    name = F.get(F.split(_apart(F.substring_index("layout", _KEYS, 1)), _BETWEEN), position - 1)
+    return F.crc32(F.concat(name, F.lit("null")).cast("binary"))

@@ -177,11 +177,12 @@ def columns_named(names: Sequence[str]) -> Choice:
     return Choice(tuple(found), more, lambda c: F.lower(c["name"]).isin(list(names)))
 
 
-def columns_listed(names: Column) -> Choice:
-    """The columns whose exact names are in ``names`` (array<string>)."""
+def columns_listed(names: Column, *, most: int) -> Choice:
+    """The columns whose exact names are in ``names`` (array<string>), which are ``most`` or fewer."""
     have = F.col(IMAGE)["name"]
     found = [F.array_position(have, F.get(names, i)).cast("int") for i in range(_LISTED_POSITIONS)]
-    return Choice(tuple(found), F.size(names) > _LISTED_POSITIONS, lambda c: F.array_contains(names, c["name"]))
+    more = F.lit(most > _LISTED_POSITIONS) & (F.size(names) > _LISTED_POSITIONS)
+    return Choice(tuple(found), more, lambda c: F.array_contains(names, c["name"]))
 
 
 def lower_names() -> Column:

@@ -315,7 +315,11 @@ def _by_named_index(request: Request, index: str) -> Verdict:
         ),
         F.when(hashing.count_of(F.col(HASH)) < F.size(wanted), _not_carried(F.array_join(wanted, " "))),
     )
-    return _hashed(request, choice=_way(request).columns_listed(wanted), error=error, question=_index_question(index))
+    question = _index_question(index)
+    defined = [v.definition for versions in request.catalog.versions.values() for v in versions]
+    most = max((len(question(table).columns) for table in defined if table is not None), default=0)
+    choice = _way(request).columns_listed(wanted, most=most)
+    return _hashed(request, choice=choice, error=error, question=question)
 
 
 def _index_question(index: str) -> Question:
