@@ -8,6 +8,7 @@ import pytest
 from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
+from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.restoration import restored
 from ticdc_lab.schema import TRANSACTIONS
@@ -242,6 +243,8 @@ def test_an_update_that_changes_its_key_splits_as_ticdc_does(spark):
     ]
     assert {r.key_hash for r in got} == set(keys) | {r.before_key_hash for r in keys.values() if r.before_key_hash}
     assert events.transform(split_key_updates).transform(transactions).first().n_rows == 3
+    halves = events.transform(with_crcs).transform(split_key_updates)
+    assert halves.columns == events.columns  # a half has an image of its own, so the crcs of the whole would be wrong
 
 
 def test_rows_without_commit_ts_belong_to_no_transaction(events_of):

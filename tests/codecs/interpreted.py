@@ -23,6 +23,8 @@ from ticdc_lab.codecs.kernel import (  # noqa: E402
     batch,
     canal_image,
     canal_json,
+    crcs,
+    dispatched,
     identity,
     open_image,
     open_protocol,
@@ -54,18 +56,23 @@ def _no_negative(at: Any) -> None:
 
 def check_arrays() -> None:
     """Put checked arrays in place of all that the kernels read and write."""
-    for module in (batch, canal_image, canal_json, identity, open_image, open_protocol, scan, state, text, xxh64):
+    for module in (batch, canal_image, canal_json, crcs, identity, open_image, open_protocol, scan, state, text, xxh64):
         for name, value in list(vars(module).items()):
             if isinstance(value, np.ndarray):
                 setattr(module, name, value.view(Checked))
-    plain_state, plain_spans = state._new_state, batch.spans
+    plain_state, plain_spans, plain_crcs = state._new_state, batch.spans, dispatched.fresh_crcs
 
     def checked_state(*size: int) -> state.State:
-        plain = plain_state(*size)
-        return state.State(**{name: getattr(plain, name).view(Checked) for name, _, _ in plain.form})
+        return checked(plain_state(*size))
 
     state._new_state = checked_state
+    dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
     batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+
+
+def checked(plain: Any) -> Any:
+    """The same arrays, with every index checked."""
+    return type(plain)(**{name: getattr(plain, name).view(Checked) for name, _, _ in plain.form})
 
 
 def main(protocol: str, seed: int, n: int) -> None:

@@ -334,7 +334,7 @@ def test_stepped_by_a_menu_brings_each_slider() -> None:
     assert np.array_equal(data["z"][0], wanted.data[0].z)
     assert data["zmax"][0] == wanted.data[0].zmax
     assert layout["title.text"] == wanted.layout.title.text
-    assert layout["yaxis.range"] == (4.5, -0.5)
+    assert list(layout["yaxis.range"]) == [4.5, -0.5]
     assert list(layout["sliders"][0]["steps"][0]["args"][0]) == ["index-value/2"]
 
 

@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
-from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
 from ticdc_lab.dispatch.strategies import (
     Request,
@@ -17,7 +16,9 @@ from ticdc_lab.dispatch.strategies import (
     by_table_columns,
     columns_answer,
     index_answer,
+    reads_crcs,
     strategy_of,
+    with_hash,
 )
 
 TableName = tuple[str, str]
@@ -86,13 +87,13 @@ def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | N
     Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then says why, and is
     null where all can.
     """
-    out, failures = rows, []
+    out, failures, common = rows, [], len(candidates.common)
     for s in range(candidates.slots):
-        verdict = _verdict(candidates, s, catalog)
+        verdict = _verdict(candidates, s, catalog, crcs=reads_crcs(rows, [candidates.common[s]] if s < common else []))
         if verdict.question is not None and catalog is not None:
             out = with_answers(out, catalog=catalog, questions={_answer(s): verdict.question})
         if verdict.choice is not None:
-            out = hashing.with_hash(out, choice=verdict.choice, flavour="new")
+            out = with_hash(out, choice=verdict.choice, flavour="new")
         out = out.withColumn(f"_error{s}", verdict.error)
         out = out.withColumn(f"h{s}", F.when(F.col(f"_error{s}").isNull(), verdict.number))
         failures.append(F.col(f"_error{s}"))
@@ -107,13 +108,13 @@ def _answer(slot: int) -> str:
     return f"_answer{slot}"
 
 
-def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None) -> Verdict:
+def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None, *, crcs: bool) -> Verdict:
     if slot < len(candidates.common):
         strategy, _, argument = candidates.common[slot].partition(":")
         index = argument if strategy == "index-value" and argument else None
         columns = tuple(argument.split(",")) if strategy == "columns" else None
-        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", answer=_answer(slot)))
-    return by_table_columns(Request(1, catalog=catalog, answer=_answer(slot)), _asks(candidates, slot))
+        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", _answer(slot), crcs))
+    return by_table_columns(Request(1, catalog=catalog, answer=_answer(slot), crcs=crcs), _asks(candidates, slot))
 
 
 def _asks(candidates: Candidates, slot: int) -> Question:

@@ -99,7 +99,12 @@ def with_crcs(events: DataFrame) -> DataFrame:
     ``row_bytes`` of such events is estimated by the names and values of both images.
     """
     missing = [name for name in DISPATCH.names if name not in events.columns]
-    known = {"column_crcs": _column_crcs(), "row_bytes": _image_bytes("columns") + _image_bytes("before")}
+    known = {
+        "column_crcs": _column_crcs(),
+        "key_crc": fold(dispatched_image(), lambda c: c["is_key"], flavour="new").bitwiseXOR(table_hash()),
+        "layout": _layout(),
+        "row_bytes": _image_bytes("columns") + _image_bytes("before"),
+    }
     is_row = F.col("kind") == "row"
     return events.withColumns({name: F.when(is_row, known[name]) for name in missing})
 
@@ -110,6 +115,14 @@ def _column_crcs() -> Column:
         return F.when(c["value"].isNotNull(), known)
 
     return F.transform(dispatched_image(), crc)
+
+
+def _layout() -> Column:
+    def joined(image: Column) -> Column:
+        return F.array_join(F.transform(image, lambda c: F.replace(c["name"], F.lit(","), F.lit("\x1f"))), ",")
+
+    image = dispatched_image()
+    return F.concat(joined(image), F.lit(",,"), joined(F.filter(image, lambda c: c["is_key"])))
 
 
 def _image_bytes(image: str) -> Column:
@@ -164,16 +177,22 @@ def columns_named(names: Sequence[str]) -> Choice:
     return Choice(tuple(found), more, lambda c: F.lower(c["name"]).isin(list(names)))
 
 
-def columns_listed(names: Column) -> Choice:
-    """The columns whose exact names are in ``names`` (array<string>)."""
+def columns_listed(names: Column, *, most: int) -> Choice:
+    """The columns whose exact names are in ``names`` (array<string>), which are ``most`` or fewer."""
     have = F.col(IMAGE)["name"]
     found = [F.array_position(have, F.get(names, i)).cast("int") for i in range(_LISTED_POSITIONS)]
-    return Choice(tuple(found), F.size(names) > _LISTED_POSITIONS, lambda c: F.array_contains(names, c["name"]))
+    more = F.lit(most > _LISTED_POSITIONS) & (F.size(names) > _LISTED_POSITIONS)
+    return Choice(tuple(found), more, lambda c: F.array_contains(names, c["name"]))
 
 
 def lower_names() -> Column:
     """Lower-case column names of :data:`IMAGE` (array<string>), without a lambda."""
     return F.split(F.lower(F.array_join(F.col(IMAGE)["name"], _SEPARATOR)), _SEPARATOR)
+
+
+def only_keys() -> Column:
+    """Whether the image holds nothing but the handle key."""
+    return ~F.array_contains(F.col(IMAGE)["is_key"], F.lit(False))
 
 
 def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFrame:

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.definitions import with_answers
+from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import Choice, Flavour
-from ticdc_lab.dispatch.strategies import ADDED, Request, Verdict, decided, strategy_of
+from ticdc_lab.dispatch.strategies import ADDED, Request, Verdict, decided, reads_crcs, strategy_of, with_hash
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.errors import DispatchError
@@ -129,9 +129,10 @@ def dispatch_by_rules(
         check_topic(rule.topic, protocol=protocol, flavour=flavour)
     all_rules = [*rules, EVERYTHING]
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in all_rules]
+    crcs = reads_crcs(events, [r.partition for r in all_rules])
     verdicts = [
         strategy_of(r.partition)(
-            Request(partitions, r.index or None, r.columns, catalog, flavour, answer=f"_dispatch_answer_{i}")
+            Request(partitions, r.index or None, r.columns, catalog, flavour, f"_dispatch_answer_{i}", crcs)
         )
         for i, r in enumerate(all_rules)
     ]
@@ -140,7 +141,7 @@ def dispatch_by_rules(
     out = events if catalog is None else with_answers(events, catalog=catalog, questions=questions)
     out = out.withColumn(_RULE, F.coalesce(*[F.when(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
     if any(v.choice is not None for v in verdicts):
-        out = hashing.with_hash(out, choice=_choice(verdicts), flavour=flavour)
+        out = with_hash(out, choice=_crc_choice(verdicts) if crcs else _choice(verdicts), flavour=flavour)
     out = decided(
         out,
         partition=_case(verdicts, lambda v: v.partition.cast("bigint")),
@@ -160,15 +161,23 @@ def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None])
     return F.coalesce(*[F.when(F.col(_RULE) == i, c) for i, c in picked if c is not None])
 
 
+def _crc_choice(verdicts: Sequence[Verdict]) -> CrcChoice:
+    return CrcChoice(
+        lambda flavour: _case(verdicts, lambda v: v.choice.hashed(flavour) if isinstance(v.choice, CrcChoice) else None)
+    )
+
+
 def _choice(verdicts: Sequence[Verdict]) -> Choice:
-    choices = [(i, v.choice) for i, v in enumerate(verdicts) if v.choice is not None]
+    choices = {i: v.choice for i, v in enumerate(verdicts) if isinstance(v.choice, Choice)}
 
     def chosen(c: Column) -> Column:
-        return reduce(lambda a, b: a | b, [(F.col(_RULE) == i) & choice.chosen(c) for i, choice in choices])
+        return reduce(lambda a, b: a | b, [(F.col(_RULE) == i) & choice.chosen(c) for i, choice in choices.items()])
 
     def found(slot: int) -> Column:
-        return _case(verdicts, lambda v: None if v.choice is None else dict(enumerate(v.choice.positions)).get(slot))
+        return _case(
+            verdicts, lambda v: dict(enumerate(v.choice.positions)).get(slot) if isinstance(v.choice, Choice) else None
+        )
 
-    slots = max(len(choice.positions) for _, choice in choices)
-    more = _case(verdicts, lambda v: None if v.choice is None else v.choice.more)
+    slots = max(len(choice.positions) for choice in choices.values())
+    more = _case(verdicts, lambda v: v.choice.more if isinstance(v.choice, Choice) else None)
     return Choice(tuple(found(i) for i in range(slots)), F.coalesce(more, F.lit(False)), chosen)

@@ -7,17 +7,19 @@ conflict detection is none, because it needs the order of changes: :mod:`ticdc_l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
-from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch import from_crcs, hashing
 from ticdc_lab.dispatch.conflict import CONFLICT, dispatch_by_conflict
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_columns
@@ -32,7 +34,11 @@ _INTEGER_TYPE = "^(tiny|small|medium|big)?int"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a strategy is asked: ``answer`` names the scratch column that will hold the catalog's answer."""
+    """What a strategy is asked.
+
+    ``answer`` names the scratch column that will hold the catalog's answer; ``crcs`` says that the events have
+    :data:`ticdc_lab.schema.DISPATCH`, to be read instead of their images.
+    """
 
     partitions: int
     index: str | None = None
@@ -40,6 +46,7 @@ class Request:
     catalog: Catalog | None = None
     flavour: Flavour = "new"
     answer: str = "_dispatch_answer"
+    crcs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ class Verdict:
     """How a row is dispatched.
 
     ``partition`` (int), ``key`` and ``error`` (string) and ``number`` (bigint: as 64 bits unsigned, what is divided by
-    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`) and the answer
-    column of ``question``. ``needs`` are the columns of events they read.
+    N) may use the scratch columns that ``choice`` fills (:func:`with_hash`) and the answer column of ``question``.
+    ``needs`` are the columns of events they read.
     """
 
     partition: Column
@@ -56,7 +63,7 @@ class Verdict:
     error: Column
     number: Column
     needs: tuple[str, ...] = ()
-    choice: Choice | None = None
+    choice: Choice | CrcChoice | None = None
     question: Question | None = None
 
 
@@ -93,7 +100,7 @@ def by_index_value(request: Request) -> Verdict:
     """Hash of the table and the handle key, or the named index; the key is the decimal hash."""
     if request.index:
         return _by_named_index(request, request.index)
-    return _hashed(request, choice=hashing.key_columns(), error=_no_error())
+    return _hashed(request, choice=_way(request).key_columns(), error=_no_error())
 
 
 def by_columns(request: Request) -> Verdict:
@@ -105,10 +112,10 @@ def by_columns(request: Request) -> Verdict:
         raise DispatchError("The columns dispatcher was given no columns.", hint="Pass columns=['user_id', ...].")
     times = Counter(c.lower() for c in request.columns)
     hashed = [name for name, n in times.items() if n % 2]
-    choice = hashing.columns_named(hashed)
+    choice = _way(request).columns_named(hashed)
     complete = hashing.count_of(F.col(HASH)) >= len(hashed)
     doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
-    from_image = F.when(doubtful, _error_from_image(request.columns)) if times else _no_error()
+    from_image = F.when(doubtful, _error_from_image(request, request.columns)) if times else _no_error()
     question = None if request.catalog is None else partial(columns_answer, columns=request.columns)
     if question is None:
         return _hashed(request, choice=choice, error=from_image)
@@ -228,7 +235,8 @@ def dispatch(
     ----------
     events
         The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
-        ``op``, ``columns`` and ``before``). May be a stream.
+        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.schema.DISPATCH`, which is read
+        many times faster). May be a stream.
     strategy
         A name of :data:`STRATEGIES` in any case, or ``conflict``
         (:func:`ticdc_lab.dispatch.conflict.dispatch_by_conflict`). Another name means ``table``, as in TiCDC; see
@@ -263,16 +271,36 @@ def dispatch(
     """
     if strategy.lower() == CONFLICT:
         return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
-    request = Request(_checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour))
+    crcs = reads_crcs(events, [strategy])
+    request = Request(
+        _checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour), crcs=crcs
+    )
     verdict = strategy_of(strategy)(request)
     require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
     out = events
     if verdict.question is not None and catalog is not None:
         out = with_answers(out, catalog=catalog, questions={request.answer: verdict.question})
     if verdict.choice is not None:
-        out = hashing.with_hash(out, choice=verdict.choice, flavour=request.flavour)
+        out = with_hash(out, choice=verdict.choice, flavour=request.flavour)
     out = decided(out, partition=verdict.partition, key=verdict.key, error=verdict.error)
     return out.select(*events.columns, *ADDED)
+
+
+def reads_crcs(events: DataFrame, strategies: Iterable[str]) -> bool:
+    """Whether dispatch by these strategies can do without images: ``tidb-rowid`` needs a value itself."""
+    return from_crcs.available(events) and "tidb-rowid" not in {s.lower() for s in strategies}
+
+
+def with_hash(events: DataFrame, *, choice: Choice | CrcChoice, flavour: Flavour) -> DataFrame:
+    """Add the scratch columns of a choice, from the images or from :data:`ticdc_lab.schema.DISPATCH`."""
+    if isinstance(choice, CrcChoice):
+        return from_crcs.with_hash(events, choice=choice, flavour=flavour)
+    return hashing.with_hash(events, choice=choice, flavour=flavour)
+
+
+def _way(request: Request) -> ModuleType:
+    """Where the hash comes from; both modules choose columns by the same names."""
+    return from_crcs if request.crcs else hashing
 
 
 def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:
@@ -303,7 +331,9 @@ def _TWO_TO_64() -> Column:
     return F.lit("18446744073709551616").cast("decimal(20,0)")
 
 
-def _hashed(request: Request, *, choice: Choice, error: Column, question: Question | None = None) -> Verdict:
+def _hashed(
+    request: Request, *, choice: Choice | CrcChoice, error: Column, question: Question | None = None
+) -> Verdict:
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
@@ -314,7 +344,7 @@ def _hashed(request: Request, *, choice: Choice, error: Column, question: Questi
         key=h.cast("string"),
         error=F.coalesce(error, unknown),
         number=h,
-        needs=("op", "columns", "before"),
+        needs=("op",) if request.crcs else ("op", "columns", "before"),
         choice=choice,
         question=question,
     )
@@ -345,7 +375,11 @@ def by_table_columns(request: Request, question: Question) -> Verdict:
         ),
         F.when(hashing.count_of(F.col(HASH)) < F.size(wanted), _not_carried(F.array_join(wanted, " "))),
     )
-    return _hashed(request, choice=hashing.columns_listed(wanted), error=error, question=question)
+    versions = () if request.catalog is None else request.catalog.versions.values()
+    defined = [v.definition for of_table in versions for v in of_table]
+    most = max((len(question(table).columns) for table in defined if table is not None), default=0)
+    choice = _way(request).columns_listed(wanted, most=most)
+    return _hashed(request, choice=choice, error=error, question=question)
 
 
 def index_answer(table: TableDef, index: str) -> Answer:
@@ -382,13 +416,12 @@ def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
     return f"{_FAILED}columns not found when dispatch event, table: {table}, columns: [{listed}], column: {name}"
 
 
-def _error_from_image(columns: Sequence[str]) -> Column:
+def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
     """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
     listed = F.array(*[F.lit(c.lower()) for c in columns])
-    missing = F.get(F.array_except(listed, hashing.lower_names()), 0)
+    missing = F.get(F.array_except(listed, _way(request).lower_names()), 0)
     # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
-    only_keys = ~F.array_contains(F.col(hashing.IMAGE)["is_key"], F.lit(False))
-    cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & only_keys
+    cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & _way(request).only_keys()
     prefix = F.lit(f"{_FAILED}columns not found when dispatch event, table: ")
     text = F.concat(prefix, F.col("table_name"), F.lit(f", columns: [{' '.join(columns)}], column: "), missing)
     return F.when(missing.isNotNull(), F.when(cut, _not_carried(missing)).otherwise(text))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import state as S
 from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
+from ticdc_lab.codecs.kernel.dispatched import dispatch_columns
 from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK, TOO_LARGE
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
@@ -170,6 +171,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
         "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
     } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
+    columns |= dispatch_columns(batch, protocol, st)
     if images:
         columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
     return columns

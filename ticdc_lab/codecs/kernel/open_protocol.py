@@ -42,7 +42,7 @@ HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = S.HANDLE_KEY_ONLY, S.CLAIM_CHECK_MISSING
 SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE = S.SCHEMA_NAME, S.TABLE_NAME, S.QUERY, S.DDL_TYPE
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 KIND, INCOMPLETE, HAS_TABLE_ID, TABLE_ID = S.KIND, S.INCOMPLETE, S.HAS_TABLE_ID, S.TABLE_ID
-N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
+N_AFTER, N_BEFORE, N_EVENTS, ROW_BYTES = S.N_AFTER, S.N_BEFORE, S.N_EVENTS, S.ROW_BYTES
 
 
 @kernel
@@ -89,6 +89,7 @@ def decode_message(
         status, part = _event(m, seq, kb, k + 8, k_stop, vb, v + 8, v_stop, st)
         if status != OK:
             return status, part
+        st.number[ROW_BYTES, st.count[N_EVENTS] - 1] = k_stop - k + v_stop - v
         k, v, seq = k_stop, v_stop, seq + 1
     if v != vend:
         return fault_at(KEYS_AND_VALUES, v), 1

@@ -16,10 +16,10 @@ NAMES, TYPES, VALUES = 0, 1, 2
 TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = 10, 11, 12
 N_TEXTS = 13
 
-# Numbers: of an event, then of a column (AFTER's, BEFORE's).
+# Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
-AFTER_FLAGS, BEFORE_FLAGS = 9, 10
-N_NUMBERS = 11
+AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES = 9, 10, 11
+N_NUMBERS = 12
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(

@@ -1,0 +1,189 @@
+"""The columns of ``schema.DISPATCH`` that every decoder writes, beside the images it decoded; no JVM."""
+
+from __future__ import annotations
+
+import zlib
+from decimal import Decimal
+from functools import reduce
+from operator import xor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import csv_made
+import pyarrow as pa
+import pytest
+from formats import Row, decoded_by, known, messages, table_of
+from stored import rows_of, unpack
+
+from ticdc_lab.codecs import decoder
+from ticdc_lab.codecs.builder import Column, Event, decode_with
+from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.schema import DISPATCH
+
+LOGS = {
+    "messages_open-protocol_small.jsonl.gz": "open-protocol",
+    "messages_open-protocol-deletehk_small.jsonl.gz": "open-protocol",
+    "messages_open-protocol-lz4_small.jsonl.gz": "open-protocol",
+    "messages_canal-json-tidb_small.jsonl.gz": "canal-json",
+    "messages_canal-json-tidb-updatedonly-deletehk_small.jsonl.gz": "canal-json",
+    "messages_simple-avro_small.jsonl.gz": "simple",
+    "messages_debezium_small.jsonl.gz": "debezium",
+    "messages_avro_small.jsonl.gz": "avro",
+}
+BINARY = ("binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob")
+LABELS = ("enum", "set")
+
+
+def crc(column: dict[str, Any]) -> int | None:
+    """What TiCDC hashes of a column, from its text, plainly; -1 for what cannot be known."""
+    name, kind, value = column["name"], column["mysql_type"] or "", column["value"]
+    if value is None:
+        return None
+    if kind.startswith(BINARY) and value.startswith("0x"):
+        return zlib.crc32(name.encode() + bytes.fromhex(value[2:]))
+    if kind.startswith(("float", "double")):
+        value = f"{Decimal(value):f}"
+        value = value.rstrip("0").rstrip(".") if "." in value else value
+    if kind.startswith(LABELS) and not value.isdigit():
+        return -1
+    return zlib.crc32((name + value).encode())
+
+
+def expected(row: Row) -> tuple[Any, ...]:
+    """The columns but ``row_bytes``, from the images."""
+    if row["kind"] != "row":
+        return None, None, None
+    image = row["before"] if row["op"] == "delete" else row["columns"]
+    crcs = [crc(c) for c in image]
+    keys = [c for c, column in zip(crcs, image, strict=True) if column["is_key"]]
+    key = None if -1 in keys else len(keys) << 32 | reduce(xor, [c or 0 for c in keys], 0)
+    names = [c["name"].replace(",", "\x1f") for c in image]
+    of_key = [name for name, c in zip(names, image, strict=True) if c["is_key"]]
+    return crcs, key, f"{','.join(names)},,{','.join(of_key)}"
+
+
+def found(row: Row) -> tuple[Any, ...]:
+    """What the decoder wrote."""
+    return row["column_crcs"], row["key_crc"], row["layout"]
+
+
+@pytest.mark.parametrize("file", LOGS)
+def test_a_golden_log_has_the_crcs_of_its_images(file: str) -> None:
+    """Crcs, key and names are those of the image that TiCDC hashes, in every row; other events have none."""
+    rows = decoded_by(messages(file), LOGS[file], known())
+    assert sum(row["kind"] == "row" for row in rows) > 1_600
+    for row in rows:
+        assert found(row) == expected(row), row
+
+
+def test_a_golden_csv_folder_has_the_crcs_of_its_images(tmp_path: Path) -> None:
+    """The same for the storage sink's csv; a record's bytes are its own."""
+    rows = rows_of(unpack(tmp_path) / "small_csv_committs_oldvalue")
+    assert sum(row["kind"] == "row" for row in rows) > 1_600
+    for row in rows:
+        assert found(row) == expected(row), row
+        assert (row["row_bytes"] or 0) > 0 or row["kind"] != "row"
+
+
+def test_made_csv_files_have_the_crcs_of_their_images() -> None:
+    """Any text, binary or label in any setting."""
+    for seed in range(100):
+        r = Random(seed)
+        settings = csv_made.settings(r)
+        for row in csv_made.decoded(csv_made.made_file(r, settings)[0].encode(), settings):
+            assert found(row) == expected(row), row
+
+
+@pytest.mark.parametrize("file", LOGS)
+def test_without_images_the_columns_are_the_same(file: str) -> None:
+    """Dispatch needs no images, so decoding without them brings all that it needs."""
+    rows = decoded_by(messages(file), LOGS[file], known())
+    batches = decoder(LOGS[file], images=False, known=known())(iter(table_of(messages(file)).to_batches()))
+    narrow = pa.Table.from_batches(batches)
+    assert narrow["columns"].null_count == narrow["before"].null_count == narrow.num_rows
+    assert narrow.select(DISPATCH.names).to_pylist() == [{n: row[n] for n in DISPATCH.names} for row in rows]
+
+
+@pytest.mark.parametrize("file", [file for file in LOGS if "lz4" not in file])
+def test_the_rows_of_a_message_share_its_bytes(file: str) -> None:
+    """Together they have all bytes of key and value; open-protocol's version stands before the first."""
+    version = 8 if LOGS[file] == "open-protocol" else 0
+    rows, sizes = decoded_by(messages(file), LOGS[file], known()), {}
+    for row in rows:
+        if row["kind"] == "row":
+            place = row["topic"], row["partition"], row["offset"]
+            sizes[place] = sizes.get(place, 0) + row["row_bytes"]
+        else:
+            assert row["row_bytes"] is None
+    for m in messages(file):
+        if (place := (m["topic"], m["partition"], m["offset"])) in sizes:
+            assert sizes[place] == len(m["key"] or b"") + len(m["value"] or b"") - version
+
+
+def crcs_of(*columns: Column, op: int = S.INSERT) -> Row:
+    """The row of one image, by way of a codec in Python."""
+    image = [tuple(c) for c in columns]
+    event = Event(S.ROW, 1, "s", "t", op=op, **{"before" if op == S.DELETE else "columns": image})
+    batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"value"}]).to_batches()[0]
+    (row,) = decode_with(lambda key, value: [event], batch, "mq-v1").to_pylist()
+    assert found(row) == expected(row), row
+    assert row["row_bytes"] == 6
+    return dict(row)
+
+
+@pytest.mark.parametrize("op", [S.INSERT, S.DELETE])
+@pytest.mark.parametrize(
+    ("mysql_type", "value"),
+    [
+        *[(kind, value) for kind in BINARY for value in ("0x00ff80", "0x", "text")],
+        ("varchar(9)", "0x00ff"), ("longtext", "0x00"), ("tinytext", "0x00"), ("bigint", "0x00"), (None, "0x00"),
+        *[(kind, v) for kind in ("float", "double unsigned", "float(10,2)") for v in (
+            "5e-324", "1.7976931348623157e308", "-1.5e20", "10.10", "100", "0", "-0", "1.2345678901234567e15", "1e15",
+            "-2.5e-16", "1e-16", "0.000001", "-123.456",
+        )],
+        ("date", "2026-01-02"), ("decimal(20,4)", "10.1000"), ("datetime", "2026-01-02 03:04:05.600000"),
+        ("enum('1','b')", "2"), ("enum('a')", "a"), ("set('a','b')", "3"), ("set('a','b')", "a,b"), ("enum('')", ""),
+        ("smallint", "-5"), ("varchar(3)", "表"), ("text", "x" * 1000), ("json", '{"a": 1}'), ("varchar(3)", ""),
+        ("int", None),
+    ],
+)  # fmt: skip
+def test_every_type_has_the_bytes_that_ticdc_hashes(mysql_type: str | None, value: str | None, op: int) -> None:
+    """Binary is raw bytes, a float has no exponent, a label is unknown, and everything else is its text."""
+    crcs_of(Column("c", mysql_type, value, True), Column("d,e", "int", "7"), op=op)
+
+
+@pytest.mark.parametrize("value", ["abc", "1e", "1e+", "1e9999", "x1e5"])
+def test_a_float_that_is_no_number_is_not_made_up(value: str) -> None:
+    """What has no digits to move has no crc, but text without an exponent is hashed as it is."""
+    event = Event(S.ROW, 1, "s", "t", columns=[("c", "double", value, True, -1)])
+    batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": None, "value": b"v"}]).to_batches()[0]
+    (row,) = decode_with(lambda key, value: [event], batch, "mq-v1").to_pylist()
+    assert row["column_crcs"] == ([zlib.crc32(b"cabc")] if value == "abc" else [-1])
+    assert (row["key_crc"] is None) == (value != "abc")
+
+
+def test_values_of_every_length_and_layouts_in_any_order() -> None:
+    """The crc takes eight bytes at a time, so each rest is tried; layouts that differ in little are told apart."""
+    r, events = Random(3), []
+    for n in range(400):
+        names = r.sample(["a", "b", "ab", "a,b", "A", "é", "long_name_of_a_column"], r.randrange(8))
+        keys = r.randrange(3)
+        columns = [(name, "varchar", "x" * r.randrange(40) or None, i < keys, -1) for i, name in enumerate(names)]
+        events.append(Event(S.ROW, n, "s", f"t{n % 3}", op=S.INSERT, columns=columns))
+    batch = table_of([{"topic": "t", "partition": 0, "offset": 0, "key": None, "value": b"v" * 1001}]).to_batches()[0]
+    rows = decode_with(lambda key, value: events, batch, "mq-v1").to_pylist()
+    for row in rows:
+        assert found(row) == expected(row), row
+    assert sum(row["row_bytes"] for row in rows) == 1001 and {row["row_bytes"] for row in rows} == {2, 3}
+
+
+def test_the_comparison_sees_a_wrong_crc() -> None:
+    """A crc of another value, a key that was left out and a name that was changed are all found."""
+    row = crcs_of(Column("a", "int", "1", True), Column("b", "int", "2"))
+    for planted in (
+        {"column_crcs": [row["column_crcs"][0], row["column_crcs"][0]]},
+        {"key_crc": row["key_crc"] - (1 << 32)},
+        {"layout": "a,c,,a"},
+    ):
+        assert found(row | planted) != expected(row)
