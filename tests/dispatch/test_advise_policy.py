@@ -52,7 +52,10 @@ def test_only_what_was_asked_must_be_kept() -> None:
 def test_the_cost_is_said_where_nothing_else_keeps_it() -> None:
     """One partition takes the table: the share of the log is in the reason."""
     choice = choose([found(TABLE, 8), found(TS, 1, row_order=1)], keep="unique", share=0.4)
-    assert "Nothing else keeps it; the cost: one partition takes all its rows, 40.0% of the log" in choice.reasons[-1]
+    assert (
+        "Nothing else keeps it without a risk; the cost: one partition takes all its rows, 40.0% of the log"
+        in choice.reasons[-1]
+    )
 
 
 def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
