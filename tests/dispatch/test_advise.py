@@ -50,7 +50,7 @@ def row(
     """One change."""
     keys = ("a", "a1") if name == "paired" else ("id",)
     op = op or ("insert" if before is None else "update")
-    out = {"kind": "row", "schema_name": "s", "table_name": name, "commit_ts": ts << 18, "op": op, "topic": "x"}
+    out = {"kind": "row", "schema_name": "s", "table_name": name, "commit_ts": (ts << 18) + ts, "op": op, "topic": "x"}
     out |= {"partition": 0, "offset": ts, "seq": 0, "before": before and image(before, keys)}
     return out | {"columns": None if op == "delete" else image(after, keys)}
 

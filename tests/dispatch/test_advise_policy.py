@@ -69,6 +69,14 @@ def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
     assert any("owner is no key" in r for r in bold.reasons)
 
 
+def test_an_order_kept_by_chance_does_not_count() -> None:
+    """Commits of one logical tick all go to one partition by ts: it kept the order here, and is a risk all the same."""
+    choice = choose([found(TABLE, 8), found(TS, 1), found(INDEX_VALUE, 1, row_order=1)], keep="row", share=0.5)
+    assert choice.measured.candidate is TABLE
+    assert choice.why_not["ts"].startswith("a risk: each change of a row goes where its commit_ts")
+    assert "Nothing else keeps it without a risk" in choice.reasons[-1]
+
+
 def test_simple_wins_among_equally_even_ones() -> None:
     """Within a tenth of the most even one the simplest is chosen."""
     a = Candidate("columns:a", Rule((), "columns", columns=("a",)), by_key=True)
