@@ -336,9 +336,10 @@ def dispatch(
     with _decoded(source, where) as (spark, log):
         if strategy == "ts" or (feed is not None and (feed.raw or any(r.partition == "ts" for r in feed.rules))):
             log.require_commit_ts("dispatch by ts, or updates of keys that are not split")
+        known = catalog_of(log.events)
         moved = log.events.transform(
             _dispatched, feed=feed, strategy=strategy, partitions=n, index=index, flavour=flavour,
-            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog_of(log.events),
+            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=known,
         )  # fmt: skip
         with progress.shown(spark, "dispatch"):
             write(moved.select(*EVENTS.names, *ADDED, *names), out)
@@ -349,6 +350,8 @@ def dispatch(
             )
             failed = _small(errors.orderBy("dispatch_error").limit(100))
             more = _topics(moved, n, feed) if topics else {}
+            if feed is not None and feed.raw:
+                more |= {"key_updates": _key_updates(log.events, known)}
         for e in failed:
             click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
         for topic, tables in more.get("shared", {}).items():
@@ -394,6 +397,24 @@ def _dispatched(
     if feed is not None:
         return dispatched(events, changefeed=feed, **given)
     return dispatch(events, strategy=strategy, index=index, columns=columns, **given)
+
+
+def _key_updates(events: DataFrame, catalog: Any) -> dict[str, int]:
+    """How many deletes and inserts became updates again, and how many may be halves of one but were left."""
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.dispatch import key_update_counts
+
+    counts = key_update_counts(events, catalog=catalog)
+    names = [c for c in counts.columns if c != "table"]
+    total = _small(counts.agg(*[F.coalesce(F.sum(c), F.lit(0)).alias(c) for c in names]))[0]
+    joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
+    click.echo(
+        f"  {joined} pairs of delete and insert were joined to updates of keys; {total['maybe_one'] + total['ambiguous']}"
+        " deletes and inserts may be halves of one, and were left as they are",
+        err=True,
+    )
+    return total
 
 
 def _topics(moved: DataFrame, partitions: int, feed: Any) -> dict[str, Any]:
