@@ -409,11 +409,9 @@ def _key_updates(events: DataFrame, catalog: Any) -> dict[str, int]:
     names = [c for c in counts.columns if c != "table"]
     total = _small(counts.agg(*[F.coalesce(F.sum(c), F.lit(0)).alias(c) for c in names]))[0]
     joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
-    click.echo(
-        f"  {joined} pairs of delete and insert were joined to updates of keys; {total['maybe_one'] + total['ambiguous']}"
-        " deletes and inserts may be halves of one, and were left as they are",
-        err=True,
-    )
+    left = total["maybe_one"] + total["ambiguous"]
+    click.echo(f"  {joined} pairs of delete and insert were joined to updates of keys;", err=True)
+    click.echo(f"  {left} deletes and inserts may be halves of one, and were left as they are", err=True)
     return total
 
 
