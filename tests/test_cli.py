@@ -123,6 +123,18 @@ def test_dispatch_by_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     )
 
 
+def test_dispatch_in_raw_mode_says_what_it_joined(lab: Any, tmp_path: Path) -> None:
+    """With output-raw-change-event the split updates are joined where the log tells, and the others are counted."""
+    (tmp_path / "c.toml").write_text("[sink.kafka-config]\noutput-raw-change-event = true\npartition-num = 4\n")
+    how = ("--changefeed", str(tmp_path / "c.toml"), "--out", str(tmp_path / "d.jsonl"), "--json")
+    said = lab("dispatch", CANAL, *how)
+    counts = json.loads(said.stdout)["key_updates"]
+    rows = sum(e["kind"] == "row" for e in lines(tmp_path / "d.jsonl"))
+    assert rows == 2101 - counts["same_key"] - counts["only_pair"] - counts["equal_rest"]
+    assert counts["same_key"] > 0
+    assert "were joined to updates of keys" in said.stderr
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -365,6 +365,8 @@ def dispatch(
                 more["alignments"] = _small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
             if topics:
                 more |= _topics(moved, n, feed)
+            if feed is not None and feed.raw:
+                more["key_updates"] = _key_updates(log.events, catalog)
         for e in failed:
             click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
         for topic, tables in more.get("shared", {}).items():
@@ -413,6 +415,22 @@ def _dispatched(
     if feed is not None:
         return dispatched(events, changefeed=feed, **given)
     return dispatch(events, strategy=strategy, index=index, columns=columns, **given)
+
+
+def _key_updates(events: DataFrame, catalog: Any) -> dict[str, int]:
+    """How many deletes and inserts became updates again, and how many may be halves of one but were left."""
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.dispatch import key_update_counts
+
+    counts = key_update_counts(events, catalog=catalog)
+    names = [c for c in counts.columns if c != "table"]
+    total = _small(counts.agg(*[F.coalesce(F.sum(c), F.lit(0)).alias(c) for c in names]))[0]
+    joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
+    left = total["maybe_one"] + total["ambiguous"]
+    click.echo(f"  {joined} pairs of delete and insert were joined to updates of keys;", err=True)
+    click.echo(f"  {left} deletes and inserts may be halves of one, and were left as they are", err=True)
+    return total
 
 
 def _topics(moved: DataFrame, partitions: int, feed: Any) -> dict[str, Any]:

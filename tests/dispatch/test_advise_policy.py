@@ -52,7 +52,10 @@ def test_only_what_was_asked_must_be_kept() -> None:
 def test_the_cost_is_said_where_nothing_else_keeps_it() -> None:
     """One partition takes the table: the share of the log is in the reason."""
     choice = choose([found(TABLE, 8), found(TS, 1, row_order=1)], keep="unique", share=0.4)
-    assert "Nothing else keeps it; the cost: one partition takes all its rows, 40.0% of the log" in choice.reasons[-1]
+    assert (
+        "Nothing else keeps it without a risk; the cost: one partition takes all its rows, 40.0% of the log"
+        in choice.reasons[-1]
+    )
 
 
 def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
@@ -64,6 +67,14 @@ def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
     bold = choose(all_three, keep="unique", share=0.5, allow_risk=True)
     assert bold.measured.candidate is OWNER
     assert any("owner is no key" in r for r in bold.reasons)
+
+
+def test_an_order_kept_by_chance_does_not_count() -> None:
+    """Commits of one logical tick all go to one partition by ts: it kept the order here, and is a risk all the same."""
+    choice = choose([found(TABLE, 8), found(TS, 1), found(INDEX_VALUE, 1, row_order=1)], keep="row", share=0.5)
+    assert choice.measured.candidate is TABLE
+    assert choice.why_not["ts"].startswith("a risk: each change of a row goes where its commit_ts")
+    assert "Nothing else keeps it without a risk" in choice.reasons[-1]
 
 
 def test_simple_wins_among_equally_even_ones() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from ticdc_lab.catalog import Catalog, TableDef, catalog_of
-from ticdc_lab.dispatch.advise_candidates import Candidate, candidates_for, definitions_of
+from ticdc_lab.dispatch.advise_candidates import MAX_SINGLE, Candidate, candidates_for, definitions_of
 from ticdc_lab.dispatch.advise_facts import (
     Collisions,
     HotKey,
@@ -80,6 +80,7 @@ def advise(
     keep: str = "unique",
     allow_risk: bool = False,
     columns: Sequence[Sequence[str]] = (),
+    max_columns: int = MAX_SINGLE,
 ) -> Advice:
     """Compare all dispatchers on a log and recommend one per table.
 
@@ -100,6 +101,8 @@ def advise(
         Also recommend columns that are no key, where they kept the guarantee in this log.
     columns
         More lists of columns to measure, on every table.
+    max_columns
+        Single columns that are no key to measure per table at most, those that never change and hold most values first.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def advise(
     if not facts:
         raise DispatchError("The log holds no row changes to advise on.")
     known = {t.name: definitions_of(catalog, t) for t in facts}
-    offered = {t.name: candidates_for(t, known[t.name]) for t in facts}
+    offered = {t.name: candidates_for(t, known[t.name], singles_most=max_columns) for t in facts}
     asked = {
         name: [*(c.rule.columns for c in found if c.rule.columns), *columns] for name, (found, _) in offered.items()
     }

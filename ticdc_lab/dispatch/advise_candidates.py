@@ -36,7 +36,7 @@ class Candidate:
 
 
 TABLE = Candidate("table", Rule((), "table"), by_key=True)
-TS = Candidate("ts", Rule((), "ts"))
+TS = Candidate("ts", Rule((), "ts"), risk="each change of a row goes where its commit_ts happens to lead")
 INDEX_VALUE = Candidate("index-value", Rule((), "index-value"), by_key=True)
 
 
@@ -46,7 +46,9 @@ def definitions_of(catalog: Catalog | None, table: TableFact) -> list[TableDef]:
     return [v.definition for v in versions if v.definition is not None]
 
 
-def candidates_for(table: TableFact, definitions: Sequence[TableDef]) -> tuple[list[Candidate], str]:
+def candidates_for(
+    table: TableFact, definitions: Sequence[TableDef], *, singles_most: int = MAX_SINGLE
+) -> tuple[list[Candidate], str]:
     """Candidates of a table, and a sentence about what was left out (empty for nothing)."""
     out = [TABLE, TS]
     if table.keyless < table.rows:
@@ -59,8 +61,8 @@ def candidates_for(table: TableFact, definitions: Sequence[TableDef]) -> tuple[l
     out += [Candidate("columns:" + ",".join(s), Rule((), "columns", columns=s), by_key=True) for s in subsets]
     singles = [c for c in columns.values() if not c.is_key and _usable(c, table, definitions)]
     singles.sort(key=lambda c: (c.changed > 0, -c.distinct, c.name))
-    out += [_single(c) for c in singles[:MAX_SINGLE]]
-    cut = len(singles) - MAX_SINGLE
+    out += [_single(c) for c in singles[:singles_most]]
+    cut = len(singles) - singles_most
     note = f"{cut} of {len(singles)} single columns were not measured: those that change or hold few values."
     return out, note if cut > 0 else ""
 

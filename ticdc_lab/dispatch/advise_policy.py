@@ -119,7 +119,10 @@ def _reasons(best: Measured, keep: str, share: float, small: bool, *, alone: boo
             f"The table has {share:.1%} of all rows: spreading them over {n} partitions would change nothing.",
         ]
     cost = f"one partition takes all its rows, {share:.1%} of the log, and one consumer at a time applies them"
-    return [*out, f"Nothing else keeps it; the cost: {cost}." if alone else f"As even as any other; {cost}."]
+    return [
+        *out,
+        f"Nothing else keeps it without a risk; the cost: {cost}." if alone else f"As even as any other; {cost}.",
+    ]
 
 
 def enough_partitions(parallelism: Mapping[int, float]) -> int:
