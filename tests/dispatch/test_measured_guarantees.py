@@ -135,7 +135,7 @@ def test_a_barrier_between_two_changes_keeps_their_order(spark: SparkSession) ->
         F.create_map(*[F.lit(x) for pair in alignment.items() for x in pair]), F.col("commit_ts").cast("int")
     )
     found = measured(frame.withColumn("alignment", of_ts + F.when(F.col("op") == "insert", 5).otherwise(0)))
-    # the third change has the alignment of the second, the fourth a smaller one; the insert is torn from it by a barrier
+    # the third has the alignment of the second, the fourth a smaller one; a barrier tears the insert from the fourth
     assert (found["row_order"], found["transactions_torn"]) == ((2, 3), (1, 4))
 
 
