@@ -126,6 +126,19 @@ def test_deliveries_of_one_change_count_once(spark: SparkSession) -> None:
     assert (found["table_order"], found["row_order"]) == ((1, 1), (0, 0))
 
 
+def test_a_barrier_between_two_changes_keeps_their_order(spark: SparkSession) -> None:
+    """Changes apart with a greater alignment are in order, with an equal or smaller one not; barriers tear too."""
+    alignment = {1: 0, 2: 1, 3: 1, 4: 0}
+    changes = [change("update", ts, ts % 2, 1, "a") for ts in alignment]
+    frame = sent(spark, *changes, change("insert", 4, 0, 2, "b"))
+    of_ts = F.element_at(
+        F.create_map(*[F.lit(x) for pair in alignment.items() for x in pair]), F.col("commit_ts").cast("int")
+    )
+    found = measured(frame.withColumn("alignment", of_ts + F.when(F.col("op") == "insert", 5).otherwise(0)))
+    # the third has the alignment of the second, the fourth a smaller one; a barrier tears the insert from the fourth
+    assert (found["row_order"], found["transactions_torn"]) == ((2, 3), (1, 4))
+
+
 def test_an_unknown_partition_decides_nothing(spark: SparkSession) -> None:
     """Pairs with a change that could not be dispatched are undecided, neither kept nor broken."""
     frame = sent(

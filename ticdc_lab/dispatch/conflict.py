@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
@@ -136,8 +136,6 @@ def sorted_changes(
         return tables.sortWithinPartitions("table_id", "commit_ts", is_ddl)
     order: list[str | Column] = ["table_id", "commit_ts", "op_rank"]
     if by_row:
-        from pyspark.sql import Window
-
         first = F.min(F.struct("partition", "offset", "seq", "topic")).over(Window.partitionBy(*order, "identity"))
         tables = tables.withColumn("_first", first)
         order += ["_first", "identity"]

@@ -73,7 +73,8 @@ def alignments(
     require_choice(partitions, unit, max_keys)
     changes = sorted_changes(events, catalog=catalog, unit=unit, carry=_CARRIED, whole_order=True)
     barriers = changes.mapInArrow(_barriers(partitions, unit, max_keys), _BARRIERS)
-    sides = F.array(F.struct(F.col("at"), F.col("key_hash").alias("hash")), F.struct("other_at", "other_key_hash"))
+    both = (("at", "key_hash"), ("other_at", "other_key_hash"))
+    sides = F.array(*[F.struct(F.col(at).alias("at"), F.col(key).alias("hash")) for at, key in both])
     sides = F.when(F.col("reason") == REASONS[BY_CONFLICT], sides)
     asked = barriers.select("*", F.posexplode_outer(sides).alias("side", "asked"))
     named = (

@@ -44,8 +44,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     dispatched
         Events with ``target_partition``, as :func:`ticdc_lab.dispatch.strategies.dispatch` gives them. Each change
         counts once, however often it was delivered; those without commit_ts are left out, because nothing orders them.
-        With ``alignment`` (bigint: barriers of the table before the row, as conflict detection writes them), changes
-        with different ones are in order whatever their partitions, because consumers wait for each other at a barrier.
+        With ``alignment`` (bigint: barriers of the table before the row, as conflict detection writes them), a change
+        with a greater one follows whatever its partition, because consumers wait for each other at a barrier.
     catalog
         Gives the unique indexes for ``row_order_any_unique``, which is left out without one.
 
@@ -71,11 +71,10 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
         A case is a pair of consecutive changes of one table.
     ``transactions_torn``, ``transactions_overtakable``, ``transactions``
         A case is the part of one transaction in one table. Torn: its rows go to more than one partition, or stand on
-        both sides of a barrier. Overtakable:
-        the previous change of one of its rows, in an earlier transaction, is in another partition. ``transactions``
-        counts those that are either. Torn alone would call ``ts`` consistent, because all rows of a transaction share
-        their commit_ts and hence their partition; but the seed asks for order too, and by ``ts`` a later transaction on
-        the same rows may overtake an earlier one.
+        both sides of a barrier. Overtakable: the previous change of one of its rows, in an earlier transaction, is in
+        another partition. ``transactions`` counts those that are either. Torn alone would call ``ts`` consistent,
+        because all rows of a transaction share their commit_ts and hence their partition; but the seed asks for order
+        too, and by ``ts`` a later transaction on the same rows may overtake an earlier one.
 
     Raises
     ------
@@ -162,7 +161,7 @@ def _aligned(dispatched: DataFrame) -> DataFrame:
 def _moved() -> Column:
     """Whether a pair goes to different partitions with no barrier between; null where one of them is not known."""
     apart = F.col("previous.target_partition") != F.col("current.target_partition")
-    return F.when(apart.isNotNull(), apart & (F.col("previous.alignment") == F.col("current.alignment")))
+    return F.when(apart.isNotNull(), apart & (F.col("previous.alignment") >= F.col("current.alignment")))
 
 
 def _place(end: str) -> Column:
