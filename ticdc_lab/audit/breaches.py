@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,7 @@ guarantee string, case string, topic string, partition int, offset bigint, seq i
 n bigint, schema_name string, table_name string, query string, at {_EVENT}, after {_EVENT}
 """
 """A guarantee that is broken: ``at`` and ``after`` are the events that show it, ``n`` and ``upto`` count a run of
-lacking watermarks; what does not apply is null."""
+lacking watermarks, or are the partitions that an Admin event says and should say; what does not apply is null."""
 
 _AT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
 _SCHEMA = pa.schema(
@@ -46,6 +47,25 @@ class Home:
     offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     seq: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    admin: list[Event] = field(default_factory=list)
+    """Its Admin events in order."""
+
+    def era(self, offset: int) -> int:
+        """Admin events before an offset."""
+        return sum(e["offset"] < offset for e in self.admin)
+
+    def within(self, era: int) -> Home | None:
+        """What stands of it behind so many of its Admin events; None where nothing can: another number counts."""
+        if not self.admin:
+            return self
+        begin = self.first_offset if era == 0 else self.admin[min(era, len(self.admin)) - 1]["offset"]
+        if begin is None or era > len(self.admin) or (era == 0 and begin >= self.admin[0]["offset"]):
+            return None
+        if era and self.partition >= (self.admin[era - 1]["partition_count"] or 0):
+            return None
+        end = self.admin[era]["offset"] if era < len(self.admin) else np.iinfo(np.int64).max
+        own = (self.offset >= begin) & (self.offset < end)
+        return replace(self, first_offset=begin, offset=self.offset[own], seq=self.seq[own], ts=self.ts[own])
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
@@ -76,8 +96,9 @@ def breaches(facts: pa.Table, names: Sequence[str], *, ddl_in_partition_0_only: 
         topics.setdefault(home.topic, []).append(home)
     found: dict[str, Callable[[], Iterator[Event]]] = {
         "watermarks_are_monotone": lambda: (b for home in homes for b in _falling(home)),
-        "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps(of)),
+        "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps_by_era(of)),
         "ddl_events_on_all_partitions": lambda: _lost_ddl(facts, topics, only_0=ddl_in_partition_0_only),
+        "admin_events_on_all_partitions": lambda: (b for of in topics.values() for b in _lost_admin(of)),
     }
     for name in names:
         each = found[name]()
@@ -94,6 +115,9 @@ def _homes(facts: pa.Table) -> list[Home]:
     for topic, partition, *columns in by_partition(marks):
         home = homes[topic, partition]
         home.offset, home.seq, home.ts = columns
+    admin = facts.filter(pc.equal(facts["kind"], "admin")).to_pylist()
+    for e in sorted(admin, key=lambda e: (e["offset"], e["seq"])):
+        homes[e["topic"], e["partition"]].admin.append(e)
     return list(homes.values())
 
 
@@ -104,6 +128,38 @@ def _falling(home: Home) -> Iterator[Event]:
     for i in np.flatnonzero(home.ts < highest).tolist():
         here = home.event(i)
         yield here | {"topic": home.topic, "seq": int(home.seq[i]), "at": home.event(int(holder[i])), "after": here}
+
+
+def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
+    """The gaps between each two Admin events, where the partitions that count are the same."""
+    if not any(len(h.ts) for h in homes) or not any(h.admin for h in homes):
+        yield from _gaps(homes)
+        return
+    for era in range(1 + max(len(h.admin) for h in homes)):
+        within = [h for h in (home.within(era) for home in homes) if h is not None]
+        if any(len(h.ts) for h in within):
+            yield from _gaps(within)
+
+
+def _lost_admin(homes: list[Home]) -> Iterator[Event]:
+    """Every partition that lacks an Admin event, or has one of another number than most."""
+    known = {h.partition: h for h in homes}
+    last: set[int] | None = None
+    for k in range(max(len(h.admin) for h in homes)):
+        stated = {h.partition: h.admin[k] for h in homes if len(h.admin) > k}
+        said = Counter(e["partition_count"] or 0 for e in stated.values())
+        count, _ = min(said.items(), key=lambda c: (-c[1], c[0]))
+        first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == count)
+        at = {"partition": first, "offset": witness["offset"], "commit_ts": None}
+        breach = {"topic": witness["topic"], "upto": count, "at": at}
+        before = {h.partition for h in homes if h.within(0) is not None} if last is None else last
+        last = set(range(count))
+        for p in sorted((before | last) - set(stated)):
+            yield breach | {"partition": p, "offset": known[p].first_offset if p in known else None, "case": "lost"}
+        for p, e in sorted(stated.items()):
+            if e["partition_count"] != count:
+                after = {"partition": p, "offset": e["offset"], "commit_ts": None}
+                yield breach | after | {"seq": e["seq"], "case": "count", "n": e["partition_count"], "after": after}
 
 
 def _gaps(homes: list[Home]) -> Iterator[Event]:
@@ -143,13 +199,15 @@ def _lost_ddl(facts: pa.Table, topics: dict[str, list[Home]], *, only_0: bool) -
     """Every DDL that a partition of its topic lacks."""
     ddl: Facts = facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist()
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
+    homes = {(h.topic, h.partition): h for of in topics.values() for h in of}
     each: dict[tuple[Any, ...], list[Event]] = {}
     for d in ddl:
-        each.setdefault(tuple(d[c] for c in identity), []).append(d)
-    for same in each.values():
+        era = homes[d["topic"], d["partition"]].era(d["offset"])
+        each.setdefault((era, *(d[c] for c in identity)), []).append(d)
+    for (era, *_), same in each.items():
         witness = min(same, key=lambda d: (d["partition"], d["offset"]))
         seen = {d["partition"] for d in same}
-        of = topics[witness["topic"]]
+        of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
         expected = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)] if only_0 else of
         for home in expected:
             if home.partition not in seen:

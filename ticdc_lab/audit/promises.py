@@ -66,6 +66,39 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Eras:
+    """Admin events by home: what follows the n-th one of a partition lies in its era n, where another number of
+    partitions counts.
+    """
+
+    marks: Marks
+    """``ts`` is the era that each begins."""
+    count: Ints
+    """Partitions from then on."""
+
+    @classmethod
+    def read(cls, admin: pa.Table, homes: dict[tuple[str, int], int]) -> Self:
+        """Those of partitions that hold rows."""
+        found = [
+            (homes[e["topic"], e["partition"]], e["offset"], e["seq"], e["partition_count"] or 0)
+            for e in admin.to_pylist()
+            if (e["topic"], e["partition"]) in homes
+        ]
+        group, offset, seq, count = np.array(sorted(found), dtype=np.int64).reshape(-1, 4).T
+        era = np.zeros(len(group), dtype=np.int64)
+        for part in runs(group):
+            era[part] = np.arange(1, part.stop - part.start + 1)
+        return cls(Marks(group, offset, seq, era), count)
+
+    def of(self, home: Ints, offset: Ints, seq: Ints) -> tuple[Ints, Ints]:
+        """Era of each event, and the partitions that count in it; -1 where no Admin event says."""
+        at = self.marks.last_before(home, offset, seq)
+        if not len(self.count):
+            return np.zeros(len(home), dtype=np.int64), at
+        return np.where(at >= 0, self.marks.ts[at], 0), np.where(at >= 0, self.count[at], -1)
+
+
+@dataclass(frozen=True, slots=True)
 class Promises:
     """All places of a log with their names, and what binds the rows of each."""
 
@@ -80,6 +113,8 @@ class Promises:
     """By home."""
     ddl: Marks
     """By place, as an index."""
+    eras: Eras
+    """By home."""
 
     @classmethod
     def read(cls, facts: pa.Table) -> Self:
@@ -97,6 +132,7 @@ class Promises:
             home=_ints(homes[p["topic"], p["partition"]] for p in places),
             resolved=_resolved(marks, homes),
             ddl=_ddl(facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist(), places),
+            eras=Eras.read(facts.filter(pc.equal(facts["kind"], "admin")), homes),
         )
 
 
