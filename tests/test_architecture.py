@@ -63,6 +63,7 @@ TO_THE_DRIVER = {
     "waiting.py": "table versions of the simple protocol, few as DDL is",
     "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
     "fsck.py": "the file metadata, which holds one number",
+    "repartition/compare.py": "a few lines a partition, three a procedure",
     "repartition/cost.py": "counts, and one row a partition",
     "repartition/expand.py": "tables, topics, rules of tables, and the watermarks of some seconds",
     "sources/__init__.py": "a sample of 256 messages",

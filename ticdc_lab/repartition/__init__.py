@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ticdc_lab.repartition.compare import compared, writes
 from ticdc_lab.repartition.consumer import consumed, consumer_findings
 from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
 from ticdc_lab.repartition.expand import Expansion, expand, rules_recorded
+from ticdc_lab.repartition.findings import examined
 from ticdc_lab.repartition.plan import PROCEDURES, Plan, Processor, Timing
 
 __all__ = [
@@ -14,10 +16,13 @@ __all__ = [
     "Plan",
     "Processor",
     "Timing",
+    "compared",
     "consumed",
     "consumer_findings",
     "cost_of",
+    "examined",
     "expand",
     "rules_recorded",
     "staying_share",
+    "writes",
 ]

@@ -74,8 +74,8 @@ class Cost:
         """The price in words."""
         share = self.moved_rows / self.rows if self.rows else 0.0
         said = [
-            f"{self.moved_rows} of {self.rows} rows ({share:.1%}) and {self.moved_keys} of {self.keys} keys have another "
-            f"partition; of uniform hashes {self.expected_share:.1%}.",
+            f"{self.moved_rows} of {self.rows} rows ({share:.1%}) and {self.moved_keys} of {self.keys} keys move to "
+            f"another partition; of uniform hashes {self.expected_share:.1%} would.",
             f"Busiest partition over the mean: {self.load_before:.2f} before, {self.load_after:.2f} after.",
         ]
         if self.checkpoint_lag_ms is None and not self.pause_ms:
@@ -138,8 +138,7 @@ def _sent(expansion: Expansion) -> DataFrame:
     """Counts over the rows as they lie in Kafka."""
     plan = expansion.plan
     rows = expansion.events.where(IS_ROW).transform(with_crcs)
-    old, ts = F.col("epoch") == 0, F.col("commit_ts")
-    twice = old & (ts > plan.checkpoint) if plan.admin_ms is not None else F.lit(False)
+    twice = F.col("resent")
     unseen = F.lit(False)
     if plan.procedure == "just-add":
         seen_ms = plan.at_ms + plan.timing.notice_ms
@@ -148,7 +147,7 @@ def _sent(expansion: Expansion) -> DataFrame:
         F.count_if(twice).alias("resent_rows"),
         F.sum(F.when(twice, F.col("row_bytes"))).alias("resent_bytes"),
         F.count_if("dropped").alias("dropped_rows"),
-        F.count_if(old & (F.col("alignment") > 0)).alias("strays"),
+        F.count_if((F.col("epoch") == 0) & (F.col("alignment") > 0)).alias("strays"),
         F.count_if(unseen).alias("missed_rows"),
     )
 

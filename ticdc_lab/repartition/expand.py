@@ -18,9 +18,8 @@ from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
 from ticdc_lab.repartition.rewrite import repartitioned
 from ticdc_lab.schema import EVENTS, require_batch, require_columns
-from ticdc_lab.watermarks import IS_ROW
 
-_DATED = IS_ROW & F.col("commit_ts").isNotNull()
+IS_DATED_ROW = "kind = 'row' AND commit_ts IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,11 @@ def facts_of(events: DataFrame) -> Facts:
     ContractError
         It holds no row with a commit_ts.
     """
-    by = ("topic", "schema_name", "table_name")
+    by, is_dated = ("topic", "schema_name", "table_name"), F.expr(IS_DATED_ROW)
     each = events.groupBy(*by).agg(
-        F.count_if(_DATED).alias("rows"),
-        F.min(F.when(_DATED, F.col("commit_ts"))).alias("first_ts"),
-        F.max(F.when(_DATED, F.col("commit_ts"))).alias("last_ts"),
+        F.count_if(is_dated).alias("rows"),
+        F.min(F.when(is_dated, F.col("commit_ts"))).alias("first_ts"),
+        F.max(F.when(is_dated, F.col("commit_ts"))).alias("last_ts"),
         F.max("partition").alias("partition"),
         F.max("protocol").alias("protocol"),
     )

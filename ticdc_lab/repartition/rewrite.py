@@ -18,7 +18,7 @@ from ticdc_lab.repartition.plan import Plan
 from ticdc_lab.schema import EVENTS, require_batch, require_columns
 from ticdc_lab.watermarks import IS_ROW
 
-ADDED = ("epoch", "alignment", "dropped", "written_ms")
+ADDED = ("epoch", "alignment", "dropped", "resent", "written_ms")
 """What :func:`repartitioned` adds to events."""
 
 _DELETE, _UPDATE, _INSERT, _DDL, _WATERMARK, _ADMIN = range(6)
@@ -26,7 +26,7 @@ _ACTS = StructType(
     [StructField(n, StringType()) for n in ("schema_name", "table_name")]
     + [StructField(n, LongType()) for n in ("_stop", "_start")]
 )
-_COPY = "struct<epoch: int, partition: int, written: bigint>"
+_COPY = "struct<epoch: int, partition: int, written: bigint, resent: boolean>"
 
 
 def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catalog: Catalog | None = None) -> DataFrame:
@@ -52,8 +52,9 @@ def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catal
     DataFrame
         The columns of ``events``, ``partition``, ``offset`` (dense from 0) and ``seq`` (0) anew, and ``epoch`` (int: 0
         by the count before, 1 by the count after), ``alignment`` (bigint: Admin events before it in its partition),
-        ``dropped`` (boolean: a row that consumers hold when the Admin event comes, and drop) and ``written_ms``
-        (bigint: when it was written, on the log's clock). Equal events and plans give equal frames.
+        ``dropped`` (boolean: a row that consumers hold when the Admin event comes, and drop), ``resent`` (boolean: a
+        row with the count after that was sent with the one before too) and ``written_ms`` (bigint: when it was written,
+        on the log's clock). Equal events and plans give equal frames.
 
     Raises
     ------
@@ -101,15 +102,18 @@ def _rows(events: DataFrame, plan: Plan, rules: Sequence[Rule], catalog: Catalog
     if plan.procedure == "just-add":
         sends = [F.when(by_old, _copy(0, plan, ts)).otherwise(_copy(1, plan, ts))]
     else:
-        sends = [F.when(by_old, _copy(0, plan, ts)), F.when(ts > plan.checkpoint, _copy(1, plan, again))]
+        sends = [F.when(by_old, _copy(0, plan, ts)), F.when(ts > plan.checkpoint, _copy(1, plan, again, by_old))]
     rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
     return copies.select(*events.columns, F.explode(F.array_compact(F.array(*sends))).alias("_to"), rank.alias("_rank"))
 
 
-def _copy(epoch: int, plan: Plan, written: Column) -> Column:
+def _copy(epoch: int, plan: Plan, written: Column, resent: Column | None = None) -> Column:
     count = plan.after if epoch else plan.before
     return F.struct(
-        F.lit(epoch).alias("epoch"), (F.col("_h") % count).cast("int").alias("partition"), written.alias("written")
+        F.lit(epoch).alias("epoch"),
+        (F.col("_h") % count).cast("int").alias("partition"),
+        written.alias("written"),
+        (F.lit(False) if resent is None else resent).alias("resent"),
     ).cast(_COPY)
 
 
@@ -172,9 +176,8 @@ def _placed(marks: DataFrame, plan: Plan, epoch: int, to: Column, written: Colum
         "*", F.explode(F.array(*[F.lit(t) for t in plan.facts.topics])).alias("topic")
     )  # fmt: skip
     spread = named.select("*", F.explode(to).alias("_partition"))
-    where = F.struct(
-        F.lit(epoch).alias("epoch"), F.col("_partition").alias("partition"), written.alias("written")
-    ).cast(_COPY)
+    here = (F.lit(epoch).alias("epoch"), F.col("_partition").alias("partition"), written.alias("written"))
+    where = F.struct(*here, F.lit(False).alias("resent")).cast(_COPY)
     out = spread.withColumns({"_to": where, "_rank": F.lit(rank)}).drop("_partition")
     return out if "protocol" in out.columns else out.withColumn("protocol", F.lit(plan.facts.protocol))
 
@@ -191,7 +194,7 @@ def _laid(sent: DataFrame, columns: Sequence[str], plan: Plan) -> DataFrame:
     ).withColumn("partition", to["partition"])
     each = Window.partitionBy("topic", "partition").orderBy(*order)
     behind = F.coalesce((F.col("_written") > admin) | (F.col("epoch") == 1), F.lit(False))
-    held = F.coalesce(IS_ROW & (F.col("commit_ts") > plan.resolved), F.lit(False))
+    held = F.coalesce(F.expr(IS_ROW) & (F.col("commit_ts") > plan.resolved), F.lit(False))
     alignment = F.lit(0) if plan.admin_ms is None else behind.cast("int")
     return placed.withColumns(
         {
@@ -199,6 +202,7 @@ def _laid(sent: DataFrame, columns: Sequence[str], plan: Plan) -> DataFrame:
             "seq": F.lit(0),
             "alignment": alignment.cast("bigint"),
             "dropped": F.lit(False) if plan.admin_ms is None else held & ~behind,
+            "resent": to["resent"],
             "written_ms": tso.physical_ms_col("_written"),
         }
     ).select(*columns, *ADDED)
