@@ -114,3 +114,12 @@ def test_a_lost_watermark_or_ddl_between_admin_events_is_found(spark):
     late = [*[e for e in EXPANDED if e["kind"] != "ddl"], mark(0, 7, 7), mark(0, 8, 8), mark(1, 6, 8)]
     name = "resolved_events_on_all_partitions"
     assert [f[0] for f in found(spark, late, name)] == [(name, "error", None, None, 7, 1, 6)]
+
+
+def test_a_partition_that_comes_with_a_later_admin_event_is_of_its_time(spark):
+    """From two to one and then to three: the row goes from 1 to 0 to 2, and only a move behind the last one counts."""
+    log = [row(0, 0, 1, key="2"), row(1, 0, 1), admin(0, 1, 1), admin(1, 1, 1), row(0, 2, 2, "update"), admin(0, 3, 3),
+           admin(1, 2, 3), admin(2, 0, 3), row(2, 1, 3, "update")]  # fmt: skip
+    assert found(spark, log, MOVES, ADMIN, COUNT) == []
+    moved = [*log, row(0, 4, 4, "update")]
+    assert [f[0] for f in found(spark, moved, MOVES)] == [(MOVES, "error", "s.a", "id=1", 4, 0, 4)]

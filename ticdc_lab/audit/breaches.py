@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.audit.promises import Facts, Ints, by_partition, runs
+from ticdc_lab.audit.promises import Facts, Ints, admin_events, by_partition, runs
 
 _EVENT = "struct<partition: int, offset: bigint, commit_ts: bigint>"
 BREACH = f"""
@@ -51,19 +51,20 @@ class Home:
     """Its Admin events in order."""
 
     def era(self, offset: int) -> int:
-        """Admin events before an offset."""
-        return sum(e["offset"] < offset for e in self.admin)
+        """In which era an offset lies; see :func:`ticdc_lab.audit.promises.admin_events`."""
+        return max((int(e["era"]) for e in self.admin if e["offset"] < offset), default=0)
 
     def within(self, era: int) -> Home | None:
-        """What stands of it behind so many of its Admin events; None where nothing can: another number counts."""
+        """What stands of it in an era; None where it does not count."""
         if not self.admin:
             return self
-        begin = self.first_offset if era == 0 else self.admin[min(era, len(self.admin)) - 1]["offset"]
-        if begin is None or era > len(self.admin) or (era == 0 and begin >= self.admin[0]["offset"]):
+        begins = [e for e in self.admin if e["era"] == era]
+        if era and (not begins or self.partition >= begins[0]["partition_count"]):
             return None
-        if era and self.partition >= (self.admin[era - 1]["partition_count"] or 0):
+        begin = begins[0]["offset"] if begins else self.first_offset
+        end = min((e["offset"] for e in self.admin if e["era"] > era), default=np.iinfo(np.int64).max)
+        if begin is None or begin >= end:
             return None
-        end = self.admin[era]["offset"] if era < len(self.admin) else np.iinfo(np.int64).max
         own = (self.offset >= begin) & (self.offset < end)
         return replace(self, first_offset=begin, offset=self.offset[own], seq=self.seq[own], ts=self.ts[own])
 
@@ -115,9 +116,8 @@ def _homes(facts: pa.Table) -> list[Home]:
     for topic, partition, *columns in by_partition(marks):
         home = homes[topic, partition]
         home.offset, home.seq, home.ts = columns
-    admin = facts.filter(pc.equal(facts["kind"], "admin")).to_pylist()
-    for e in sorted(admin, key=lambda e: (e["offset"], e["seq"])):
-        homes[e["topic"], e["partition"]].admin.append(e)
+    for place, own in admin_events(facts).items():
+        homes[place].admin = own
     return list(homes.values())
 
 
@@ -135,7 +135,7 @@ def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
     if not any(len(h.ts) for h in homes) or not any(h.admin for h in homes):
         yield from _gaps(homes)
         return
-    for era in range(1 + max(len(h.admin) for h in homes)):
+    for era in range(1 + max(e["era"] for h in homes for e in h.admin)):
         within = [h for h in (home.within(era) for home in homes) if h is not None]
         if any(len(h.ts) for h in within):
             yield from _gaps(within)
@@ -144,22 +144,22 @@ def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
 def _lost_admin(homes: list[Home]) -> Iterator[Event]:
     """Every partition that lacks an Admin event, or has one of another number than most."""
     known = {h.partition: h for h in homes}
-    last: set[int] | None = None
-    for k in range(max(len(h.admin) for h in homes)):
-        stated = {h.partition: h.admin[k] for h in homes if len(h.admin) > k}
-        said = Counter(e["partition_count"] or 0 for e in stated.values())
+    before = {h.partition for h in homes if h.within(0) is not None}
+    for era in range(1, 1 + max((e["era"] for h in homes for e in h.admin), default=0)):
+        stated = {h.partition: e for h in homes for e in h.admin if e["era"] == era}
+        said = Counter(e["partition_count"] for e in stated.values())
         count, _ = min(said.items(), key=lambda c: (-c[1], c[0]))
         first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == count)
         at = {"partition": first, "offset": witness["offset"], "commit_ts": None}
         breach = {"topic": witness["topic"], "upto": count, "at": at}
-        before = {h.partition for h in homes if h.within(0) is not None} if last is None else last
-        last = set(range(count))
-        for p in sorted((before | last) - set(stated)):
+        after = set(range(count))
+        for p in sorted((before | after) - set(stated)):
             yield breach | {"partition": p, "offset": known[p].first_offset if p in known else None, "case": "lost"}
         for p, e in sorted(stated.items()):
             if e["partition_count"] != count:
-                after = {"partition": p, "offset": e["offset"], "commit_ts": None}
-                yield breach | after | {"seq": e["seq"], "case": "count", "n": e["partition_count"], "after": after}
+                own = {"partition": p, "offset": e["offset"], "commit_ts": None}
+                yield breach | own | {"seq": e["seq"], "case": "count", "n": e["partition_count"], "after": own}
+        before = after
 
 
 def _gaps(homes: list[Home]) -> Iterator[Event]:

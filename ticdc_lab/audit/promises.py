@@ -67,9 +67,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Eras:
-    """Admin events by home: what follows the n-th one of a partition lies in its era n, where another number of
-    partitions counts.
-    """
+    """Admin events by home. What stands between two of a topic is an era, in which one number of partitions counts."""
 
     marks: Marks
     """``ts`` is the era that each begins."""
@@ -77,17 +75,15 @@ class Eras:
     """Partitions from then on."""
 
     @classmethod
-    def read(cls, admin: pa.Table, homes: dict[tuple[str, int], int]) -> Self:
+    def read(cls, facts: pa.Table, homes: dict[tuple[str, int], int]) -> Self:
         """Those of partitions that hold rows."""
         found = [
-            (homes[e["topic"], e["partition"]], e["offset"], e["seq"], e["partition_count"] or 0)
-            for e in admin.to_pylist()
-            if (e["topic"], e["partition"]) in homes
+            (homes[place], e["offset"], e["seq"], e["era"], e["partition_count"])
+            for place, own in admin_events(facts).items()
+            if place in homes
+            for e in own
         ]
-        group, offset, seq, count = np.array(sorted(found), dtype=np.int64).reshape(-1, 4).T
-        era = np.zeros(len(group), dtype=np.int64)
-        for part in runs(group):
-            era[part] = np.arange(1, part.stop - part.start + 1)
+        group, offset, seq, era, count = np.array(sorted(found), dtype=np.int64).reshape(-1, 5).T
         return cls(Marks(group, offset, seq, era), count)
 
     def of(self, home: Ints, offset: Ints, seq: Ints) -> tuple[Ints, Ints]:
@@ -132,7 +128,7 @@ class Promises:
             home=_ints(homes[p["topic"], p["partition"]] for p in places),
             resolved=_resolved(marks, homes),
             ddl=_ddl(facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist(), places),
-            eras=Eras.read(facts.filter(pc.equal(facts["kind"], "admin")), homes),
+            eras=Eras.read(facts, homes),
         )
 
 
@@ -140,6 +136,32 @@ def runs(group: Ints) -> list[slice]:
     """Where each group lies in a sorted array of groups."""
     starts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)]
     return [slice(a, b) for a, b in pairwise(starts) if a < b]
+
+
+def admin_events(facts: pa.Table) -> dict[tuple[str, int], Facts]:
+    """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
+
+    A partition does not have all of its topic's: only those of a time in which it counted before or counts after. What
+    the partition with most of them says tells which those are.
+    """
+    first: dict[tuple[str, int], int] = {}
+    for p in facts.filter(pc.is_valid(facts["place"])).to_pylist():
+        place = (p["topic"], p["partition"])
+        first[place] = min(first.get(place, p["offset"]), p["offset"])
+    found: dict[tuple[str, int], Facts] = {}
+    stated = facts.filter(pc.equal(facts["kind"], "admin")).to_pylist()
+    for e in sorted(stated, key=lambda e: (e["topic"], e["partition"], e["offset"], e["seq"])):
+        own = e | {"partition_count": e["partition_count"] or 0}
+        found.setdefault((e["topic"], e["partition"]), []).append(own)
+    for topic in {t for t, _ in found}:
+        said = [e["partition_count"] for e in max((own for (t, _), own in found.items() if t == topic), key=len)]
+        for (t, partition), own in found.items():
+            if t == topic:
+                old = first[t, partition] < own[0]["offset"]
+                due = [j for j, n in enumerate(said) if partition < n or (partition < said[j - 1] if j else old)]
+                for era, e in zip([*due, *range(len(said), len(said) + len(own))], own, strict=False):
+                    e["era"] = era + 1
+    return found
 
 
 def by_partition(marks: pa.Table) -> Iterator[tuple[str, int, Ints, Ints, Ints]]:

@@ -24,6 +24,7 @@ CONSUMER_GUARANTEES = ("changes_are_applied", "changes_are_applied_once", "chang
 
 MAX_PER_GUARANTEE = 10_000
 
+_EARLIER = (Window.unboundedPreceding, -1)
 _NAMES = ("schema_name", "table_name")
 _CHANGE = (*_NAMES, "commit_ts", "op_rank", "identity")
 
@@ -61,17 +62,21 @@ def consumed(events: DataFrame) -> DataFrame:
     by_place = Window.partitionBy(*PARTITION).orderBy("offset", "seq")
     facts = facts.withColumn("alignment", F.count_if(F.col("kind") == "admin").over(by_place))
     in_era, is_mark = Window.partitionBy(*PARTITION, "alignment"), F.col("kind") == "watermark"
-    eras = Window.partitionBy(*PARTITION).orderBy("alignment").rangeBetween(Window.unboundedPreceding, 0)
-    following = (1, Window.unboundedFollowing)
-    mark = F.first(F.when(is_mark, F.col("offset")), ignorenulls=True)
+    eras = Window.partitionBy(*PARTITION)
+    # what follows is told going backwards: Spark computes a frame that ends at the end anew for every row
+    mark = F.last(F.when(is_mark, F.col("offset")), ignorenulls=True)
+    by_offset = in_era.orderBy(F.desc("offset"), F.desc("seq")).rowsBetween(*_EARLIER)
+    by_ts = in_era.orderBy(F.desc("commit_ts"), is_mark.desc(), F.desc("offset")).rowsBetween(*_EARLIER)
     told = facts.withColumns(
         {
-            "_next": mark.over(in_era.orderBy("offset", "seq").rowsBetween(*following)),
-            "_reaching": mark.over(in_era.orderBy("commit_ts", is_mark, "offset").rowsBetween(*following)),
-            "_resolved": F.max(F.when(is_mark, F.col("commit_ts"))).over(eras),
-            "_barrier": F.min(F.when(F.col("kind") == "admin", F.struct("alignment", "offset"))).over(
-                Window.partitionBy(*PARTITION).orderBy("alignment").rangeBetween(1, 1)
-            )["offset"],
+            "_next": mark.over(by_offset),
+            "_reaching": mark.over(by_ts),
+            "_resolved": F.max(F.when(is_mark, F.col("commit_ts"))).over(
+                eras.orderBy("alignment").rangeBetween(Window.unboundedPreceding, 0)
+            ),
+            "_barrier": F.min(F.when(F.col("kind") == "admin", F.col("offset"))).over(
+                eras.orderBy(F.desc("alignment")).rangeBetween(*_EARLIER)
+            ),
         }
     )
     reached = F.when(F.col("_reaching").isNotNull(), F.greatest("_next", "_reaching"))
@@ -150,10 +155,9 @@ def _out_of_order(rows: DataFrame) -> DataFrame:
     )
     of = (*_NAMES, "row")
     ranked = applied.withColumn("_k", F.dense_rank().over(Window.partitionBy(*of).orderBy("commit_ts", "op_rank")))
-    older = (Window.unboundedPreceding, -1)
-    everywhere = Window.partitionBy(*of).orderBy("_k").rangeBetween(*older)
-    same_era = Window.partitionBy(*of, "alignment").orderBy("_k").rangeBetween(*older)
-    same_place = Window.partitionBy(*of, "alignment", *PARTITION).orderBy("_k").rangeBetween(*older)
+    everywhere = Window.partitionBy(*of).orderBy("_k").rangeBetween(*_EARLIER)
+    same_era = Window.partitionBy(*of, "alignment").orderBy("_k").rangeBetween(*_EARLIER)
+    same_place = Window.partitionBy(*of, "alignment", *PARTITION).orderBy("_k").rangeBetween(*_EARLIER)
     latest = F.struct(F.col("alignment").alias("era"), *PARTITION, _delivery().alias("at"))
     place = F.struct(*PARTITION, _delivery().alias("at"))
     done = F.struct(F.col("applied_at").alias("done"), _delivery().alias("at"))
