@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
-from ticdc_lab.dispatch.infer import move_causes
+from ticdc_lab.dispatch.rules import EVERYTHING, Rule
+from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.repartition.consumer import consumer_findings
 from ticdc_lab.repartition.expand import Expansion
 
-_CAUSE = ("topic", "schema_name", "table_name", "cause")
+_CAUSES = "schema_name string, table_name string, cause string"
 
 
 def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
@@ -35,6 +35,24 @@ def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
     parts = {"whole": log}
     if expansion.plan.admin_ms is not None:
         parts = {"before": log.where("alignment = 0"), "after": log.where("alignment = 1")} | parts
-    causes = expansion.recorded.transform(move_causes).where(F.col("cause").isNotNull()).select(*_CAUSE)
+    causes = causes_of(expansion)
     found = {name: part.transform(audit, protocol=protocol, causes=causes) for name, part in parts.items()}
     return found | {"consumer": consumer_findings(log)}
+
+
+def causes_of(expansion: Expansion) -> DataFrame:
+    """Tables whose own rule moves rows, whatever the number of partitions; see :func:`ticdc_lab.audit.with_causes`."""
+    rules = [(r, TableFilter.parse(r.matcher, case_sensitive=True)) for r in (*expansion.rules, EVERYTHING)]
+    chosen = [(*t, next(r for r, f in rules if f.matches(*t))) for t in expansion.plan.facts.tables]
+    said = [(schema, table, cause) for schema, table, rule in chosen if (cause := _cause(rule))]
+    return expansion.events.sparkSession.createDataFrame(said, _CAUSES)
+
+
+def _cause(rule: Rule) -> str:
+    """Why a rule moves rows; empty for one that leaves each where its key puts it."""
+    strategy = rule.partition.lower()
+    if strategy == "ts":
+        return "the table is dispatched by ts"
+    if strategy == "columns" and rule.columns:
+        return f"the table is dispatched by columns {', '.join(rule.columns)}, whose values change"
+    return f"the table is dispatched by index {rule.index}, whose values change" if rule.index else ""

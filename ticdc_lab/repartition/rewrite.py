@@ -74,7 +74,7 @@ def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catal
     sent = _rows(events, plan, rules, catalog)
     for marks in (_marks(events, plan), _ddl(events, plan), _admin(events, plan)):
         sent = sent.unionByName(marks, allowMissingColumns=True)
-    return _laid(sent, events.columns, plan)
+    return _laid(sent, [c for c in events.columns if c not in ADDED], plan)
 
 
 def _rows(events: DataFrame, plan: Plan, rules: Sequence[Rule], catalog: Catalog | None) -> DataFrame:
