@@ -303,3 +303,30 @@ def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> No
     said = lab("watermarks", CANAL, "--option", "kafka.security.protocol=SSL", code=2).stderr
     assert "takes none of the options kafka.security.protocol" in said
     assert lab("fsck", str(tmp_path), "--option", "startingOffsets=earliest", code=2).exit_code == 2
+
+
+EXPAND = ("expand", OPEN, "--to", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
+
+
+def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any, tmp_path: Path) -> None:
+    """Plan, cost and findings of each part; the new log's events hold the Admin events."""
+    out = tmp_path / "expanded.jsonl.gz"
+    facts = json.loads(lab(*EXPAND, "--out", str(out), "--json").stdout)
+    assert (facts["plan"]["before"], facts["plan"]["after"]) == (4, 9)
+    assert facts["findings"] == {"before": [], "after": [], "whole": [], "consumer": []}
+    assert facts["cost"]["resent_rows"] == facts["cost"]["dropped_rows"]
+    events = lines(out)
+    assert sum(e["kind"] == "admin" for e in events) == 9
+    assert sum(e["kind"] == "row" for e in events) == 2101 + facts["cost"]["resent_rows"]
+
+
+def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> None:
+    """Exit code 1, in words."""
+    said = lab(*EXPAND, "--procedure", "just-add", code=1).stdout
+    assert "changes_are_applied_in_order" in said and "rows_stay_in_one_partition" in said
+
+
+def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:
+    """Kafka removes none: exit code 2."""
+    said = lab("expand", OPEN, "--to", "2", "--procedure", "just-add", code=2)
+    assert "Kafka removes no partitions" in said.stderr

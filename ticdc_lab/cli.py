@@ -594,6 +594,81 @@ def audit(source: str, as_json: bool, **where: Any) -> None:
     sys.exit(FINDINGS if found else CLEAN)
 
 
+@main.command()
+@_source_options
+@click.option("--to", "after", required=True, type=int, help="Partitions after it.")
+@click.option("--from", "before", type=int, help="Partitions before it; as recorded by default.")
+@click.option("--strategy", help="table, index-value, index-value:INDEX, columns:a,b, ts; per table as recorded.")
+@click.option("--at", type=int, help="TSO at which the owner decides; the middle of the log.")
+@click.option("--procedure", type=click.Choice(["seed", "no-feedback", "just-add"]), default="seed", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the processors' delays.")
+@click.option("--captures", type=int, help="Processors that share the tables; one for each table by default.")
+@click.option("--stop-delay", default="50,2000", show_default=True, help="Least,greatest ms until a processor hears.")
+@click.option("--restart-ms", type=int, default=1000, show_default=True, help="Until processors write again.")
+@click.option("--out", help="The new log's events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@_json
+def expand(
+    source: str, after: int, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,
+    captures: int | None, stop_delay: str, restart_ms: int, out: str | None, as_json: bool, **where: Any,
+) -> None:  # fmt: skip
+    """Another number of partitions in the middle of the log: its cost, and what breaks.
+
+    Exit 0 clean, 1 findings, 2 could not run.
+    """
+    from ticdc_lab.catalog import catalog_of
+    from ticdc_lab.dispatch import check_strategy
+    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.repartition import Timing, cost_of
+    from ticdc_lab.repartition import expand as expanded
+    from ticdc_lab.repartition.expand import rule_of
+    from ticdc_lab.repartition.findings import examined
+
+    require_apart(source, out)
+    rules = None
+    if strategy:
+        check_strategy(strategy.partition(":")[0])
+        rules = (rule_of(strategy),)
+    timing = Timing(_delays(stop_delay), restart_ms=restart_ms, captures=captures, seed=seed)
+    with _decoded(source, where) as (spark, log), tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
+        log.require_commit_ts("what another number of partitions does")
+        done = expanded(
+            log.events, after=after, before=before, rules=rules, at=at, procedure=procedure, timing=timing,
+            catalog=catalog_of(log.events),
+        )  # fmt: skip
+        with progress.shown(spark, f"{procedure}: {done.plan.before} to {after} partitions"):
+            done = done.kept(f"{folder}/expanded")
+            if out:
+                write(done.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
+            cost = cost_of(done)
+            found = {part: _small(findings) for part, findings in examined(done, protocol=log.protocol).items()}
+    if as_json:
+        _print_json(_facts(log) | {"plan": done.plan.as_dict(), "cost": cost.as_dict(), "findings": found, "out": out})
+    else:
+        for sentence in (*done.plan.sentences(), *cost.sentences()):
+            click.echo(sentence)
+        for part, findings in found.items():
+            _print_part(part, findings)
+    sys.exit(FINDINGS if any(found.values()) else CLEAN)
+
+
+def _delays(given: str) -> tuple[int, int]:
+    low, comma, high = given.partition(",")
+    if not (low.strip().isdigit() and (high.strip().isdigit() or not comma)):
+        raise click.BadParameter(f"{given!r} is no LEAST,GREATEST in ms", param_hint="--stop-delay")
+    return int(low), int(high or low)
+
+
+def _print_part(part: str, found: list[dict[str, Any]], *, most: int = 3) -> None:
+    counts: dict[tuple[str, str], int] = {}
+    for f in found:
+        counts[f["guarantee"], f["severity"]] = counts.get((f["guarantee"], f["severity"]), 0) + 1
+    click.echo(f"{'x' if found else '✓'} {part}: {len(found)} findings")
+    for (guarantee, severity), n in counts.items():
+        click.echo(f"    {severity}: {guarantee}: {n}")
+        for f in [f for f in found if (f["guarantee"], f["severity"]) == (guarantee, severity)][:most]:
+            click.echo(f"        {f['table'] or ''} partition {f['partition']} offset {f['offset']}: {f['message']}")
+
+
 def _findings(log: Any) -> list[dict[str, Any]]:
     """Findings, at most MAX_PER_GUARANTEE each; where a rule moves rows, it is said."""
     from ticdc_lab.audit import MAX_PER_GUARANTEE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.audit.promises import Facts, Ints, by_partition, runs
+from ticdc_lab.audit.promises import Facts, Ints, admin_events, by_partition, runs
 
 _EVENT = "struct<partition: int, offset: bigint, commit_ts: bigint>"
 BREACH = f"""
@@ -19,7 +20,7 @@ guarantee string, case string, topic string, partition int, offset bigint, seq i
 n bigint, schema_name string, table_name string, query string, at {_EVENT}, after {_EVENT}
 """
 """A guarantee that is broken: ``at`` and ``after`` are the events that show it, ``n`` and ``upto`` count a run of
-lacking watermarks; what does not apply is null."""
+lacking watermarks, or are the partitions that an Admin event says and should say; what does not apply is null."""
 
 _AT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
 _SCHEMA = pa.schema(
@@ -46,6 +47,26 @@ class Home:
     offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     seq: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    admin: list[Event] = field(default_factory=list)
+    """Its Admin events in order."""
+
+    def era(self, offset: int) -> int:
+        """In which era an offset lies; see :func:`ticdc_lab.audit.promises.admin_events`."""
+        return max((int(e["era"]) for e in self.admin if e["offset"] < offset), default=0)
+
+    def within(self, era: int) -> Home | None:
+        """What stands of it in an era; None where it does not count."""
+        if not self.admin:
+            return self
+        begins = [e for e in self.admin if e["era"] == era]
+        if era and (not begins or self.partition >= begins[0]["partition_count"]):
+            return None
+        begin = begins[0]["offset"] if begins else self.first_offset
+        end = min((e["offset"] for e in self.admin if e["era"] > era), default=np.iinfo(np.int64).max)
+        if begin is None or begin >= end:
+            return None
+        own = (self.offset >= begin) & (self.offset < end)
+        return replace(self, first_offset=begin, offset=self.offset[own], seq=self.seq[own], ts=self.ts[own])
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
@@ -76,8 +97,9 @@ def breaches(facts: pa.Table, names: Sequence[str], *, ddl_in_partition_0_only: 
         topics.setdefault(home.topic, []).append(home)
     found: dict[str, Callable[[], Iterator[Event]]] = {
         "watermarks_are_monotone": lambda: (b for home in homes for b in _falling(home)),
-        "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps(of)),
+        "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps_by_era(of)),
         "ddl_events_on_all_partitions": lambda: _lost_ddl(facts, topics, only_0=ddl_in_partition_0_only),
+        "admin_events_on_all_partitions": lambda: (b for of in topics.values() for b in _lost_admin(of)),
     }
     for name in names:
         each = found[name]()
@@ -94,6 +116,8 @@ def _homes(facts: pa.Table) -> list[Home]:
     for topic, partition, *columns in by_partition(marks):
         home = homes[topic, partition]
         home.offset, home.seq, home.ts = columns
+    for place, own in admin_events(facts).items():
+        homes[place].admin = own
     return list(homes.values())
 
 
@@ -104,6 +128,38 @@ def _falling(home: Home) -> Iterator[Event]:
     for i in np.flatnonzero(home.ts < highest).tolist():
         here = home.event(i)
         yield here | {"topic": home.topic, "seq": int(home.seq[i]), "at": home.event(int(holder[i])), "after": here}
+
+
+def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
+    """The gaps between each two Admin events, where the partitions that count are the same."""
+    if not any(len(h.ts) for h in homes) or not any(h.admin for h in homes):
+        yield from _gaps(homes)
+        return
+    for era in range(1 + max(e["era"] for h in homes for e in h.admin)):
+        within = [h for h in (home.within(era) for home in homes) if h is not None]
+        if any(len(h.ts) for h in within):
+            yield from _gaps(within)
+
+
+def _lost_admin(homes: list[Home]) -> Iterator[Event]:
+    """Every partition that lacks an Admin event, or has one of another number than most."""
+    known = {h.partition: h for h in homes}
+    before = {h.partition for h in homes if h.within(0) is not None}
+    for era in range(1, 1 + max((e["era"] for h in homes for e in h.admin), default=0)):
+        stated = {h.partition: e for h in homes for e in h.admin if e["era"] == era}
+        said = Counter(e["partition_count"] for e in stated.values())
+        count, _ = min(said.items(), key=lambda c: (-c[1], c[0]))
+        first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == count)
+        at = {"partition": first, "offset": witness["offset"], "commit_ts": None}
+        breach = {"topic": witness["topic"], "upto": count, "at": at}
+        after = set(range(count))
+        for p in sorted((before | after) - set(stated)):
+            yield breach | {"partition": p, "offset": known[p].first_offset if p in known else None, "case": "lost"}
+        for p, e in sorted(stated.items()):
+            if e["partition_count"] != count:
+                own = {"partition": p, "offset": e["offset"], "commit_ts": None}
+                yield breach | own | {"seq": e["seq"], "case": "count", "n": e["partition_count"], "after": own}
+        before = after
 
 
 def _gaps(homes: list[Home]) -> Iterator[Event]:
@@ -143,13 +199,15 @@ def _lost_ddl(facts: pa.Table, topics: dict[str, list[Home]], *, only_0: bool) -
     """Every DDL that a partition of its topic lacks."""
     ddl: Facts = facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist()
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
+    homes = {(h.topic, h.partition): h for of in topics.values() for h in of}
     each: dict[tuple[Any, ...], list[Event]] = {}
     for d in ddl:
-        each.setdefault(tuple(d[c] for c in identity), []).append(d)
-    for same in each.values():
+        era = homes[d["topic"], d["partition"]].era(d["offset"])
+        each.setdefault((era, *(d[c] for c in identity)), []).append(d)
+    for (era, *_), same in each.items():
         witness = min(same, key=lambda d: (d["partition"], d["offset"]))
         seen = {d["partition"] for d in same}
-        of = topics[witness["topic"]]
+        of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
         expected = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)] if only_0 else of
         for home in expected:
             if home.partition not in seen:

@@ -86,6 +86,25 @@ def ddl_events_on_all_partitions() -> Column:
     )  # fmt: skip
 
 
+def admin_events_on_all_partitions() -> Column:
+    """Seed, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
+
+    All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
+    others.
+    """
+    case = F.col("case")
+    what = text("partition ", F.col("partition"), " of topic ", F.col("topic"))
+    stated = text(F.col("upto"), " partitions in partition ", F.col("at.partition"))
+    return placed(
+        F.struct("partition", "offset", "seq", "commit_ts"),
+        severity="error",
+        message=F.when(case == "lost", text(what, " lacks the Admin event that says ", stated)).otherwise(
+            text(what, " has an Admin event that says ", F.col("n"), " partitions; it says ", stated)
+        ),
+        evidence=F.when(case == "lost", evidence(F.col("at"))).otherwise(evidence(F.col("at"), F.col("after"))),
+    )
+
+
 def _breaches(
     names: tuple[str, ...], *, ddl_in_partition_0_only: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

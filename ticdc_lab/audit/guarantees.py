@@ -1,4 +1,4 @@
-"""The guarantees of the seed's section "约束", in its order. A new one is a function and an entry here."""
+"""The guarantees of the seed's section "约束", and of its Admin events. A new one is a function and an entry here."""
 
 from __future__ import annotations
 
@@ -61,6 +61,16 @@ GUARANTEES: dict[str, Guarantee] = {
             "CDC 同步模型不允许 global checkpoint TS 回退",
             log=broadcasts.watermarks_are_monotone,
             needs_watermarks=True,
+        ),
+        Guarantee(
+            "向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息",
+            log=broadcasts.admin_events_on_all_partitions,
+            needs_commit_ts=False,
+        ),
+        Guarantee(
+            "通知所有 CDC Processor，Partition 数量变更",
+            row=rows.rows_follow_the_partition_count,
+            needs_commit_ts=False,
         ),
     )
 }

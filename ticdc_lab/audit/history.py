@@ -35,6 +35,8 @@ is_first boolean,
 home struct<
     place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint, change_hash: bigint
 >,
+former struct<place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint>,
+is_first_here boolean, count bigint,
 late struct<offset: bigint, seq: int, commit_ts: bigint, partition: int>
 """
 
@@ -60,8 +62,10 @@ def row_history(events: DataFrame, *, has_commit_ts: bool = True, chunk: int = R
         ``seq``, ``commit_ts``, ``change_hash``, ``row_id`` (bigint), ``keyed`` (false: a table without key, ``row_id``
         stands for the change's content), ``leaves`` (true: the old key of an update that changes it), ``resolved`` and
         ``ddl`` (struct: the mark before it that forbids it), ``is_first`` (the delivery that counts), ``home`` (struct
-        of the same columns: the change before, or for a repeat its first delivery), ``late`` (struct: an older change
-        that first appears later in this partition). Changes that give no guarantee a reason are left out.
+        of the same columns: the change before, or for a repeat its first delivery), ``former`` and ``is_first_here``
+        (the same two between the Admin events that surround it), ``count`` (bigint: the partitions that count here,
+        where this one is not among them), ``late`` (struct: an older change that first appears later in this
+        partition). Changes that give no guarantee a reason are left out.
     """
     require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
     require_batch(events, function="audit", why="a row may change again at any later offset")

@@ -74,6 +74,7 @@ def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> pa
     if has_commit_ts:
         resolved, ddl = _forbidden(changes, promises)
         odd |= (resolved >= 0) | (ddl >= 0)
+    odd |= _strays(changes, promises)
     if not odd.any():
         return None
     rows = np.zeros(int(changes.row[-1]) + 1, dtype=bool)
@@ -111,6 +112,15 @@ def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
     return resolved, broken(promises.ddl, place, np.less)
 
 
+def _strays(c: Changes, promises: Promises) -> Bools:
+    """Whether a change lies in a partition that does not count any more, or not yet, by the last Admin event before."""
+    if not len(promises.eras.count):
+        return np.zeros(len(c), dtype=bool)
+    place = np.searchsorted(promises.place, c.place)
+    count = promises.eras.of(promises.home[place], c.offset, c.seq)[1]
+    return (count >= 0) & (promises.partition[place] >= count)
+
+
 def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.RecordBatch:
     """Changes in order, each with its surroundings; those without any reason for a finding are left out."""
     n = len(c)
@@ -120,10 +130,13 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
     home = _last(~leaves & (first | (not has_commit_ts)), at, c.row)
     late = _late(c) if has_commit_ts else none
     resolved, ddl = _forbidden(c, promises) if has_commit_ts else (none, none)
-    elsewhere = c.place != c.place[home]
-    other = ~first & (c.change_hash != c.change_hash[home])
-    keep = np.flatnonzero(((home >= 0) & (elsewhere | other)) | (late >= 0) | (resolved >= 0) | (ddl >= 0))
     place = np.searchsorted(promises.place, c.place)
+    era, count = promises.eras.of(promises.home[place], c.offset, c.seq)
+    former, first_here = _formers(c, era, has_commit_ts=has_commit_ts) if era.any() else (home, first)
+    elsewhere = (former >= 0) & (c.place != c.place[former])
+    other = (home >= 0) & ~first & (c.change_hash != c.change_hash[home])
+    stray = (count >= 0) & (promises.partition[place] >= count)
+    keep = np.flatnonzero(elsewhere | other | stray | (late >= 0) | (resolved >= 0) | (ddl >= 0))
     own, names, topics = c[keep], place[keep], pa.array(promises.topic, pa.string())
 
     def event(which: Ints, *fields: str) -> pa.Array:
@@ -158,9 +171,27 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
             "ddl": mark(promises.ddl, ddl[keep]),
             "is_first": pa.array(first[keep]),
             "home": event(home[keep], "place", "topic", "partition", "offset", "seq", "commit_ts", "change_hash"),
+            "former": event(former[keep], "place", "topic", "partition", "offset", "seq", "commit_ts"),
+            "is_first_here": pa.array(first_here[keep]),
+            "count": pa.array(count[keep], mask=~stray[keep]),
             "late": event(late[keep], "offset", "seq", "commit_ts", "partition"),
         }
     )
+
+
+def _formers(c: Changes, era: Ints, *, has_commit_ts: bool) -> tuple[Ints, Bools]:
+    """Per change the one before it between the same Admin events, or its first delivery there; and whether it is that.
+
+    Beyond an Admin event a row has another partition, and what was sent before is sent again.
+    """
+    group = c.row * (int(era.max()) + 1) + era
+    order = np.argsort(group, kind="stable")
+    own, groups, at = c[order], group[order], np.arange(len(c))
+    first = ~_repeats(own, groups)
+    home = _last((own.rank != LEAVES) & (first | (not has_commit_ts)), at, groups)
+    former, first_here = np.full(len(c), -1), np.ones(len(c), dtype=bool)
+    former[order], first_here[order] = np.where(home >= 0, order[home], -1), first
+    return former, first_here
 
 
 def _timestamps(ts: Ints) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What a log states besides its rows, in one small frame: its watermarks and DDL, and what its recording covers.
+"""What a log states besides its rows, in one small frame: its watermarks, DDL and Admin events, and what it covers.
 
 Every guarantee needs some of it, so it is read in two scans, gathered in one task and used from there
 (:mod:`ticdc_lab.audit.promises` for rows, :mod:`ticdc_lab.audit.broadcasts` for the log). That task holds a few dozen
@@ -14,7 +14,7 @@ from ticdc_lab.prefix import PARTITION, POSITION
 
 NAMES = ("schema_name", "table_name")
 
-_FACT = ("kind", *POSITION, "commit_ts", *NAMES, "place", "last_ts", "query", "blocked")
+_FACT = ("kind", *POSITION, "commit_ts", *NAMES, "place", "last_ts", "query", "blocked", "partition_count")
 
 
 def place_col() -> Column:
@@ -23,19 +23,19 @@ def place_col() -> Column:
 
 
 def log_facts(events: DataFrame) -> DataFrame:
-    """Watermarks, DDL and places of a log, in one task.
+    """Watermarks, DDL, Admin events and places of a log, in one task.
 
     Parameters
     ----------
     events
-        The whole log: ``kind, commit_ts, query``, position and names.
+        The whole log: ``kind, commit_ts, query``, position and names, and ``admin`` where there are Admin events.
 
     Returns
     -------
     DataFrame
         ``kind``: ``watermark`` and ``ddl`` as in the log (those with a commit_ts), and one ``rows`` or ``other`` (no
         rows) per place, with its first ``offset``, its least ``commit_ts`` and its greatest, ``last_ts``; ``blocked``:
-        :func:`blocked_tables` of a DDL. A frame used twice shares its one exchange.
+        :func:`blocked_tables` of a DDL; ``partition_count`` of an ``admin``. A frame used twice shares its exchange.
     """
     placed = events.groupBy(*PARTITION, *NAMES).agg(
         F.max(F.col("kind") == "row").alias("_rows"),
@@ -44,8 +44,10 @@ def log_facts(events: DataFrame) -> DataFrame:
         F.max("commit_ts").alias("last_ts"),
     )
     places = placed.withColumns({"kind": F.when(F.col("_rows"), "rows").otherwise("other"), "place": place_col()})
-    marks = events.where("kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL").withColumn(
-        "blocked", F.when(F.col("kind") == "ddl", blocked_tables())
+    stated = "kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL OR kind = 'admin'"
+    count = F.col("admin.partition_count") if "admin" in events.columns else F.lit(None).cast("int")
+    marks = events.where(stated).withColumns(
+        {"blocked": F.when(F.col("kind") == "ddl", blocked_tables()), "partition_count": count}
     )
     return _facts(places).unionByName(_facts(marks)).repartition(1)
 
@@ -68,7 +70,7 @@ def blocked_tables() -> Column:
 
 
 def _facts(frame: DataFrame) -> DataFrame:
-    types = {"seq": "int", "place": "bigint", "last_ts": "bigint", "query": "string"} | {
+    types = {"seq": "int", "place": "bigint", "last_ts": "bigint", "query": "string", "partition_count": "int"} | {
         "blocked": "array<struct<schema: string, table: string>>"
     }
     have = set(frame.columns)

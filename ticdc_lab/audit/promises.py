@@ -66,6 +66,35 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Eras:
+    """Admin events by home. What stands between two of a topic is an era, in which one number of partitions counts."""
+
+    marks: Marks
+    """``ts`` is the era that each begins."""
+    count: Ints
+    """Partitions from then on."""
+
+    @classmethod
+    def read(cls, facts: pa.Table, homes: dict[tuple[str, int], int]) -> Self:
+        """Those of partitions that hold rows."""
+        found = [
+            (homes[place], e["offset"], e["seq"], e["era"], e["partition_count"])
+            for place, own in admin_events(facts).items()
+            if place in homes
+            for e in own
+        ]
+        group, offset, seq, era, count = np.array(sorted(found), dtype=np.int64).reshape(-1, 5).T
+        return cls(Marks(group, offset, seq, era), count)
+
+    def of(self, home: Ints, offset: Ints, seq: Ints) -> tuple[Ints, Ints]:
+        """Era of each event, and the partitions that count in it; -1 where no Admin event says."""
+        at = self.marks.last_before(home, offset, seq)
+        if not len(self.count):
+            return np.zeros(len(home), dtype=np.int64), at
+        return np.where(at >= 0, self.marks.ts[at], 0), np.where(at >= 0, self.count[at], -1)
+
+
+@dataclass(frozen=True, slots=True)
 class Promises:
     """All places of a log with their names, and what binds the rows of each."""
 
@@ -80,6 +109,8 @@ class Promises:
     """By home."""
     ddl: Marks
     """By place, as an index."""
+    eras: Eras
+    """By home."""
 
     @classmethod
     def read(cls, facts: pa.Table) -> Self:
@@ -97,6 +128,7 @@ class Promises:
             home=_ints(homes[p["topic"], p["partition"]] for p in places),
             resolved=_resolved(marks, homes),
             ddl=_ddl(facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist(), places),
+            eras=Eras.read(facts, homes),
         )
 
 
@@ -104,6 +136,32 @@ def runs(group: Ints) -> list[slice]:
     """Where each group lies in a sorted array of groups."""
     starts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)]
     return [slice(a, b) for a, b in pairwise(starts) if a < b]
+
+
+def admin_events(facts: pa.Table) -> dict[tuple[str, int], Facts]:
+    """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
+
+    A partition does not have all of its topic's: only those of a time in which it counted before or counts after. What
+    the partition with most of them says tells which those are.
+    """
+    first: dict[tuple[str, int], int] = {}
+    for p in facts.filter(pc.is_valid(facts["place"])).to_pylist():
+        place = (p["topic"], p["partition"])
+        first[place] = min(first.get(place, p["offset"]), p["offset"])
+    found: dict[tuple[str, int], Facts] = {}
+    stated = facts.filter(pc.equal(facts["kind"], "admin")).to_pylist()
+    for e in sorted(stated, key=lambda e: (e["topic"], e["partition"], e["offset"], e["seq"])):
+        own = e | {"partition_count": e["partition_count"] or 0}
+        found.setdefault((e["topic"], e["partition"]), []).append(own)
+    for topic in {t for t, _ in found}:
+        said = [e["partition_count"] for e in max((own for (t, _), own in found.items() if t == topic), key=len)]
+        for (t, partition), own in found.items():
+            if t == topic:
+                old = first[t, partition] < own[0]["offset"]
+                due = [j for j, n in enumerate(said) if partition < n or (partition < said[j - 1] if j else old)]
+                for era, e in zip([*due, *range(len(said), len(said) + len(own))], own, strict=False):
+                    e["era"] = era + 1
+    return found
 
 
 def by_partition(marks: pa.Table) -> Iterator[tuple[str, int, Ints, Ints, Ints]]:

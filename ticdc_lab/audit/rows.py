@@ -19,8 +19,11 @@ def _mark(name: str) -> Column:
 
 
 def rows_stay_in_one_partition() -> Column:
-    """Seed, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移")."""
-    home, first = F.col("home"), F.col("is_first")
+    """Seed, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
+
+    An Admin event changes the partition of rows: only what stands between the same ones is compared.
+    """
+    home, first = F.col("former"), F.col("is_first_here")
     moved = text("the row moves from partition ", home["partition"], " to ", F.col("partition"))
     copied = text(
         "a change first delivered in partition ", home["partition"], " is delivered again in ", F.col("partition")
@@ -46,6 +49,27 @@ def rows_stay_in_one_partition() -> Column:
             ),
         ),
     )
+
+
+def rows_follow_the_partition_count() -> Column:
+    """Seed, "Partition 扩容与缩容": after an Admin event rows are dispatched over the number of partitions it says.
+
+    Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
+    the others shows as a move (``rows_stay_in_one_partition``) where the row's other changes lie.
+    """
+    count = F.col("count")
+    return F.when(
+        count.isNotNull() & ~F.col("leaves"),
+        placed(
+            _event(),
+            severity="error",
+            message=text(
+                "a row in partition ", F.col("partition"), " follows the Admin event that leaves ", count,
+                " partitions: it was written with another number",
+            ),
+            evidence=evidence(_event()),
+        ),
+    )  # fmt: skip
 
 
 def first_appearances_are_ordered() -> Column:

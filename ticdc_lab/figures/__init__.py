@@ -11,6 +11,7 @@ from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.lag import lag
 from ticdc_lab.figures.listing import listing
+from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
 from ticdc_lab.figures.row_life import row_life
@@ -29,8 +30,10 @@ __all__ = [
     "guarantee_matrix",
     "lag",
     "listing",
+    "partition_change",
     "partition_load",
     "partition_rows",
+    "procedure_faults",
     "row_life",
     "skew_curves",
     "stepped",

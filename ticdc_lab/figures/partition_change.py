@@ -1,0 +1,178 @@
+"""Another number of partitions: the timeline of one procedure, and what each procedure breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, count, finish, label, look, sentence
+
+_NOTE = (
+    "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in which "
+    "a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the second."
+)
+_NOTE_ADD = (
+    "One lane for each processor and each partition; 0 is when partitions are added. There is no wall: each processor "
+    "uses the new number from its own moment on, and nothing tells a consumer to wait for the old partitions."
+)
+_LOOKS: Mapping[str, tuple[str, str, str]] = {
+    "old": ("with the old number", OKABE_ITO[0], ""),
+    "dropped": ("with the old number, dropped by consumers", OKABE_ITO[0], "/"),
+    "stray": ("with the old number behind the Admin event", WRONG, "x"),
+    "again": ("with the new number, again", OKABE_ITO[2], "/"),
+    "new": ("with the new number", OKABE_ITO[2], ""),
+}
+_LANES = 24
+_MARKS = {"decision": "star", "Admin event": "diamond", "restart": "triangle-right"}
+
+FAULTS: Mapping[str, str] = {
+    "changes_are_applied": "lost",
+    "changes_are_applied_once": "applied twice",
+    "changes_are_applied_in_order": "may be applied too early",
+}
+
+
+def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Figure:
+    """Draw the timeline of a change of the number of partitions.
+
+    Parameters
+    ----------
+    plan
+        :meth:`ticdc_lab.repartition.plan.Plan.as_dict`.
+    writes
+        :func:`ticdc_lab.repartition.compare.writes`.
+    """
+    if writes.empty:
+        return sentence("There is no row to show", "The log holds no row change with a commit_ts.")
+    begin, end = float(writes["from_ms"].min()) / 1000, float(writes["to_ms"].max()) / 1000
+    fig = go.Figure()
+    lanes = ["owner"]
+    lanes += _processors(fig, plan, begin, end)
+    lanes += _partitions(fig, writes, thin=0.004 * (end - begin or 1.0))
+    if plan["admin_ms"] is not None:
+        moments = dict(zip(_MARKS, (plan["at_ms"], plan["admin_ms"], plan["start_ms"]), strict=True))
+    else:
+        moments = {"decision": plan["at_ms"]}
+    for k, (name, at_ms) in enumerate(moments.items()):
+        x = (at_ms - plan["at_ms"]) / 1000
+        marker = {"symbol": _MARKS[name], "size": 15, "color": look(k + 3)["color"]}
+        fig.add_trace(go.Scatter(x=[x], y=["owner"], mode="markers", marker=marker, name=name, hoverinfo="name+x"))
+        fig.add_vline(x=x, line={"width": 1, "dash": "dot", "color": look(k + 3)["color"]})
+    fig.update_layout(barmode="overlay", bargap=0.35, showlegend=True, legend={"traceorder": "normal"})
+    fig.update_xaxes(title_text="s since the decision (clock of the TSO)")
+    fig.update_yaxes(categoryorder="array", categoryarray=lanes, autorange="reversed", type="category")
+    note = _NOTE if plan["admin_ms"] is not None else _NOTE_ADD
+    return finish(fig, title=_finding(plan, writes), note=note, height=300 + 24 * len(lanes))
+
+
+def procedure_faults(faults: pd.DataFrame) -> go.Figure:
+    """Draw what a consumer makes of each procedure, side by side.
+
+    Parameters
+    ----------
+    faults
+        :func:`ticdc_lab.repartition.compare.compared`.
+    """
+    fig = go.Figure()
+    for k, (procedure, mine) in enumerate(faults.groupby("procedure", sort=False)):
+        style = look(k)
+        pattern = {"shape": PATTERNS[k], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)", "size": 8}
+        fig.add_trace(
+            go.Bar(
+                x=[FAULTS[g] for g in mine["guarantee"]],
+                y=mine["changes"],
+                name=label(procedure),
+                marker={"color": style["color"], "pattern": pattern},
+                text=[f"{n:,}" for n in mine["changes"]],
+                textposition="outside",
+                hovertext=[_example(r) for r in mine.to_dict("records")],
+                hoverinfo="text",
+            )
+        )
+    fig.update_layout(barmode="group", showlegend=True)
+    fig.update_yaxes(title_text="changes", rangemode="tozero", type="linear")
+    worst = [f"{p}: {_example(r)}" for p, r in _first_examples(faults)]
+    note = " ".join([*worst, "Hover a bar for the messages that show it."])
+    return finish(fig, title=_verdict(faults), note=note, height=460)
+
+
+def _processors(fig: go.Figure, plan: Mapping[str, Any], begin: float, end: float) -> list[str]:
+    """Bars of the processors; their lanes."""
+    shown = plan["processors"][:_LANES]
+    names = [label(p["name"]) for p in shown]
+    stops, starts = ([(p[c] - plan["at_ms"]) / 1000 for p in shown] for c in ("stop_ms", "start_ms"))
+    parts = [("old", [begin] * len(shown), stops), ("new", starts, [max(end, s) for s in starts])]
+    for what, left, right in parts:
+        _bar(fig, names, left, right, _LOOKS[what][1], "", f"writes {_LOOKS[what][0]}", [""] * len(shown), thin=0.0)
+    if plan["admin_ms"] is not None:
+        paused = [f"paused {1000 * (b - a):,.0f} ms" for a, b in zip(stops, starts, strict=True)]
+        _bar(fig, names, stops, starts, GREY, ".", "the wall: nothing is written", paused, thin=0.0)
+    return names
+
+
+def _partitions(fig: go.Figure, writes: pd.DataFrame, *, thin: float) -> list[str]:
+    """Bars of the partitions; their lanes."""
+    numbers = sorted(writes["partition"].unique())[:_LANES]
+    for what, (name, color, pattern) in _LOOKS.items():
+        mine = writes[(writes["what"] == what) & writes["partition"].isin(numbers)]
+        if len(mine):
+            said = [f"{count(int(n), 'row')} {name}" for n in mine["rows"]]
+            lanes = [f"partition {p}" for p in mine["partition"]]
+            left, right = (list(mine[c].astype(float) / 1000) for c in ("from_ms", "to_ms"))
+            _bar(fig, lanes, left, right, color, pattern, f"rows {name}", said, thin=thin)
+    return [f"partition {p}" for p in numbers]
+
+
+def _bar(
+    fig: go.Figure, lanes: list[str], left: list[float], right: list[float], color: str, pattern: str, name: str,
+    said: list[str], *, thin: float,
+) -> None:  # fmt: skip
+    """Bars from ``left`` to ``right``, at least ``thin`` wide so that a moment shows."""
+    shape = {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.9)", "size": 7, "solidity": 0.35}
+    fig.add_trace(
+        go.Bar(
+            y=lanes,
+            x=[max(b - a, thin) for a, b in zip(left, right, strict=True)],
+            base=left,
+            orientation="h",
+            name=name,
+            marker={"color": color, "pattern": shape, "line": {"width": 0}},
+            hovertext=[f"{label(lane)}: {name} {what}" for lane, what in zip(lanes, said, strict=True)],
+            hoverinfo="text",
+        )
+    )
+
+
+def _finding(plan: Mapping[str, Any], writes: pd.DataFrame) -> str:
+    rows = {w: int(writes.loc[writes["what"] == w, "rows"].sum()) for w in _LOOKS}
+    what = f"From {plan['before']} to {plan['after']} partitions, {label(plan['procedure'])}"
+    if plan["admin_ms"] is None:
+        return f"{what}: no pause and no barrier, {count(rows['new'], 'row')} with the new number"
+    first = min((p["start_ms"] for p in plan["processors"]), default=plan["start_ms"]) - plan["at_ms"]
+    stray = f", {rows['stray']:,} behind the Admin event with the old number" if rows["stray"] else ""
+    return f"{what}: {first:,} ms of pause, {count(rows['again'], 'row')} sent twice{stray}"
+
+
+def _verdict(faults: pd.DataFrame) -> str:
+    total = {str(p): int(mine["changes"].sum()) for p, mine in faults.groupby("procedure", sort=False)}
+    clean = [p for p, n in total.items() if n == 0]
+    broken = [f"{label(p)} breaks {count(n, 'change')}" for p, n in total.items() if n]
+    said = [f"{' and '.join(map(label, clean))} keeps every change"] if clean else []
+    return "; ".join([*said, *broken])
+
+
+def _first_examples(faults: pd.DataFrame) -> list[tuple[str, dict[Any, Any]]]:
+    """The first example of each procedure that has any."""
+    broken = faults[faults["changes"] > 0].drop_duplicates("procedure")
+    return [(label(r["procedure"]), r) for r in broken.to_dict("records")]
+
+
+def _example(r: Mapping[Any, Any]) -> str:
+    if not r["changes"]:
+        return f"no change is {FAULTS[r['guarantee']]}."
+    places = [f"partition {e['partition']} offset {e['offset']}" for e in r["evidence"]]
+    table = label(r["table"]).replace(" ", " ")
+    return f"{count(int(r['changes']), 'change')} {FAULTS[r['guarantee']]}, first in {table}: {', then '.join(places)}."

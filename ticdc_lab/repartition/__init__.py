@@ -1,0 +1,28 @@
+"""Another number of partitions while a changefeed runs, on a recorded log (seed: Partition 扩容与缩容)."""
+
+from __future__ import annotations
+
+from ticdc_lab.repartition.compare import compared, writes
+from ticdc_lab.repartition.consumer import consumed, consumer_findings
+from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
+from ticdc_lab.repartition.expand import Expansion, expand, rules_recorded
+from ticdc_lab.repartition.findings import examined
+from ticdc_lab.repartition.plan import PROCEDURES, Plan, Processor, Timing
+
+__all__ = [
+    "PROCEDURES",
+    "Cost",
+    "Expansion",
+    "Plan",
+    "Processor",
+    "Timing",
+    "compared",
+    "consumed",
+    "consumer_findings",
+    "cost_of",
+    "examined",
+    "expand",
+    "rules_recorded",
+    "staying_share",
+    "writes",
+]

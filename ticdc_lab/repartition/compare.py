@@ -1,0 +1,90 @@
+"""Small frames for pictures: what lies where and when, and the procedures side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog
+from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.repartition.consumer import CONSUMER_GUARANTEES, consumer_findings
+from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
+from ticdc_lab.repartition.plan import PROCEDURES, Timing
+
+WRITES = ("old", "dropped", "stray", "again", "new")
+"""What a row is: written with the old count and applied, dropped by consumers, or behind the Admin event; with the new
+count again, or for the first time."""
+
+
+def writes(expansion: Expansion) -> pd.DataFrame:
+    """When which partition was written.
+
+    Returns
+    -------
+    DataFrame
+        ``partition``, ``what`` (one of :data:`WRITES`), ``from_ms``, ``to_ms`` (milliseconds since the decision),
+        ``rows``; at most five lines a partition.
+    """
+    old, since_ms = F.col("epoch") == 0, F.col("written_ms") - expansion.plan.at_ms
+    what = (
+        F.when(F.col("dropped"), "dropped")
+        .when(old & (F.col("alignment") > 0), "stray")
+        .when(old, "old")
+        .when(F.col("resent"), "again")
+        .otherwise("new")
+    )
+    of = expansion.events.where(IS_DATED_ROW).groupBy("partition", what.alias("what"))
+    each = of.agg(F.min(since_ms).alias("from_ms"), F.max(since_ms).alias("to_ms"), F.count(F.lit(1)).alias("rows"))
+    return each.orderBy("partition", "what").toPandas()
+
+
+def compared(
+    events: DataFrame,
+    *,
+    after: int,
+    before: int | None = None,
+    rules: Sequence[Rule] | None = None,
+    catalog: Catalog | None = None,
+    at: int | None = None,
+    timing: Timing | None = None,
+) -> pd.DataFrame:
+    """Run every procedure and count what a consumer loses, applies twice, or may apply in the wrong order.
+
+    Parameters
+    ----------
+    events, after, before, rules, catalog, at, timing
+        As for :func:`ticdc_lab.repartition.expand.expand`.
+
+    Returns
+    -------
+    DataFrame
+        ``procedure``, ``guarantee`` (of :data:`ticdc_lab.repartition.consumer.CONSUMER_GUARANTEES`), ``changes`` (how
+        many break it), and of the first of them ``table``, ``message`` and ``evidence`` (None where none does).
+        ``just-add`` is left out where the number falls.
+    """
+    by = rules_recorded(events) if rules is None else tuple(rules)
+    told: list[dict[str, Any]] = []
+    for procedure in PROCEDURES:
+        if procedure == "just-add" and before is not None and after < before:
+            continue
+        done = expand(
+            events, after=after, before=before, rules=by, catalog=catalog, at=at, procedure=procedure, timing=timing
+        )
+        counted = {r["guarantee"]: r.asDict(recursive=True) for r in _first_of_each(done.events).collect()}
+        told += [{"procedure": procedure, "guarantee": g} | counted.get(g, _NOTHING) for g in CONSUMER_GUARANTEES]
+    return pd.DataFrame(told, columns=["procedure", "guarantee", "changes", "table", "message", "evidence"])
+
+
+_NOTHING = {"changes": 0, "table": None, "message": None, "evidence": None}
+
+
+def _first_of_each(log: DataFrame) -> DataFrame:
+    found = consumer_findings(log, max_per_guarantee=None)
+    each = Window.partitionBy("guarantee")
+    ordered = each.orderBy("commit_ts", "partition", "offset", "table")
+    ranked = found.withColumns({"changes": F.count(F.lit(1)).over(each), "_n": F.row_number().over(ordered)})
+    return ranked.where("_n = 1").select("guarantee", "changes", "table", "message", "evidence")
