@@ -62,7 +62,7 @@ TO_THE_DRIVER = {
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
-    "dispatch/whatif.py": "hashes and positions as plain numbers, for answers in less than a second",
+    "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
     "fsck.py": "the file metadata, which holds one number",
     "repartition/compare.py": "a few lines a partition, three a procedure",
     "repartition/cost.py": "counts, and one row a partition",
