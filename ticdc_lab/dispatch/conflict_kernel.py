@@ -26,8 +26,8 @@ from ticdc_lab.errors import DispatchError
 Ints = npt.NDArray[np.int64]
 
 MAX_KEYS = 4_000_000
-"""Keys that are known at most, but for those of one transaction: 100 MB a task, 35 MB more for each further N, and up
-to as much again while the map grows."""
+"""Keys that are known at most, but for those of one transaction: 100 MB a task, 35 MB more for each further N, and as
+much again while the map grows."""
 
 MAX_PARTITIONS = 1 << 16
 
