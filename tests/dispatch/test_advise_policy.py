@@ -149,7 +149,8 @@ def test_candidates_are_indexes_key_parts_and_single_columns() -> None:
                column("e", mysql_type="enum('x')", labels=3))  # fmt: skip
     fact = TableFact("s", "t", 10, 0, 4, 0, 0, 0, columns)
     got = {c.name: c for c in candidates_for(fact, [DEFINITION])[0]}
-    assert list(got) == ["table", "ts", "index-value", "index-value:plain", "index-value:uk", "index-value:uv",
+    assert list(got) == ["table", "ts", "index-value", "tidb-rowid", "conflict",
+                         "index-value:plain", "index-value:uk", "index-value:uv",
                          "columns:a", "columns:b", "columns:c"]  # fmt: skip
     assert "not unique" in got["index-value:plain"].refused
     assert "virtual" in got["index-value:uv"].refused

@@ -31,13 +31,18 @@ class Candidate:
     @property
     def simplicity(self) -> tuple[int, int, str]:
         """Less is simpler."""
-        order = {"table": 0, "index-value": 1 if not self.rule.index else 2, "columns": 3, "ts": 5}
-        return (order[self.rule.partition] + (0 if self.by_key else 1), len(self.rule.columns), self.name)
+        order = {"table": 0, "index-value": 1 if not self.rule.index else 2, "columns": 3}
+        return (order.get(self.rule.partition, 5) + (0 if self.by_key else 1), len(self.rule.columns), self.name)
 
 
 TABLE = Candidate("table", Rule((), "table"), by_key=True)
 TS = Candidate("ts", Rule((), "ts"), risk="each change of a row goes where its commit_ts happens to lead")
 INDEX_VALUE = Candidate("index-value", Rule((), "index-value"), by_key=True)
+OTHERS = (
+    Candidate("tidb-rowid", Rule((), "tidb-rowid"), refused="only TiCDC v4.0 dispatched by _tidb_rowid"),
+    Candidate("conflict", Rule((), "conflict"), refused="TiCDC never built conflict detection"),
+)
+"""The seed's other strategies: measured for comparison where the what-if has them, never recommended."""
 
 
 def definitions_of(catalog: Catalog | None, table: TableFact) -> list[TableDef]:
@@ -53,7 +58,7 @@ def candidates_for(
     out = [TABLE, TS]
     if table.keyless < table.rows:
         out.append(INDEX_VALUE)
-    out += _indexes(definitions)
+    out += [*OTHERS, *_indexes(definitions)]
     columns = {c.name.lower(): c for c in table.columns}
     handle = [c.name for c in table.columns if c.is_key and _usable(c, table, definitions)]
     sizes = range(1, min(MAX_KEY_COLUMNS, len(handle) - 1) + 1)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ticdc_lab.dispatch.advise_candidates import Candidate
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.errors import DispatchError
 
 Load = npt.NDArray[np.int64]
 
@@ -70,7 +71,7 @@ def measured(what_if: WhatIf, table: str, candidates: Sequence[Candidate], parti
     offered = set(what_if.candidates_of(table))
     found = [c for c in candidates if c.name in offered]
     rows = int(load_of(what_if, table, "table", partitions).sum())
-    return [_measured(what_if, table, c, partitions, rows) for c in found]
+    return [m for c in found if (m := _measured(what_if, table, c, partitions, rows)) is not None]
 
 
 def load_of(what_if: WhatIf, table: str, candidate: str, partitions: int, *, weight: str = "rows") -> Load:
@@ -78,9 +79,14 @@ def load_of(what_if: WhatIf, table: str, candidate: str, partitions: int, *, wei
     return what_if.load(strategy=candidate, partitions=partitions, weight=weight, tables=[table])
 
 
-def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: int) -> Measured:
-    loads = {w: load_of(what_if, table, c.name, partitions, weight=w) for w in ("rows", "bytes")}
-    frame = what_if.guarantees(strategy=c.name, partitions=partitions, tables=[table])
+def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: int) -> Measured | None:
+    try:
+        loads = {w: load_of(what_if, table, c.name, partitions, weight=w) for w in ("rows", "bytes")}
+        frame = what_if.guarantees(strategy=c.name, partitions=partitions, tables=[table])
+    except DispatchError:
+        if not c.refused:
+            raise
+        return None  # conflict detection is run with a few partition counts only
     mine = [r for r in frame.to_dict("records") if r["table"] == table]
     return Measured(
         c,
