@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,7 +206,8 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
     assert cost.resent_rows == done.events.where("resent").count() == cost.dropped_rows > 0
     assert cost.resent_bytes > 0 and cost.strays == cost.missed_rows == 0
     assert cost.pause_ms == cost.waiting_ms + cost.admin_ms + cost.restart_ms == done.plan.start_ms - done.plan.at_ms
-    assert cost.checkpoint_lag_ms == done.plan.start_ms - tso.physical_ms(done.plan.checkpoint) >= cost.pause_ms
+    assert cost.checkpoint_lag_ms == done.plan.start_ms - tso.physical_ms(done.plan.checkpoint)
+    assert cost.checkpoint_lag_ms >= done.plan.start_ms - min(p.stop_ms for p in done.plan.processors)
     assert (cost.rows, cost.keys) == (200, 40)
     assert cost.moved_rows == 5 * cost.moved_keys > 0
     assert cost.load_before >= 1 and cost.load_after >= 1
@@ -213,15 +215,6 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
     assert added.pause_ms == added.resent_rows == added.dropped_rows == 0
     new = by_procedure["just-add"].events.where("kind = 'row' AND partition >= 2").count()
     assert added.missed_rows == new > 0
-
-
-def test_doubling_keeps_rows_of_a_half(recorded: DataFrame) -> None:
-    """From N to 2 N a row stays or goes to its partition + N; no other."""
-    one, two = (laid(recorded, after=n, before=1, procedure="just-add", at=ts(0)) for n in (2, 4))
-    pairs = one.events.where("kind = 'row' AND epoch = 1").select("commit_ts", F.col("partition").alias("p")).join(
-        two.events.where("kind = 'row' AND epoch = 1").select("commit_ts", "partition"), "commit_ts"
-    )  # fmt: skip
-    assert pairs.where("partition % 2 != p").count() == 0 < pairs.where("partition != p").count()
 
 
 @pytest.mark.parametrize("change", ["order", "partitions", "again"])
@@ -240,6 +233,7 @@ def test_how_spark_holds_the_log_changes_nothing(
     assert sorted(map(tuple, got.collect()), key=str) == sorted(map(tuple, want.collect()), key=str)
 
 
+@pytest.mark.soak
 def test_golden_logs_keep_their_own_rules(events_of: Any) -> None:
     """The small log, by the rules it was recorded with: only tables that a rule moves break order, as they did."""
     events = events_of("messages_open-protocol_small.jsonl.gz")
@@ -264,10 +258,10 @@ def test_the_bank_keeps_every_change(events_of: Any) -> None:
     assert faults(laid(events, "no-feedback", before=8, after=9, timing=timing).events)
 
 
-def test_what_cannot_be_laid_is_refused(spark: SparkSession, recorded: DataFrame) -> None:
+def test_what_cannot_be_laid_is_refused(spark: SparkSession, recorded: DataFrame, tmp_path: Path) -> None:
     """A stream, a log without commit_ts, a moment outside the log."""
     with pytest.raises(StreamingError):
-        expand(spark.readStream.schema(recorded.schema).parquet("/tmp"), after=2)
+        expand(spark.readStream.schema(recorded.schema).parquet(str(tmp_path)), after=2)
     with pytest.raises(ContractError, match="no row change with a commit_ts"):
         expand(events_frame(spark, [row(0, None)]), after=2)
     with pytest.raises(ContractError, match="lie from"):

@@ -12,18 +12,19 @@ from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, count, fin
 
 _NOTE = (
     "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in which "
-    "a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the second."
+    "a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the second. Too "
+    "late are rows of the old number behind the Admin event."
 )
 _NOTE_ADD = (
     "One lane for each processor and each partition; 0 is when partitions are added. There is no wall: each processor "
     "uses the new number from its own moment on, and nothing tells a consumer to wait for the old partitions."
 )
 _LOOKS: Mapping[str, tuple[str, str, str]] = {
-    "old": ("with the old number", OKABE_ITO[0], ""),
-    "dropped": ("with the old number, dropped by consumers", OKABE_ITO[0], "/"),
-    "stray": ("with the old number behind the Admin event", WRONG, "x"),
-    "again": ("with the new number, again", OKABE_ITO[2], "/"),
-    "new": ("with the new number", OKABE_ITO[2], ""),
+    "old": ("old number", OKABE_ITO[0], ""),
+    "dropped": ("old number, dropped", OKABE_ITO[0], "/"),
+    "stray": ("old number, too late", WRONG, "x"),
+    "again": ("new number, again", OKABE_ITO[2], "/"),
+    "new": ("new number", OKABE_ITO[2], ""),
 }
 _LANES = 24
 _MARKS = {"decision": "star", "Admin event": "diamond", "restart": "triangle-right"}
@@ -50,8 +51,9 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Fig
     begin, end = float(writes["from_ms"].min()) / 1000, float(writes["to_ms"].max()) / 1000
     fig = go.Figure()
     lanes = ["owner"]
+    shown = _around(plan, begin, end)
     lanes += _processors(fig, plan, begin, end)
-    lanes += _partitions(fig, writes, thin=0.004 * (end - begin or 1.0))
+    lanes += _partitions(fig, writes, thin=0.012 * (shown[1] - shown[0]))
     if plan["admin_ms"] is not None:
         moments = dict(zip(_MARKS, (plan["at_ms"], plan["admin_ms"], plan["start_ms"]), strict=True))
     else:
@@ -62,7 +64,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Fig
         fig.add_trace(go.Scatter(x=[x], y=["owner"], mode="markers", marker=marker, name=name, hoverinfo="name+x"))
         fig.add_vline(x=x, line={"width": 1, "dash": "dot", "color": look(k + 3)["color"]})
     fig.update_layout(barmode="overlay", bargap=0.35, showlegend=True, legend={"traceorder": "normal"})
-    fig.update_xaxes(title_text="s since the decision (clock of the TSO)")
+    fig.update_xaxes(title_text="s since the decision (clock of the TSO)", range=shown)
     fig.update_yaxes(categoryorder="array", categoryarray=lanes, autorange="reversed", type="category")
     note = _NOTE if plan["admin_ms"] is not None else _NOTE_ADD
     return finish(fig, title=_finding(plan, writes), note=note, height=300 + 24 * len(lanes))
@@ -106,10 +108,10 @@ def _processors(fig: go.Figure, plan: Mapping[str, Any], begin: float, end: floa
     stops, starts = ([(p[c] - plan["at_ms"]) / 1000 for p in shown] for c in ("stop_ms", "start_ms"))
     parts = [("old", [begin] * len(shown), stops), ("new", starts, [max(end, s) for s in starts])]
     for what, left, right in parts:
-        _bar(fig, names, left, right, _LOOKS[what][1], "", f"writes {_LOOKS[what][0]}", [""] * len(shown), thin=0.0)
+        _bar(fig, names, left, right, _LOOKS[what][1], "", f"with the {_LOOKS[what][0]}", None, thin=0.0)
     if plan["admin_ms"] is not None:
         paused = [f"paused {1000 * (b - a):,.0f} ms" for a, b in zip(stops, starts, strict=True)]
-        _bar(fig, names, stops, starts, GREY, ".", "the wall: nothing is written", paused, thin=0.0)
+        _bar(fig, names, stops, starts, GREY, ".", "the wall", paused, thin=0.0)
     return names
 
 
@@ -119,16 +121,16 @@ def _partitions(fig: go.Figure, writes: pd.DataFrame, *, thin: float) -> list[st
     for what, (name, color, pattern) in _LOOKS.items():
         mine = writes[(writes["what"] == what) & writes["partition"].isin(numbers)]
         if len(mine):
-            said = [f"{count(int(n), 'row')} {name}" for n in mine["rows"]]
+            said = [count(int(n), "row") for n in mine["rows"]]
             lanes = [f"partition {p}" for p in mine["partition"]]
             left, right = (list(mine[c].astype(float) / 1000) for c in ("from_ms", "to_ms"))
-            _bar(fig, lanes, left, right, color, pattern, f"rows {name}", said, thin=thin)
+            _bar(fig, lanes, left, right, color, pattern, name, said, thin=thin)
     return [f"partition {p}" for p in numbers]
 
 
 def _bar(
     fig: go.Figure, lanes: list[str], left: list[float], right: list[float], color: str, pattern: str, name: str,
-    said: list[str], *, thin: float,
+    said: list[str] | None, *, thin: float,
 ) -> None:  # fmt: skip
     """Bars from ``left`` to ``right``, at least ``thin`` wide so that a moment shows."""
     shape = {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.9)", "size": 7, "solidity": 0.35}
@@ -140,10 +142,18 @@ def _bar(
             orientation="h",
             name=name,
             marker={"color": color, "pattern": shape, "line": {"width": 0}},
-            hovertext=[f"{label(lane)}: {name} {what}" for lane, what in zip(lanes, said, strict=True)],
+            hovertext=[f"{lane}: {name} {what}" for lane, what in zip(lanes, said or [""] * len(lanes), strict=True)],
+            showlegend=said is not None,
             hoverinfo="text",
         )
     )
+
+
+def _around(plan: Mapping[str, Any], begin: float, end: float) -> list[float]:
+    """The stretch to show: the decision in the middle of what happens around it."""
+    last_ms = max([plan["start_ms"], *[p[c] for p in plan["processors"] for c in ("stop_ms", "start_ms")]])
+    span = max((last_ms - plan["at_ms"]) / 1000, 0.001)
+    return [max(begin, -span), max(min(end, 2.5 * span), 1.2 * span)]
 
 
 def _finding(plan: Mapping[str, Any], writes: pd.DataFrame) -> str:

@@ -51,6 +51,7 @@ def compared(
     catalog: Catalog | None = None,
     at: int | None = None,
     timing: Timing | None = None,
+    folder: str | None = None,
 ) -> pd.DataFrame:
     """Run every procedure and count what a consumer loses, applies twice, or may apply in the wrong order.
 
@@ -58,6 +59,9 @@ def compared(
     ----------
     events, after, before, rules, catalog, at, timing
         As for :func:`ticdc_lab.repartition.expand.expand`.
+    folder
+        Where each new log is kept while it is looked at, in a folder of the procedure's name; without it each is laid
+        several times.
 
     Returns
     -------
@@ -74,6 +78,7 @@ def compared(
         done = expand(
             events, after=after, before=before, rules=by, catalog=catalog, at=at, procedure=procedure, timing=timing
         )
+        done = done if folder is None else done.kept(f"{folder}/{procedure}")
         counted = {r["guarantee"]: r.asDict(recursive=True) for r in _first_of_each(done.events).collect()}
         told += [{"procedure": procedure, "guarantee": g} | counted.get(g, _NOTHING) for g in CONSUMER_GUARANTEES]
     return pd.DataFrame(told, columns=["procedure", "guarantee", "changes", "table", "message", "evidence"])
