@@ -9,21 +9,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import golden
-from formats import known, messages, table_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from reference_decoder import messages
 from stored import rows_of, unpack
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
-from ticdc_lab.codecs import decoder
+from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.dispatch import dispatch, dispatch_by_rules
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.strategies import ADDED
 from ticdc_lab.errors import ContractError
 from ticdc_lab.load import load
-from ticdc_lab.schema import COLUMN, DECODED, DISPATCH
+from ticdc_lab.schema import COLUMN, DECODED, DISPATCH, MESSAGES
 
 LOGS = {
     "messages_open-protocol_small.jsonl.gz": "open-protocol",
@@ -33,6 +34,7 @@ LOGS = {
     "messages_debezium_small.jsonl.gz": "debezium",
     "messages_avro_small.jsonl.gz": "avro",
 }
+WHERE = ("topic", "partition", "offset", "key", "value")
 PLACE = ("source", "topic", "partition", "offset", "seq")
 ASKED: dict[str, dict[str, Any]] = {
     "table": {"strategy": "table"},
@@ -47,14 +49,19 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+def decoded_by(file: str, protocol: str) -> pa.Table:
+    """A golden log's events, without Spark."""
+    form = arrow_schema(MESSAGES)
+    read = pa.Table.from_pylist(list(messages(golden(file))), pa.schema([form.field(name) for name in WHERE]))
+    beside = Known(schemas=read_schemas(str(golden("avro_schemas_small.jsonl.gz"))))
+    return pa.Table.from_batches(decoder(protocol, known=beside)(iter(read.to_batches())))
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Events of all these logs and of a csv folder as Parquet; ``source`` tells them apart."""
     folder = tmp_path_factory.mktemp("crcs")
-    decoded = {
-        file: pa.Table.from_batches(decoder(protocol, known=known())(iter(table_of(messages(file)).to_batches())))
-        for file, protocol in LOGS.items()
-    }
+    decoded = {file: decoded_by(file, protocol) for file, protocol in LOGS.items()}
     csv = rows_of(unpack(folder) / "small_csv_committs_oldvalue")
     decoded["csv"] = pa.Table.from_pylist(csv, arrow_schema(DECODED))
     for n, (file, table) in enumerate(decoded.items()):
