@@ -41,7 +41,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "ts": {"strategy": "ts"},
     "key": {"strategy": "index-value"},
     "key, classic": {"strategy": "index-value", "flavour": "classic"},
-    "two columns": {"strategy": "columns", "columns": ["ID", "user_id"]},
+    "two columns": {"strategy": "columns", "columns": ["USER_ID", "seq"]},
+    "two others": {"strategy": "columns", "columns": ["v", "ID"]},
     "a column twice": {"strategy": "columns", "columns": ["id", "ID", "v", "name", "amount", "c1", "x"]},
     "two columns, classic": {"strategy": "columns", "columns": ["id", "name"], "flavour": "classic"},
     "no columns": {"strategy": "columns", "columns": []},
@@ -122,7 +123,7 @@ def test_both_ways_give_the_same_verdicts_with_a_catalog_and_rules(events: DataF
 
 @pytest.mark.parametrize("name", ["column_crcs", "key_crc", "layout"])
 def test_a_wrong_crc_is_seen(events: DataFrame, name: str) -> None:
-    """Bits of the crcs (of each its own, as equal ones cancel), of the key's, or a name: only that log goes elsewhere."""
+    """Other bits in each crc (equal ones cancel), a bit of the key, or a name: only rows of that log go elsewhere."""
     wrong = {
         "column_crcs": F.transform("column_crcs", lambda crc, i: crc.bitwiseXOR((i + 1).cast("bigint"))),
         "key_crc": F.col("key_crc").bitwiseXOR(F.lit(1)),
