@@ -6,7 +6,7 @@ searched for the columns that are chosen. No lambda is used but for a NULL in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -24,9 +24,24 @@ _COMMA, _INSIDE, _BETWEEN, _KEYS = ",", "\x1f", "\x01", ",,"
 
 @dataclass(frozen=True, slots=True)
 class CrcChoice:
-    """Which columns enter the hash: ``hashed`` gives what :data:`ticdc_lab.dispatch.hashing.HASH` holds."""
+    """Which columns enter the hash: ``hashed`` gives what :data:`ticdc_lab.dispatch.hashing.HASH` holds.
+
+    It may use the scratch columns :func:`at` and :func:`crc`: where the image has the i-th of ``positions`` (int from
+    1; 0 or null for none), and the crc there.
+    """
 
     hashed: Callable[[Flavour], Column]
+    positions: tuple[Column, ...] = ()
+
+
+def at(i: int) -> str:
+    """Scratch column with the i-th position of a :class:`CrcChoice`."""
+    return f"_dispatch_at{i}"
+
+
+def crc(i: int) -> str:
+    """Scratch column with the crc at :func:`at`."""
+    return f"_dispatch_crc{i}"
 
 
 def available(events: DataFrame) -> bool:
@@ -35,9 +50,11 @@ def available(events: DataFrame) -> bool:
 
 
 def with_hash(events: DataFrame, *, choice: CrcChoice, flavour: Flavour) -> DataFrame:
-    """Add :data:`HASH` and the scratch columns it needs."""
-    lower = events.withColumn(LOWER, F.lower("layout"))
-    return lower.withColumn(HASH, choice.hashed(flavour))
+    """Add :data:`HASH` and the scratch columns it needs, in steps: each is computed once, however often it is used."""
+    out, slots = events.withColumn(LOWER, F.lower("layout")), range(len(choice.positions))
+    out = out.withColumns({at(i): F.coalesce(choice.positions[i], F.lit(0)) for i in slots})
+    out = out.withColumns({crc(i): F.get("column_crcs", F.col(at(i)) - 1) for i in slots})
+    return out.withColumn(HASH, choice.hashed(flavour))
 
 
 def key_columns() -> CrcChoice:
@@ -50,7 +67,7 @@ def key_columns() -> CrcChoice:
         # null exactly if an element is, as none is -2
         some_null = F.array_contains("column_crcs", F.lit(-2).cast("bigint")).isNull()
         keys = F.array_remove(F.split(F.substring_index("layout", _KEYS, -1), _COMMA), "")
-        of_each = F.aggregate(keys, table_hash(), lambda acc, name: _step(acc, F.find_in_set(name, "layout"), flavour))
+        of_each = F.aggregate(keys, table_hash(), lambda acc, name: _of_name(acc, name, flavour))
         return F.when(F.col("column_crcs").isNotNull(), F.when(some_null, of_each).otherwise(from_key))
 
     return CrcChoice(hashed)
@@ -58,26 +75,25 @@ def key_columns() -> CrcChoice:
 
 def columns_named(names: Sequence[str]) -> CrcChoice:
     """The columns of these lower-case names, whatever their case in the image."""
+    written = [name.replace(_COMMA, _INSIDE) for name in names]
+    return _of_positions([F.find_in_set(F.lit(name), LOWER) if name else F.lit(0) for name in written])
 
+
+def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> CrcChoice:
+    """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
+    if len(among) == 1:  # found by what Spark can compile in
+        return _of_positions([_position(F.lit(name)) for name in next(iter(among))])
+    return _of_positions([_position(F.get(names, i)) for i in range(max(map(len, among), default=0))])
+
+
+def _of_positions(positions: Sequence[Column]) -> CrcChoice:
     def hashed(flavour: Flavour) -> Column:
         acc = _start()
-        for name in names:
-            acc = _step(acc, F.find_in_set(F.lit(name.replace(_COMMA, _INSIDE)), LOWER) if name else F.lit(0), flavour)
+        for i in range(len(positions)):
+            acc = _step(acc, F.col(at(i)), F.col(crc(i)), flavour)
         return acc
 
-    return CrcChoice(hashed)
-
-
-def columns_listed(names: Column, *, most: int) -> CrcChoice:
-    """The columns whose exact names are in ``names`` (array<string>), which are ``most`` or fewer."""
-
-    def hashed(flavour: Flavour) -> Column:
-        acc = _start()
-        for i in range(most):
-            acc = _step(acc, _position(F.get(names, i)), flavour)
-        return acc
-
-    return CrcChoice(hashed)
+    return CrcChoice(hashed, tuple(positions))
 
 
 def lower_names() -> Column:
@@ -96,18 +112,21 @@ def only_keys() -> Column:
 
 
 def _position(name: Column) -> Column:
-    """Place of a name in the layout, from 1; 0 for none, also for no name."""
-    at = F.find_in_set(F.replace(name, F.lit(_COMMA), F.lit(_INSIDE)), "layout")
-    return F.coalesce(at, F.lit(0))
+    """Place of a name in the layout, from 1; 0 for none, null for no name."""
+    return F.find_in_set(F.replace(name, F.lit(_COMMA), F.lit(_INSIDE)), "layout")
 
 
 def _start() -> Column:
     return F.when(F.col("column_crcs").isNotNull(), table_hash())
 
 
-def _step(acc: Column, position: Column, flavour: Flavour) -> Column:
+def _of_name(acc: Column, name: Column, flavour: Flavour) -> Column:
+    position = F.find_in_set(name, "layout")
+    return _step(acc, position, F.get("column_crcs", position - 1), flavour)
+
+
+def _step(acc: Column, position: Column, crc: Column, flavour: Flavour) -> Column:
     """Let the column at ``position`` (from 1, 0 for none) into the hash, and count it above its bits."""
-    crc = F.get("column_crcs", position - 1)
     known = F.when(crc != UNKNOWN, crc)
     hashed = F.when(crc.isNull(), _of_null(position, flavour)).otherwise(known)
     there, none = position > 0, F.lit(0).cast("bigint")

@@ -6,7 +6,7 @@ length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia; golden RE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -177,8 +177,9 @@ def columns_named(names: Sequence[str]) -> Choice:
     return Choice(tuple(found), more, lambda c: F.lower(c["name"]).isin(list(names)))
 
 
-def columns_listed(names: Column, *, most: int) -> Choice:
-    """The columns whose exact names are in ``names`` (array<string>), which are ``most`` or fewer."""
+def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice:
+    """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
+    most = max(map(len, among), default=0)
     have = F.col(IMAGE)["name"]
     found = [F.array_position(have, F.get(names, i)).cast("int") for i in range(_LISTED_POSITIONS)]
     more = F.lit(most > _LISTED_POSITIONS) & (F.size(names) > _LISTED_POSITIONS)

@@ -162,8 +162,18 @@ def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None])
 
 
 def _crc_choice(verdicts: Sequence[Verdict]) -> CrcChoice:
+    choices = [v.choice if isinstance(v.choice, CrcChoice) else None for v in verdicts]
+
+    def found(slot: int) -> Column:
+        each = [(i, c.positions[slot]) for i, c in enumerate(choices) if c is not None and slot < len(c.positions)]
+        return F.coalesce(*[F.when(F.col(_RULE) == i, position) for i, position in each])
+
+    slots = max(len(c.positions) for c in choices if c is not None)
     return CrcChoice(
-        lambda flavour: _case(verdicts, lambda v: v.choice.hashed(flavour) if isinstance(v.choice, CrcChoice) else None)
+        lambda flavour: _case(
+            verdicts, lambda v: v.choice.hashed(flavour) if isinstance(v.choice, CrcChoice) else None
+        ),
+        tuple(found(i) for i in range(slots)),
     )
 
 

@@ -377,8 +377,8 @@ def by_table_columns(request: Request, question: Question) -> Verdict:
     )
     versions = () if request.catalog is None else request.catalog.versions.values()
     defined = [v.definition for of_table in versions for v in of_table]
-    most = max((len(question(table).columns) for table in defined if table is not None), default=0)
-    choice = _way(request).columns_listed(wanted, most=most)
+    asked = {question(table).columns for table in defined if table is not None}
+    choice = _way(request).columns_listed(wanted, among=asked - {()})
     return _hashed(request, choice=choice, error=error, question=question)
 
 
