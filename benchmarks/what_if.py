@@ -11,6 +11,7 @@ panel's time for a changed control, over every strategy, picture and partition c
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -55,7 +56,9 @@ def main() -> None:
             took.setdefault("sweep", []).append(time.perf_counter() - begin)
             took.setdefault("DuckDB, balance of one hash", []).append(by_duckdb(files))
             took.setdefault("polars, balance of one hash", []).append(by_polars(files))
-        took["redraw"] = redraws(what_if)
+        each = redraws(what_if)
+        took |= {f"redraw: {picture}": times for picture, times in each.items()}
+        took["redraw"] = [t for times in each.values() for t in times]
     medians = {name: statistics.median(times) for name, times in took.items()}
     p95 = statistics.quantiles(took["redraw"], n=20)[-1]
     rows = int(sum(lane.changes.sum() for lane in what_if.lanes.values()))
@@ -93,16 +96,17 @@ def by_polars(files: str) -> float:
     return time.perf_counter() - begin
 
 
-def redraws(what_if: WhatIf) -> list[float]:
-    """Seconds of each redraw."""
+def redraws(what_if: WhatIf) -> dict[str, list[float]]:
+    """Seconds of each redraw, by picture: every strategy and count, over all and over the middle of the time."""
     panel = what_if_panel(what_if)
-    out = []
+    whole = panel.value.time_range
+    spans = (whole, (whole[1] / 4, whole[1] / 2))
+    out: dict[str, list[float]] = {}
     for picture in panel.controls["picture"].options:
-        for strategy in what_if.candidates:
-            for n in PARTITIONS:
-                begin = time.perf_counter()
-                panel.value = replace(panel.value, picture=picture, strategy=strategy, partitions=n)
-                out.append(time.perf_counter() - begin)
+        for strategy, n, span in itertools.product(what_if.candidates, PARTITIONS, spans):
+            begin = time.perf_counter()
+            panel.value = replace(panel.value, picture=picture, strategy=strategy, partitions=n, time_range=span)
+            out.setdefault(picture, []).append(time.perf_counter() - begin)
     return out
 
 

@@ -46,7 +46,7 @@ NARROW = pa.schema(
 Beside it ``h0``, ``h1``, ..: the number (int64) of each candidate.
 """
 
-SPARSE = 150_000
+SPARSE = 40_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
 
 _START_KEYS, _START_EVIDENCE = 1 << 12, 1 << 12

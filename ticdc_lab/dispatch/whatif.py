@@ -26,7 +26,7 @@ from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
 from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, lane_of, swept
-from ticdc_lab.dispatch.sweep_kernel import MEASURES, MOST
+from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_batch
@@ -42,6 +42,7 @@ CONFLICT_AT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 Choice = str | Mapping[str, str]
 """A candidate for all tables, or one for each (``schema.table``); tables that are not named go by ``table``."""
 
+_NO_CELLS = np.zeros(CELLS, dtype=np.int64)
 _TASKS_PER_CORE = 2
 _ORDER = ("lane", "table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 
@@ -276,7 +277,7 @@ class WhatIf:
         n, why = 0, ""
         for name, lane in self._lanes(None):
             candidate = self._of(name, strategy, index, columns)
-            self._check(candidate, 1)
+            self._check(candidate, None)
             lost, reason = lane.lost(candidate)
             n, why = n + lost, why or reason
         return n, why
@@ -304,16 +305,12 @@ class WhatIf:
         """Unevenness over the number of partitions: ``strategy``, ``partitions``, ``max_over_mean`` (1 is even)."""
         time, out, asked = self._time(ts_range), [], list(partitions)
         for name in self.candidates if strategies is None else strategies:
-            self._check(name, 1)
+            self._check(name, None)
             loads = [lane.loads[name] for _, lane in self._lanes(tables) if name in lane.loads]
             ordered = [load for load in loads if isinstance(load, Ordered)]
-            swept_ = [load.cells(time) for load in loads if not isinstance(load, Ordered)]
-            for n in asked:
-                if ordered and n not in ordered[0].rows:
-                    continue
-                each = [o.at(n, "rows", self.buckets)[time].sum(axis=0) for o in ordered]
-                each += [folded(cells, n) for cells in swept_]
-                total = np.sum(each, axis=0) if each else np.zeros(n)
+            cells = sum((load.cells(time) for load in loads if not isinstance(load, Ordered)), _NO_CELLS)
+            for n in asked if not ordered else [n for n in asked if n in ordered[0].rows]:
+                total = folded(cells, n) + sum(o.at(n, "rows", self.buckets)[time].sum(axis=0) for o in ordered)
                 if total.sum():
                     out.append({"strategy": name, "partitions": n, "max_over_mean": total.max() * n / total.sum()})
         return pd.DataFrame(out, columns=["strategy", "partitions", "max_over_mean"])
@@ -323,12 +320,14 @@ class WhatIf:
             return strategy if ":" in strategy else candidate_name(strategy, index=index, columns=columns)
         return strategy.get(table, "table")
 
-    def _check(self, candidate: str, partitions: int) -> None:
+    def _check(self, candidate: str, partitions: int | None) -> None:
         if candidate not in self.candidates and self.lanes:
             raise DispatchError(
                 f"The what-if was not prepared for {candidate!r}; it was for {self.candidates}.",
                 hint="Build it with WhatIf.from_events(..., indexes=[...], columns=[[...]]).",
             )
+        if partitions is None:
+            return
         if not 1 <= partitions <= MOST:
             raise DispatchError(
                 f"partitions must be from 1 to {MOST} in a what-if; found {partitions}.",
