@@ -57,7 +57,7 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 # Where rows come to the driver, and why they are few.
 TO_THE_DRIVER = {
     "catalog.py": "the DDL statements of a log",
-    "cli.py": "aggregates that are printed",
+    "cli/common.py": "aggregates that are printed",
     "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",

@@ -49,7 +49,7 @@ def test_only_session_py_can_start_spark() -> None:
     """Nothing but ``local_session`` creates a session, and only the command line calls it."""
     makers = {path.name: set(session_makers(path.read_text())) for path in PACKAGE.rglob("*.py")}
     del makers["session.py"]
-    assert {name: made for name, made in makers.items() if made} == {"cli.py": {"local_session"}}
+    assert {name: made for name, made in makers.items() if made} == {"common.py": {"local_session"}}
 
 
 @pytest.mark.parametrize(

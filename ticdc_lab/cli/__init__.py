@@ -1,0 +1,8 @@
+"""The command line: thin; every command is one public function (`design/architecture.md` section 5)."""
+
+from __future__ import annotations
+
+from ticdc_lab.cli import check_commands, dispatch_commands, log_commands
+from ticdc_lab.cli.common import main
+
+__all__ = ["check_commands", "dispatch_commands", "log_commands", "main"]

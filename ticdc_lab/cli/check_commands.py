@@ -1,0 +1,117 @@
+"""Commands that judge; exit 0 clean, 1 findings, 2 could not run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from ticdc_lab import progress
+from ticdc_lab.cli.common import (
+    CLEAN,
+    FINDINGS,
+    decoded,
+    facts_of,
+    guarded,
+    json_flag,
+    main,
+    print_json,
+    session_of,
+    settings_option,
+    small,
+    source_options,
+)
+
+_FSCK_SAID = 10_000
+
+
+@main.command()
+@source_options
+@json_flag
+def audit(source: str, as_json: bool, **where: Any) -> None:
+    """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
+    from ticdc_lab.audit import checks_possible
+
+    with decoded(source, where) as (spark, log):
+        with progress.shown(spark, "audit"):
+            found = _findings(log)
+        counts: dict[str, int] = {}
+        for f in found:
+            counts[f["guarantee"]] = counts.get(f["guarantee"], 0) + 1
+        possible = checks_possible(log.protocol, has_commit_ts=log.has_commit_ts)
+        if as_json:
+            print_json(facts_of(log) | {"findings": found, "counts": counts, "not_checked": _why_not(possible)})
+        else:
+            _print_findings(found, possible)
+    sys.exit(FINDINGS if found else CLEAN)
+
+
+def _findings(log: Any) -> list[dict[str, Any]]:
+    """Findings, at most MAX_PER_GUARANTEE each; where a rule moves rows, it is said."""
+    from ticdc_lab.audit import MAX_PER_GUARANTEE
+    from ticdc_lab.audit import audit as check
+    from ticdc_lab.checksum_findings import verify_checksums
+    from ticdc_lab.dispatch import move_causes
+    from ticdc_lab.schema import FINDINGS
+
+    events = log.events
+    causes = events.transform(move_causes)
+    found = small(events.transform(check, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=causes))
+    if log.protocol in ("simple", "avro"):  # no other carries row checksums
+        differ = events.transform(verify_checksums).select(*FINDINGS.names)
+        found += small(differ.orderBy("severity", "partition", "offset").limit(MAX_PER_GUARANTEE))
+    return found
+
+
+def _why_not(possible: dict[str, str]) -> dict[str, str]:
+    return {name: why for name, why in possible.items() if why}
+
+
+def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, most: int = 20) -> None:
+    for name, why in possible.items():
+        mine = [f for f in found if f["guarantee"] == name]
+        click.echo(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or f'{len(mine)} findings'}")
+        for f in mine[:most]:
+            where = f"{f['table'] or ''} {f['key'] or ''} partition {f['partition']} offset {f['offset']}"
+            click.echo(f"    {f['severity']}: {where}: {f['message']}")
+        if len(mine) > most:
+            click.echo(f"    and {len(mine) - most} more; --json shows all")
+
+
+@main.command()
+@click.argument("folder")
+@settings_option
+@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@json_flag
+@guarded
+def fsck(folder: str, options: dict[str, str], driver_memory: str, as_json: bool) -> None:
+    """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
+
+    Rows above the checkpoint alone, which the sink writes in passing, are no finding.
+    """
+    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.fsck import fsck as check
+
+    wanted, others = settings_among(options)
+    if others:
+        raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
+    spark = session_of(driver_memory)
+    with progress.shown(spark, "fsck"):
+        findings = check(spark, folder, settings=wanted).persist()  # or every file would be read for each answer
+        found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
+        by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
+        findings.unpersist()
+    counts: dict[str, int] = {}
+    for r in by_kind:
+        counts[r["kind"]] = counts.get(r["kind"], 0) + r["count"]
+    faults = any(r["severity"] != "info" for r in by_kind)
+    if as_json:
+        print_json({"source": folder, "findings": found, "counts": counts})
+    else:
+        for f in found:
+            click.echo(f"{f['severity']} {f['kind']} {f['path']}: expected {f['expected']}; found {f['found']}")
+        said = ", ".join(f"{n} x {kind}" for kind, n in counts.items())
+        click.echo(f"{folder}: {said}" if counts else f"{folder}: clean")
+    sys.exit(FINDINGS if faults else CLEAN)

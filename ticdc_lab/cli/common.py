@@ -1,0 +1,195 @@
+"""What all commands share: options, errors, the session, the log, and how things are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab import progress
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.redaction import redacted
+
+CLEAN, FINDINGS, FAILED = 0, 1, 2
+
+
+_HIDE_TRACE = "Run with --debug for the whole trace."
+
+
+settings_option = click.option(
+    "--option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the source. Kafka: as Spark's connector has them, kafka.security.protocol, startingOffsets, .. "
+    "Storage: as in the changefeed's [sink], csv.delimiter, csv.quote, date-separator, ..",
+)
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the source, and how it is read, to a command; every error of it ends in a sentence."""
+    options = (
+        click.argument("source"),
+        click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
+        click.option(
+            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or kafka."
+        ),
+        click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
+        click.option("--claim-check", help="The folder that large messages were put in."),
+        settings_option,
+        click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
+        click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
+        click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return guarded(command)
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else there.")
+
+
+def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Every error ends in a message and exit code 2: 1 says that there are findings."""
+
+    @wraps(command)
+    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        options: dict[str, str] = {}
+        try:
+            if "option" in kwargs:
+                options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config", None))
+                kwargs["options"] = options
+            command(*args, **kwargs)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
+            click.echo(redacted(traceback.format_exc() if debug else _said(e), options), err=True)
+            sys.exit(FAILED)
+
+    return run
+
+
+def _options(given: tuple[str, ...], kafka_config: str | None) -> dict[str, str]:
+    """Settings of the source; those on the command line win."""
+    from ticdc_lab.sources.kafka import properties
+
+    options = properties(kafka_config) if kafka_config else {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
+        options[key] = value
+    return options
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TiCDCLabError):
+        return f"ticdc-lab: {error}"
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
+
+
+def session_of(driver_memory: str) -> SparkSession:
+    """The session of a caller from Python, brought as ``obj``, or a local one."""
+    from ticdc_lab.session import local_session
+
+    own = click.get_current_context().find_object(SparkSession)
+    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
+
+
+@contextmanager
+def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, not decoded yet."""
+    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.load import load
+
+    settings, options = settings_among(where["options"])
+    spark = session_of(where["driver_memory"])
+    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
+    log = load(spark, source, settings=settings, options=options, **given)
+    with log.reading():
+        yield spark, log
+
+
+@contextmanager
+def decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, decoded once into a temporary folder."""
+    with (
+        opened(source, where) as (spark, log),
+        tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
+    ):
+        with progress.shown(spark, f"decoding {log.protocol}"):
+            log = log.materialise(f"{folder}/decoded", images=images)
+        say_counts(log)
+        log.require_events()
+        yield spark, log
+
+
+def say_counts(log: Any) -> None:
+    """Say on stderr what was read and what was not."""
+    n = log.counts
+    click.echo(
+        f"{log.source} ({log.protocol}): {n.messages} messages in = {n.decoded} decoded ({n.events} events)"
+        f" + {n.quarantined} quarantined",
+        err=True,
+    )
+    if n.quarantined:
+        for r in small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
+            click.echo(f"  quarantined {r['count']} x {r['error_class']}", err=True)
+    for sentence in log.limits:
+        click.echo(f"  {sentence}", err=True)
+
+
+def small(aggregate: DataFrame) -> list[dict[str, Any]]:
+    """Rows of an aggregate: as many as there are partitions, tables or guarantees, whatever the log's size."""
+    return list(aggregate.toArrow().to_pylist())
+
+
+def facts_of(log: Any) -> dict[str, Any]:
+    """What every JSON answer says about the log."""
+    n = log.counts
+    return {
+        "source": log.source,
+        "protocol": log.protocol,
+        "messages": n.messages,
+        "decoded": n.decoded,
+        "quarantined": n.quarantined,
+        "events": n.events,
+        "limits": list(log.limits),
+    }
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+@click.group()
+@click.version_option(package_name="ticdc-lab")
+def main() -> None:
+    """From a TiCDC change log to a proved answer.
+
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, a folder of
+    TiCDC's storage sink, or kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC].
+    """
+
+
+def but_for(log: Any) -> str:
+    """What a sentence must add where messages are in quarantine."""
+    n = log.counts.quarantined
+    return f" but for what {n} quarantined messages held" if n else ""
+
+
+def print_table(rows: list[dict[str, Any]], *names: str) -> None:
+    """Rows as aligned text."""
+    cells = [names, *[tuple("" if r[n] is None else str(r[n]) for n in names) for r in rows]]
+    widths = [max(len(c[i]) for c in cells) for i in range(len(names))]
+    for c in cells:
+        click.echo("  ".join(v.ljust(w) for v, w in zip(c, widths, strict=True)).rstrip())
