@@ -116,6 +116,21 @@ def test_a_strategy_for_each_table(small: Any) -> None:
     assert set(found["table"]) == {"shop.orders", "shop.users"}
 
 
+def test_columns_of_a_table_that_no_ddl_defines(small: Any) -> None:
+    """Lists of columns by table need no definition: the rows have the columns, or the reason is said."""
+    events, _, _ = small
+    rows = events.where("kind = 'row'")
+    what_if = WhatIf.from_events(rows, Catalog(), columns={"shop.orders": [["seq"], ["none"]]}, conflict_at=())
+    assert what_if.candidates_of("shop.orders")[-2:] == ["columns:seq", "columns:none"]
+    assert "columns:seq" not in what_if.candidates_of("shop.users")
+    asked = {"partitions": 8, "tables": ["shop.orders"]}
+    wanted = rows.where("table_name = 'orders'").transform(dispatch, strategy="columns", columns=["seq"], partitions=8)
+    load = wanted.transform(balance, partitions=8).orderBy("target_partition").toPandas()
+    assert list(what_if.balance(strategy="columns:seq", **asked)["rows"]) == list(load["rows"])
+    assert what_if.balance(strategy="columns:none", **asked)["rows"].sum() == 0
+    assert what_if.lanes["shop.orders"].lost("columns:none")[1] != ""
+
+
 def test_small_tables_are_counted_together(small: Any) -> None:
     """Beyond max_tables the smaller ones share one entry, and the sums stay the same."""
     events, catalog, whole = small

@@ -126,7 +126,7 @@ def advise(
     asked = {
         name: [*(c.rule.columns for c in found if c.rule.columns), *columns] for name, (found, _) in offered.items()
     }
-    indexes = sorted({c.rule.index for found, _ in offered.values() for c in found if c.rule.index})
+    indexes = {name: [c.rule.index for c in found if c.rule.index] for name, (found, _) in offered.items()}
     what_if = WhatIf.from_events(events, catalog, indexes=indexes, columns=asked)
     hot, met = hot_keys(events), collisions(events)
     rows = sum(t.rows for t in facts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.catalog import Catalog, ColumnDef, TableDef, TableVersion
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
 from ticdc_lab.dispatch.strategies import (
     Request,
@@ -22,6 +22,10 @@ from ticdc_lab.dispatch.strategies import (
 )
 
 TableName = tuple[str, str]
+Indexes = Sequence[str] | Mapping[str, Sequence[str]]
+"""Names of indexes: for every table, or by table (``schema.table``)."""
+ColumnLists = Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]]
+"""Lists of columns: for every table, or by table (``schema.table``)."""
 FIXED = ("table", "ts", "index-value", "tidb-rowid")
 """Candidates that every table has."""
 
@@ -38,32 +42,35 @@ def candidate_name(strategy: str, *, index: str | None = None, columns: Sequence
 class Candidates:
     """Candidates by slot: those of every table, and beyond them those of some tables alone.
 
-    ``common`` are names; ``own`` gives for a table the names of its further slots.
+    ``common`` are names; ``own`` gives for a table the names of its further slots, which ``catalog`` explains.
     """
 
     common: tuple[str, ...]
     own: Mapping[TableName, tuple[str, ...]]
+    catalog: Catalog = field(default_factory=Catalog)
 
     @classmethod
     def of(
         cls,
         catalog: Catalog | None,
         *,
-        indexes: Sequence[str] = (),
-        columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
+        indexes: Indexes = (),
+        columns: ColumnLists = (),
     ) -> Candidates:
         """The fixed ones, those asked for, and every unique index of each table that is not its handle."""
-        per_table = columns if isinstance(columns, Mapping) else {}
-        everywhere = () if isinstance(columns, Mapping) else columns
+        own_indexes, indexes = (indexes, ()) if isinstance(indexes, Mapping) else ({}, indexes)
+        own_columns, columns = (columns, ()) if isinstance(columns, Mapping) else ({}, columns)
         common = [*FIXED, *[candidate_name("index-value", index=i) for i in indexes]]
-        common += [candidate_name("columns", columns=list(c)) for c in everywhere]
+        common += [candidate_name("columns", columns=list(c)) for c in columns]
         own: dict[TableName, tuple[str, ...]] = {}
-        for table, versions in (catalog.versions if catalog else {}).items():
+        for table, versions in _defined(catalog, own_columns).versions.items():
             definitions = [v.definition for v in versions if v.definition is not None]
-            names = [candidate_name("index-value", index=i) for d in definitions for i in _further_indexes(d)]
-            names += [candidate_name("columns", columns=list(c)) for c in per_table.get(".".join(table), ())]
+            name = ".".join(table)
+            listed = [*own_indexes.get(name, ()), *[i for d in definitions for i in _further_indexes(d)]]
+            names = [candidate_name("index-value", index=i) for i in listed]
+            names += [candidate_name("columns", columns=list(c)) for c in own_columns.get(name, ())]
             own[table] = tuple(n for n in dict.fromkeys(names) if n not in common)
-        return cls(tuple(dict.fromkeys(common)), own)
+        return cls(tuple(dict.fromkeys(common)), own, _defined(catalog, own_columns))
 
     def names(self, table: TableName) -> tuple[str, ...]:
         """Candidates of a table by slot."""
@@ -73,6 +80,18 @@ class Candidates:
     def slots(self) -> int:
         """The most candidates that a table has."""
         return len(self.common) + max((len(names) for names in self.own.values()), default=0)
+
+
+def _defined(catalog: Catalog | None, columns: Mapping[str, Iterable[Sequence[str]]]) -> Catalog:
+    """The catalog, and for tables that it does not know the columns that are asked for, as if they were all."""
+    versions = dict(catalog.versions) if catalog is not None else {}
+    for table, lists in columns.items():
+        schema_name, _, table_name = table.partition(".")
+        if (schema_name, table_name) not in versions:
+            names = dict.fromkeys(name for names in lists for name in names)
+            definition = TableDef(schema_name, table_name, tuple(ColumnDef(name, "") for name in names))
+            versions[schema_name, table_name] = (TableVersion(None, definition),)
+    return Catalog(versions)
 
 
 def _further_indexes(table: TableDef) -> list[str]:
@@ -90,8 +109,9 @@ def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | N
     out, failures, common = rows, [], len(candidates.common)
     for s in range(candidates.slots):
         verdict = _verdict(candidates, s, catalog, crcs=reads_crcs(rows, [candidates.common[s]] if s < common else []))
-        if verdict.question is not None and catalog is not None:
-            out = with_answers(out, catalog=catalog, questions={_answer(s): verdict.question})
+        known = catalog if s < common else candidates.catalog
+        if verdict.question is not None and known is not None:
+            out = with_answers(out, catalog=known, questions={_answer(s): verdict.question})
         if verdict.choice is not None:
             out = with_hash(out, choice=verdict.choice, flavour="new")
         out = out.withColumn(f"_error{s}", verdict.error)
@@ -114,7 +134,9 @@ def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None, *, crcs
         index = argument if strategy == "index-value" and argument else None
         columns = tuple(argument.split(",")) if strategy == "columns" else None
         return strategy_of(strategy)(Request(1, index, columns, catalog, "new", _answer(slot), crcs))
-    return by_table_columns(Request(1, catalog=catalog, answer=_answer(slot), crcs=crcs), _asks(candidates, slot))
+    return by_table_columns(
+        Request(1, catalog=candidates.catalog, answer=_answer(slot), crcs=crcs), _asks(candidates, slot)
+    )
 
 
 def _asks(candidates: Candidates, slot: int) -> Question:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch.candidates import Candidates, TableName, candidate_name, with_hashes
+from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, TableName, candidate_name, with_hashes
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK
@@ -72,8 +72,8 @@ class WhatIf:
         events: DataFrame,
         catalog: Catalog | None = None,
         *,
-        indexes: Sequence[str] = (),
-        columns: Iterable[Sequence[str]] | Mapping[str, Iterable[Sequence[str]]] = (),
+        indexes: Indexes = (),
+        columns: ColumnLists = (),
         conflict_at: Sequence[int] = CONFLICT_AT,
         buckets: int = BUCKETS,
         max_tables: int = LANES,
@@ -87,7 +87,7 @@ class WhatIf:
         catalog
             Table definitions; gives the unique indexes, each of which becomes a candidate of its table.
         indexes
-            Names of indexes to offer for ``index-value`` on every table.
+            Names of indexes to offer for ``index-value`` beside the unique ones: on every table, or by table.
         columns
             Lists of columns to offer for ``columns``: on every table, or by table (``schema.table``).
         conflict_at
