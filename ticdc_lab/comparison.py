@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,16 +36,24 @@ class OverTime:
         ``bucket``, ``guarantee``, ``violations``.
     alignments
         Alignment events of each bucket.
+    unplaced
+        Row changes that the dispatcher cannot place, so that they are nowhere in this.
     """
 
     load: npt.NDArray[np.int64]
     seconds: npt.NDArray[np.float64]
     broken: pd.DataFrame
     alignments: npt.NDArray[np.int64]
+    unplaced: int = 0
 
 
 def guarantee_frame(
-    what_if: WhatIf, *, partitions: int, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
+    what_if: WhatIf,
+    *,
+    partitions: int,
+    more: Mapping[str, Choice] = MappingProxyType({}),
+    tables: Sequence[str] | None = None,
+    ts_range: TsRange | None = None,
 ) -> pd.DataFrame:
     """Measure every candidate with so many partitions.
 
@@ -52,36 +61,48 @@ def guarantee_frame(
     ----------
     what_if, partitions, tables, ts_range
         As for :meth:`ticdc_lab.dispatch.whatif.WhatIf.guarantees`.
+    more
+        Words to choices that are shown beside the candidates.
 
     Returns
     -------
     pandas.DataFrame
         For :func:`ticdc_lab.figures.guarantee_matrix`: ``strategy``, ``guarantee``, ``cases``, ``violations``,
-        ``undecided``, ``max_over_mean`` (only for ``balance``).
+        ``undecided``, ``max_over_mean`` (only for ``balance``, whose ``undecided`` are rows that cannot be placed).
     """
     out: list[dict[str, Any]] = []
-    for strategy in what_if.candidates_at(partitions):
+    for words, strategy in _shown(what_if, partitions, more).items():
         found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
         if found.empty:
             continue
         whole = found[found["table"].isna() & found["guarantee"].isin(MEASURED)]
         columns = ["guarantee", "cases", "violations", "undecided"]
-        out += [{"strategy": strategy, **r} for r in whole[columns].to_dict("records")]
+        out += [{"strategy": words, **r} for r in whole[columns].to_dict("records")]
         rows = what_if.balance(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)["rows"]
         if rows.sum():
             even = float(rows.max() / rows.mean())
-            none = {"cases": 0, "violations": 0, "undecided": 0}
-            out.append({"strategy": strategy, "guarantee": "balance", **none, "max_over_mean": even})
+            lost = what_if.unplaced(strategy=strategy, tables=tables, ts_range=ts_range)
+            none = {"cases": 0, "violations": 0, "undecided": lost}
+            out.append({"strategy": words, "guarantee": "balance", **none, "max_over_mean": even})
     return pd.DataFrame(out)
 
 
+def _shown(what_if: WhatIf, partitions: int, more: Mapping[str, Choice]) -> dict[str, Choice]:
+    return {**{name: name for name in what_if.candidates_at(partitions)}, **more}
+
+
 def placement(
-    what_if: WhatIf, *, partitions: int, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
+    what_if: WhatIf,
+    *,
+    partitions: int,
+    more: Mapping[str, Choice] = MappingProxyType({}),
+    tables: Sequence[str] | None = None,
+    ts_range: TsRange | None = None,
 ) -> pd.DataFrame:
     """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.partition_rows`."""
     each = [
-        what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=s)
-        for s in what_if.candidates_at(partitions)
+        what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=words)
+        for words, s in _shown(what_if, partitions, more).items()
     ]
     return pd.concat(each, ignore_index=True)[["strategy", "target_partition", "rows"]]
 
@@ -113,7 +134,8 @@ def over_time(
     by = dict.fromkeys(what_if.tables, strategy) if isinstance(strategy, str) else strategy
     aligned = [t for t in what_if.tables if by.get(t) == CONFLICT and (tables is None or t in tables)]
     alignments = what_if.alignments(partitions=partitions, tables=aligned, ts_range=ts_range)
-    return OverTime(load, what_if.seconds(ts_range), broken, alignments)
+    unplaced = what_if.unplaced(strategy=strategy, **chosen)
+    return OverTime(load, what_if.seconds(ts_range), broken, alignments, unplaced)
 
 
 def first_violation(

@@ -13,8 +13,9 @@ from conftest import events_frame
 from pyspark.sql import SparkSession
 from whatifs import swept_from
 
-from ticdc_lab.catalog import Catalog, catalog_of
-from ticdc_lab.dispatch import dispatch, sweep
+from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.dispatch import alignments, dispatch, rules_from_config, sweep
+from ticdc_lab.dispatch.choice import choice_of_rules
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.lanes import Dense, Sparse
 from ticdc_lab.dispatch.whatif import WhatIf
@@ -28,6 +29,7 @@ CASES = [
     pytest.param("columns", {"columns": ["name"]}, 16, marks=pytest.mark.soak),
     pytest.param("ts", {}, 7, marks=pytest.mark.soak),
     ("tidb-rowid", {}, 128),
+    ("conflict", {}, 4),
 ]
 COUNTS = ["cases", "violations", "undecided"]
 
@@ -131,6 +133,58 @@ def test_columns_of_a_table_that_no_ddl_defines(small: Any) -> None:
     assert what_if.lanes["shop.orders"].lost("columns:none")[1] != ""
 
 
+def test_alignments_are_those_that_conflict_detection_writes(small: Any) -> None:
+    """As many as :func:`ticdc_lab.dispatch.alignments` lists; for a DDL consumers wait anyway."""
+    events, catalog, what_if = small
+    written = events.transform(alignments, partitions=4, catalog=catalog).where("reason != 'ddl'")
+    assert what_if.alignments(partitions=4).sum() == written.count() > 0
+    with pytest.raises(DispatchError, match="was run with"):
+        what_if.alignments(partitions=5)
+
+
+def test_rows_that_are_not_whole_may_come_in_some_batches_only(spark: SparkSession) -> None:
+    """Unique values that are not known keep a row out of conflict detection, whatever batch it and others are in."""
+    cells = [{"name": "id", "is_key": True}, {"name": "u", "is_key": False}]
+
+    def row(n: int, *, whole: bool) -> dict[str, Any]:
+        image = [{**c, "mysql_type": "int", "value": str(n % 40), "flags": None} for c in cells]
+        change = {"columns": image} if n % 2 or not whole else {"before": image}
+        change = change if whole else {"before": image[:1]}
+        op = "insert" if "columns" in change else "delete"
+        at = {"partition": 0, "offset": n, "seq": 0, "commit_ts": compose(1_000_000 + n // 3)}
+        return {"kind": "row", "schema_name": "s", "table_name": "t", "op": op, **change, **at}
+
+    table = TableDef(
+        *("s", "t", (ColumnDef("id", "int"), ColumnDef("u", "int"))),
+        (IndexDef(1, "PRIMARY", ("id",), True, True), IndexDef(2, "u", ("u",), True)),
+        pk_is_handle=True,
+    )
+    events = events_frame(spark, [row(n, whole=n != 250) for n in range(600)])
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    try:
+        what_if = WhatIf.from_events(events, Catalog.from_definitions([table]), conflict_at=(3,))
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    assert what_if.unplaced(strategy="conflict") == 1
+    assert what_if.failed(strategy="conflict")[1].startswith("the log carries only part of this row")
+    assert what_if.load(strategy="conflict", partitions=3).sum() == what_if.load(strategy="ts", partitions=3).sum() - 1
+
+
+def test_rules_reach_tables_that_are_counted_together(small: Any) -> None:
+    """Where the rules agree on them they are dispatched so, in any case of the names; where not, that is an error."""
+    events, catalog, _ = small
+    few = WhatIf.from_events(events, catalog, max_tables=2)
+    every = choice_of_rules(few, rules_from_config([{"matcher": ["*.*"], "partition": "TS"}]))
+    assert set(every.values()) == {"ts"}
+    assert (few.load(strategy=every, partitions=5) == few.load(strategy="ts", partitions=5)).all()
+    one = few.together[few.tables[0]][0]
+    with pytest.raises(DispatchError, match="are counted together"):
+        choice_of_rules(few, rules_from_config([{"matcher": [one], "partition": "ts"}]))
+    named = rules_from_config([{"matcher": ["Fin_Ops.Ledger"], "partition": "index-value", "index": "U_REF"}])
+    assert choice_of_rules(few, named)["Fin_Ops.Ledger"] == "index-value:u_ref"
+
+
 def test_small_tables_are_counted_together(small: Any) -> None:
     """Beyond max_tables the smaller ones share one entry, and the sums stay the same."""
     events, catalog, whole = small
@@ -206,9 +260,10 @@ def test_what_was_not_prepared_is_an_error(small: Any) -> None:
     """Unknown candidates, tables and partition counts are refused with what there is."""
     what_if = small[2]
     assert what_if.candidates == [
-        *("table", "ts", "index-value", "tidb-rowid", "index-value:uk_name", "columns:name", "index-value:u_ref")
+        *("table", "ts", "index-value", "tidb-rowid", "index-value:uk_name", "columns:name", "conflict"),
+        "index-value:u_ref",
     ]
-    assert what_if.candidates_of("shop.audit") == what_if.candidates[:6]
+    assert what_if.candidates_of("shop.audit") == what_if.candidates[:7]
     with pytest.raises(DispatchError, match="not prepared for 'columns:x'"):
         what_if.balance(strategy="columns", columns=["x"], partitions=4)
     with pytest.raises(DispatchError, match="no change of"):

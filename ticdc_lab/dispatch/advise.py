@@ -135,13 +135,14 @@ def advise(
     for t in facts:
         if t.name not in what_if.tables:
             continue
-        found = [m for n in counts for m in measured(what_if, t.name, [*offered[t.name][0], *listed], n)]
+        mine = offered[t.name][0]
+        own = [*mine, *[c for c in listed if c.name not in {m.name for m in mine}]]
+        found = [m for n in counts for m in measured(what_if, t.name, own, n)]
         choices = {
             n: choose([m for m in found if m.partitions == n], keep=keep, share=t.rows / rows, allow_risk=allow_risk)
             for n in counts
         }
-        mine = risks_of(t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met.get(t.name))
-        risks = tuple(mine)
+        risks = tuple(risks_of(t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met.get(t.name)))
         tables.append(
             TableAdvice(
                 t,

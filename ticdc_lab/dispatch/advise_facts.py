@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import hashing
-from ticdc_lab.dispatch.definitions import Answer, with_answers
+from ticdc_lab.dispatch.definitions import unique_columns, with_answers
 from ticdc_lab.dispatch.key_updates import key_change
 from ticdc_lab.dispatch.strategies import dispatch
 from ticdc_lab.keys import with_keys
@@ -177,12 +177,8 @@ def _rows(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     rows = hashing.with_crcs(events).where("kind = 'row'").transform(with_keys)
     if catalog is None:
         return rows.withColumn(_UNIQUE, F.lit(None).cast("array<string>"))
-    known = with_answers(rows, catalog=catalog, questions={_UNIQUE: _unique_columns})
+    known = with_answers(rows, catalog=catalog, questions={_UNIQUE: unique_columns})
     return known.withColumn(_UNIQUE, F.col(_UNIQUE)["columns"])
-
-
-def _unique_columns(table: TableDef) -> Answer:
-    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
 
 
 def _table_aggregate(rows: DataFrame) -> DataFrame:

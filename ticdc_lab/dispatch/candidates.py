@@ -116,7 +116,10 @@ def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | N
             out = with_hash(out, choice=verdict.choice, flavour="new")
         out = out.withColumn(f"_error{s}", verdict.error)
         out = out.withColumn(f"h{s}", F.when(F.col(f"_error{s}").isNull(), verdict.number))
-        failures.append(F.col(f"_error{s}"))
+        if s >= common or candidates.common[s] != "tidb-rowid":  # its reason is always the same
+            failures.append(F.nullif(F.col(f"_error{s}"), F.lit("")))
+        else:
+            failures.append(F.lit(None).cast("string"))
     return out.withColumn("errors", F.when(_any_failed(failures), F.array(*failures)))
 
 

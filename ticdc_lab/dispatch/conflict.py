@@ -52,8 +52,8 @@ def conflict_placements(
     partitions
         Number of partitions, N, at most :data:`ticdc_lab.dispatch.conflict_kernel.MAX_PARTITIONS`.
     catalog
-        Gives the unique indexes beside the handle key. Values are compared as bytes: a case-insensitive collation makes
-        more rows equal.
+        Gives the unique indexes beside the handle key. Values are compared as bytes and whole: under a
+        case-insensitive collation, or a unique index over a prefix, more rows are equal than is seen here.
     unit
         ``transaction``: what a transaction changes in one table goes to one partition, so that it is never torn.
         ``row``: each row on its own, which is more even and aligns less often, but tears transactions.

@@ -24,6 +24,11 @@ class Answer:
     integer_handle: bool = False
 
 
+def unique_columns(table: TableDef) -> Answer:
+    """Columns of the primary key and of all unique indexes, sorted."""
+    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
+
+
 Question = Callable[[TableDef], Answer]
 
 _ROW = (

@@ -65,8 +65,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     ``row_order_any_unique``
         The same over rows that share a value of *any* unique index, in the old or new image. A value can pass from one
         row to another; with more than one unique index the two rows may be in different partitions although each row
-        stays in its own. This is what the seed's footnote 5 is about. Values are compared as bytes: a case-insensitive
-        collation makes more rows equal.
+        stays in its own. This is what the seed's footnote 5 is about. Values are compared as bytes and whole: a
+        case-insensitive collation, or a unique index over a prefix, makes more rows equal.
     ``table_order``
         A case is a pair of consecutive changes of one table.
     ``transactions_torn``, ``transactions_overtakable``, ``transactions``

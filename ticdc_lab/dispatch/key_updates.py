@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
-from ticdc_lab.dispatch.definitions import Answer, with_answers
+from ticdc_lab.dispatch.definitions import Answer, unique_columns, with_answers
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import DISPATCH, require_batch, require_columns
 from ticdc_lab.transactions import split_key_updates
@@ -200,12 +200,8 @@ def _whole_before() -> Column:
 def _with_unique(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     if catalog is None:
         return events
-    known = with_answers(events, catalog=catalog, questions={_UNIQUE: _unique_columns})
+    known = with_answers(events, catalog=catalog, questions={_UNIQUE: unique_columns})
     return known.withColumn(_UNIQUE, F.col(_UNIQUE)["columns"])
-
-
-def _unique_columns(table: TableDef) -> Answer:
-    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
 
 
 def _with_table(events: DataFrame, catalog: Catalog | None) -> DataFrame:

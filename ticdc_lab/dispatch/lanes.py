@@ -170,5 +170,12 @@ class Lane:
         """Changes that a candidate cannot place, and the reason for one of them."""
         if candidate not in self.loads:
             return int(self.changes.sum()), f"a table has no {candidate}"
-        slot = next(s for name, s in self.slots.items() if name.partition("@")[0] == candidate)
-        return int(self.unplaced[slot].sum()), self.errors.get(candidate, "")
+        return self.unplaced_in(candidate, slice(None)), self.errors.get(candidate, "")
+
+    def unplaced_in(self, candidate: str, time: slice) -> int:
+        """Changes that a candidate cannot place, in some time buckets."""
+        load = self.loads.get(candidate)
+        if load is None:
+            return int(self.changes[time].sum())
+        name = f"{candidate}@{next(iter(load.rows))}" if isinstance(load, Ordered) else candidate
+        return int(self.unplaced[self.slots[name], time].sum())

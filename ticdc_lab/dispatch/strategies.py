@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch import from_crcs, hashing
 from ticdc_lab.dispatch.conflict import CONFLICT, dispatch_by_conflict
-from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns, with_answers
 from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.errors import DispatchError
@@ -28,6 +28,10 @@ ADDED = ("target_partition", "dispatch_key", "dispatch_error")
 """The columns that dispatch adds to events."""
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
+NO_ROWID = (
+    "no protocol carries _tidb_rowid, and the rows of the table are not stored by a single integer primary key that "
+    "would equal it"
+)
 _PRIMARY_FLAG, _UNIQUE_FLAG = 8, 16
 _INTEGER_TYPE = "^(tiny|small|medium|big)?int"
 
@@ -183,12 +187,8 @@ def by_default_without_old_value(request: Request) -> Verdict:
         number=F.when(whole, table).otherwise(by_hash),
         needs=by_index.needs,
         choice=by_index.choice,
-        question=None if request.catalog is None else _unique_columns,
+        question=None if request.catalog is None else unique_columns,
     )
-
-
-def _unique_columns(table: TableDef) -> Answer:
-    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
 
 
 STRATEGIES: Mapping[str, Strategy] = {

@@ -2,7 +2,8 @@
 
 Spark brings the narrow changes of a table together and sorts them in commit order, which spills where memory is short.
 Python then streams through them batch by batch (:mod:`ticdc_lab.dispatch.sweep_kernel`). What it keeps of a table are
-the counters, and one entry per distinct key value: about 100 bytes and 18 for each candidate.
+the counters, and of the table under way one entry per distinct key value: with 19 candidates 440 to 880 bytes, and half
+as much again while the map grows. Ten million distinct keys of one table need some 7 GB in its task; there is no bound.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.conflict_kernel import Placed
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
+from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.tso import LOGICAL_BITS
@@ -50,6 +52,7 @@ SPARSE = 40_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
 
 _START_KEYS, _START_EVIDENCE = 1 << 12, 1 << 12
+_KEYS = ("key_hash", "before_key_hash", "uniques")
 _WIDE = ("ts", "tidb-rowid")
 """Candidates whose numbers have 64 bits."""
 
@@ -114,12 +117,11 @@ def _placed(batches: Batches, plan: Plan) -> Iterator[tuple[pa.RecordBatch, Plac
 def _without_uncarried(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows whose unique values are not all known take no part in conflict detection."""
     carried = batch["carried"].fill_null(True)
-    if pc.all(carried).as_py():
-        return batch
-    for name in ("key_hash", "before_key_hash", "uniques"):
-        at = batch.schema.get_field_index(name)
-        hidden = pc.if_else(carried, batch[name], pa.scalar(None, batch[name].type))
-        batch = batch.append_column(f"own_{name}", batch[name]).set_column(at, name, hidden)
+    every = pc.all(carried).as_py()
+    for name in _KEYS:  # in every batch, so that all have one schema
+        own, at = batch[name], batch.schema.get_field_index(name)
+        hidden = own if every else pc.if_else(carried, own, pa.scalar(None, own.type))
+        batch = batch.append_column(f"own_{name}", own).set_column(at, name, hidden)
     return batch
 
 
@@ -250,8 +252,13 @@ class _Lane:
             failed = np.flatnonzero(new & (changes.known[:, s] == 0))
             if len(failed):
                 self.unplaced[s] += np.bincount(changes.bucket[failed], minlength=self.plan.buckets)
-                said = batch["errors"][int(failed[0])].as_py() if s < len(self.hashed) else None
-                self.errors.setdefault(name.partition("@")[0], (said[s] or "") if said else NOT_CARRIED)
+                self.errors.setdefault(*self._reason(name, s, batch["errors"][int(failed[0])].as_py()))
+
+    def _reason(self, name: str, slot: int, said: Sequence[str | None] | None) -> tuple[str, str]:
+        """Candidate, and why it cannot place a row."""
+        if slot >= len(self.hashed):
+            return CONFLICT, NOT_CARRIED
+        return name, NO_ROWID if name == "tidb-rowid" else (said or {slot: None})[slot] or f"the table has no {name}"
 
     def _end_table(self) -> None:
         """Forget the keys of the table before; its last transaction counts now."""
@@ -346,7 +353,7 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: Plan, placed: Placed, alig
         carried = np.asarray(batch["carried"].fill_null(True), dtype=np.bool_)
         hashes = np.column_stack([hashes, k.packed(placed.target, placed.alignment)])
         known = np.column_stack([known, np.repeat(carried[:, np.newaxis], len(plan.conflict_at), axis=1)])
-    own, old, extra = (_all_of(batch, name) for name in ("key_hash", "before_key_hash", "uniques"))
+    own, old, extra = (batch[f"own_{name}"] for name in _KEYS)
     lengths = np.asarray(pc.list_value_length(extra).fill_null(0))
     return Changes(
         commit_ts=commit_ts,
@@ -364,11 +371,6 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: Plan, placed: Placed, alig
         aligned=aligned,
         counted=np.zeros(len(commit_ts), dtype=np.uint8),
     )
-
-
-def _all_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column with what :func:`_without_uncarried` hid."""
-    return batch[f"own_{name}" if f"own_{name}" in batch.schema.names else name]
 
 
 def _ints(column: pa.Array) -> Ints:

@@ -184,7 +184,7 @@ def _witness(
     before: Array, before_hash: np.uint64, after: Array, after_hash: np.uint64,
 ) -> int:  # fmt: skip
     """Keep the pair as evidence for every N that has none yet; ``made`` is its number if it has one, else -1."""
-    if c.left[measure, slot, bucket] == 0:
+    if c.left[measure, slot, bucket] <= 0:
         return made
     for i in range(1, MOST):
         if c.first[measure, slot, bucket, i] < 0 and _parts(d, i):

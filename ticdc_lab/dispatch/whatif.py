@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_batch
+from ticdc_lab.transactions import op_rank
 from ticdc_lab.tso import LOGICAL_BITS
 
 BUCKETS = 48
@@ -59,12 +60,15 @@ class WhatIf:
         Where the first time bucket begins and how long each is (ms, clock of the TSO).
     note
         What part of the log is not covered; empty where it is all of it.
+    together
+        The tables of an entry of ``lanes`` that counts several.
     """
 
     lanes: Mapping[str, Lane]
     lo_ms: int = 0
     width_ms: float = 1.0
     note: str = ""
+    together: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def from_events(
@@ -125,7 +129,8 @@ class WhatIf:
         lanes = _with_keys(events, {names[n]: measured[n] for n in sorted(measured)})
         if catalog is None:
             lanes = {name: replace(lane, has_catalog=False) for name, lane in lanes.items()}
-        return cls(lanes, lo_ms, width, note if undated else "")
+        others = [".".join(t) for t in list(numbers)[max_tables:]]
+        return cls(lanes, lo_ms, width, note if undated else "", {names[-1]: sorted(others)} if others else {})
 
     @property
     def candidates(self) -> list[str]:
@@ -282,6 +287,17 @@ class WhatIf:
             n, why = n + lost, why or reason
         return n, why
 
+    def unplaced(
+        self,
+        *,
+        strategy: Choice,
+        tables: Sequence[str] | None = None,
+        ts_range: tuple[int, int] | None = None,
+    ) -> int:
+        """How many changes a strategy cannot dispatch, of the chosen tables and time."""
+        time = self._time(ts_range)
+        return sum(lane.unplaced_in(self._of(name, strategy, None, None), time) for name, lane in self._lanes(tables))
+
     def alignments(
         self,
         *,
@@ -290,6 +306,7 @@ class WhatIf:
         ts_range: tuple[int, int] | None = None,
     ) -> Ints:
         """Alignment events that conflict detection writes, per time bucket."""
+        self._check(CONFLICT, partitions)
         time = self._time(ts_range)
         none = np.zeros(self.buckets, dtype=np.int64)
         return sum((lane.alignments.get(partitions, none)[time] for _, lane in self._lanes(tables)), none[time])
@@ -304,6 +321,8 @@ class WhatIf:
     ) -> pd.DataFrame:
         """Unevenness over the number of partitions: ``strategy``, ``partitions``, ``max_over_mean`` (1 is even)."""
         time, out, asked = self._time(ts_range), [], list(partitions)
+        if not all(1 <= n <= MOST for n in asked):
+            raise DispatchError(f"partitions must be from 1 to {MOST} in a what-if; found {asked}.")
         for name in self.candidates if strategies is None else strategies:
             self._check(name, None)
             loads = [lane.loads[name] for _, lane in self._lanes(tables) if name in lane.loads]
@@ -336,7 +355,7 @@ class WhatIf:
         swept_at = {
             n for lane in self.lanes.values() if isinstance(o := lane.loads.get(candidate), Ordered) for n in o.rows
         }
-        if swept_at and partitions not in swept_at and partitions != 1:
+        if swept_at and partitions not in swept_at:
             raise DispatchError(f"{candidate} was run with {sorted(swept_at)} partitions; found {partitions}.")
 
     def _lanes(self, tables: Sequence[str] | None) -> list[tuple[str, Lane]]:
@@ -387,6 +406,7 @@ def _narrow(
     events: DataFrame, candidates: Candidates, *, catalog: Catalog | None, numbers: Mapping[TableName, int], lanes: int
 ) -> DataFrame:
     """Row changes as numbers: all that is shuffled."""
+    rank = F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(op_rank()).cast("int")
     rows = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL")
     rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_crcs).drop("table_id")
     rows = with_hashes(rows, candidates, catalog=catalog)
@@ -395,10 +415,9 @@ def _narrow(
     named = [(schema, table, min(n, lanes - 1), n) for (schema, table), n in numbers.items()]
     of = events.sparkSession.createDataFrame(named, "_schema string, _table string, lane int, table_id int")
     same = (F.col("schema_name") == F.col("_schema")) & (F.col("table_name") == F.col("_table"))
-    rank = F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2)
     uniques = F.col("uniques") if "uniques" in rows.columns else F.lit(None).cast("array<bigint>")
     return rows.join(F.broadcast(of), same).select(
-        "lane", "table_id", "commit_ts", F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(rank).alias("op_rank"),
+        "lane", "table_id", "commit_ts", rank.alias("op_rank"),
         "partition", "offset", "seq", F.coalesce("key_hash", "change_hash").alias("identity"),
         F.col("key_hash").isNotNull().alias("has_key"), F.col("own_key").alias("key_hash"), "before_key_hash",
         uniques.alias("uniques"), F.col("not_carried").isNull().alias("carried"),

@@ -101,8 +101,9 @@ def _finding(o: OverTime, strategy: str, weight: str) -> str:
     even = f"max/mean {totals.max() / totals.mean():.2f} (at worst {peak:.2f} in a bucket), Gini {gini(totals):.2f}"
     broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
     waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""
+    lost = f"; {count(o.unplaced, 'row')} it cannot place, not counted" if o.unplaced else ""
     of = "" if len(totals) == 1 else f" of {len(totals)}"
     return (
         f"{label(strategy)}: partition {top}{of} takes {share} of the {weight}, {even}; "
-        f"{count(broken, 'break')} of row order{waits}"
+        f"{count(broken, 'break')} of row order{waits}{lost}"
     )

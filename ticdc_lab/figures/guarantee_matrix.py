@@ -106,7 +106,9 @@ def _content(cell: dict[str, object] | None, strategy: str, column: int) -> tupl
         return f"not measured<br>seed: {promise}", _UNKNOWN
     if column == 3:
         value = float(cell["max_over_mean"])  # type: ignore[arg-type]
-        return f"max/mean {value:.2f}<br>seed: {promise}", _BROKEN.format(min(0.45, 0.12 * (value - 1) + 0.02))
+        lost = int(cell.get("undecided") or 0)  # type: ignore[call-overload]
+        placed = f", {lost:,} rows not placed" if lost else ""
+        return f"max/mean {value:.2f}{placed}<br>seed: {promise}", _BROKEN.format(min(0.45, 0.12 * (value - 1) + 0.02))
     broken, cases = int(cell["violations"]), int(cell["cases"])  # type: ignore[call-overload]
     share = f" ({percent(broken, cases)})" if broken else ""
     color = _BROKEN.format(0.25 + 0.3 * min(1.0, broken / max(1, cases))) if broken else _KEPT

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import tso
 from ticdc_lab.catalog import Catalog
+from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.errors import ContractError
+from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
 from ticdc_lab.repartition.rewrite import repartitioned
@@ -87,6 +88,8 @@ def expand(
 
     Raises
     ------
+    DispatchError
+        A rule asks for conflict detection.
     ContractError
         A column is missing, the log holds no row with a commit_ts, ``at`` lies outside the log, or the counts or the
         procedure make no sense.
@@ -95,6 +98,11 @@ def expand(
     """
     require_columns(events, *EVENTS.names)
     require_batch(events, function="expand", why="the whole log is laid anew")
+    if any(rule.partition.lower() == CONFLICT for rule in rules or ()):
+        raise DispatchError(
+            "Conflict detection cannot go over to another number of partitions: no protocol carries its alignments.",
+            hint="Name one of TiCDC's dispatchers.",
+        )
     known, timing = facts_of(events), timing or Timing()
     moment = known.middle if at is None else at
     if not known.first_ts <= moment <= known.last_ts:

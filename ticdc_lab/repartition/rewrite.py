@@ -16,6 +16,7 @@ from ticdc_lab.prefix import POSITION
 from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Plan
 from ticdc_lab.schema import EVENTS, require_batch, require_columns
+from ticdc_lab.transactions import duplicates
 from ticdc_lab.watermarks import IS_ROW
 
 ADDED = ("epoch", "alignment", "dropped", "resent", "written_ms")
@@ -78,13 +79,15 @@ def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catal
 
 
 def _rows(events: DataFrame, plan: Plan, rules: Sequence[Rule], catalog: Catalog | None) -> DataFrame:
-    """Every row once for each time that it is sent, as ``_to`` says."""
+    """Every change once for each time that it is sent, as ``_to`` says; what the recording repeated is left out."""
+    repeats = duplicates(events).select(*[F.col(c).alias(f"_r_{c}") for c in POSITION])
+    same = [F.col(c).eqNullSafe(F.col(f"_r_{c}")) for c in POSITION]
     spark, ts = events.sparkSession, F.col("commit_ts")
     acts = [(*t, p.stop, tso.compose(p.start_ms)) for p in plan.processors for t in p.tables]
     of = F.broadcast(spark.createDataFrame(acts, _ACTS))
     # every strategy takes a number mod N, and (h mod lcm(a, b)) mod a is h mod a
     common = dispatch_by_rules(
-        events.where(IS_ROW), rules=rules, partitions=math.lcm(plan.before, plan.after), catalog=catalog,
+        events.where(IS_ROW).join(repeats, on=same, how="left_anti"), rules=rules, partitions=math.lcm(plan.before, plan.after), catalog=catalog,
         case_sensitive=True,
     )  # fmt: skip
     failed = F.concat(

@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 from ticdc_lab import figures
 from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
-from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.dispatch.sweep_kernel import MOST
+from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.load import ChangeLog
 from ticdc_lab.report.page import plain
@@ -33,9 +34,12 @@ def study(log: ChangeLog) -> Studies:
     if not log.has_commit_ts:
         return Studies("It cannot be measured on this log, because nothing orders its changes.", log.limits, ())
     catalog, limits = _catalog(log)
-    what_if = WhatIf.from_events(log.events, catalog)
     recorded = log.events.agg({"partition": "max"}).first()
-    chosen = 1 + (recorded[0] if recorded is not None and recorded[0] is not None else 0)
+    partitions = 1 + (recorded[0] if recorded is not None and recorded[0] is not None else 0)
+    chosen = min(partitions, MOST)
+    if chosen < partitions:
+        limits = [*limits, f"The log has {partitions:,} partitions; dispatchers are compared with up to {MOST}."]
+    what_if = WhatIf.from_events(log.events, catalog, conflict_at=sorted({*CONFLICT_AT, chosen}))
     return compare(what_if, partitions=chosen, limits=limits)
 
 
@@ -58,8 +62,18 @@ def compare(what_if: WhatIf, *, partitions: int, limits: Sequence[str] = ()) -> 
     ]
     for name in what_if.candidates:
         n, why = what_if.failed(strategy=name)
-        said += [f"{name} cannot place {n:,} of the rows: {why}"] if n else []
+        said += [f"{name} cannot place {n:,} of the rows, which are in none of its figures: {why}"] if n else []
+    for name, tables in what_if.together.items():
+        said += [
+            f"{name[1:-1]} are counted together, and their own unique indexes are not measured: {_some_of(tables)}"
+        ]
     return Studies(f"{plain(matrices[str(partitions)])}.", said, drawn)
+
+
+def _some_of(names: Sequence[str], *, most: int = 8) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, go.Figure]:

@@ -86,12 +86,16 @@ def _chosen(what_if: WhatIf, view: WhatIfView) -> tuple[Choice, str]:
     if not view.rules.strip():
         return view.strategy, view.strategy
     feed = changefeed_from_toml(view.rules, name="the rules")
-    return choice_of_rules(feed.rules, what_if.tables, case_sensitive=feed.case_sensitive), "the rules"
+    return choice_of_rules(what_if, feed.rules, case_sensitive=feed.case_sensitive), "the rules"
 
 
 def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
-    measured = guarantee_frame(what_if, partitions=view.partitions, tables=view.tables or None, ts_range=ts_range)
-    return figures.guarantee_matrix(measured, partitions=view.partitions, recorded=view.strategy)
+    strategy, words = _chosen(what_if, view)
+    more = {} if isinstance(strategy, str) else {words: strategy}
+    measured = guarantee_frame(
+        what_if, partitions=view.partitions, more=more, tables=view.tables or None, ts_range=ts_range
+    )
+    return figures.guarantee_matrix(measured, partitions=view.partitions, recorded=words)
 
 
 def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
@@ -104,11 +108,14 @@ def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figur
 
 
 def _rows(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
-    rows = placement(what_if, partitions=view.partitions, tables=view.tables or None, ts_range=ts_range)
-    return figures.partition_rows(rows, strategy=view.strategy)
+    strategy, words = _chosen(what_if, view)
+    more = {} if isinstance(strategy, str) else {words: strategy}
+    rows = placement(what_if, partitions=view.partitions, more=more, tables=view.tables or None, ts_range=ts_range)
+    return figures.partition_rows(rows, strategy=words)
 
 
 def _skew(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+    _chosen(what_if, view)  # of rules no curve is drawn, but what is wrong with them is said
     curves = skew_frame(what_if, tables=view.tables or None, ts_range=ts_range)
     return figures.skew_curves(curves, chosen=view.partitions)
 
