@@ -87,7 +87,8 @@ def _rows(events: DataFrame, plan: Plan, rules: Sequence[Rule], catalog: Catalog
     of = F.broadcast(spark.createDataFrame(acts, _ACTS))
     # every strategy takes a number mod N, and (h mod lcm(a, b)) mod a is h mod a
     common = dispatch_by_rules(
-        events.where(IS_ROW).join(repeats, on=same, how="left_anti"), rules=rules, partitions=math.lcm(plan.before, plan.after), catalog=catalog,
+        events.where(IS_ROW).join(repeats, on=same, how="left_anti"), rules=rules,
+        partitions=math.lcm(plan.before, plan.after), catalog=catalog,
         case_sensitive=True,
     )  # fmt: skip
     failed = F.concat(
