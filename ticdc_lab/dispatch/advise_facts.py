@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.definitions import unique_columns, with_answers
 from ticdc_lab.dispatch.key_updates import key_change
 from ticdc_lab.dispatch.strategies import dispatch
@@ -119,7 +120,7 @@ def hot_keys(events: DataFrame, *, most: int = HOT_KEYS) -> dict[str, list[HotKe
     """The handle keys with most row changes, per table (``schema.table``), most first."""
     require_batch(events, function="hot_keys", why="the most frequent key is known at the end")
     keys = events.where("kind = 'row'").transform(with_keys).where("key_hash IS NOT NULL").groupBy(*_TABLE, "key_hash")
-    counted = keys.agg(F.count(F.lit(1)).alias("rows"), F.min(_key_text()).alias("key"))
+    counted = keys.agg(F.count(F.lit(1)).alias("rows"), F.min(key_text()).alias("key"))
     shared = counted.withColumn("share", F.col("rows") / F.sum("rows").over(Window.partitionBy(*_TABLE)))
     rank = F.row_number().over(Window.partitionBy(*_TABLE).orderBy(F.desc("rows"), "key"))
     found: dict[str, list[HotKey]] = defaultdict(list)
@@ -138,7 +139,7 @@ def collisions(events: DataFrame) -> dict[str, Collisions]:
     hashed = events.where("kind = 'row'").transform(with_keys).transform(dispatch, strategy="index-value", partitions=1)
     keyed = hashed.where("key_hash IS NOT NULL AND dispatch_key IS NOT NULL").groupBy(*_TABLE, "key_hash")
     distinct = keyed.agg(
-        F.min("dispatch_key").alias("hash"), F.min(_key_text()).alias("key"), F.min(_hashed_texts()).alias("text")
+        F.min("dispatch_key").alias("hash"), F.min(key_text()).alias("key"), F.min(_hashed_texts()).alias("text")
     )
     groups = distinct.groupBy(*_TABLE, "hash").agg(
         F.count(F.lit(1)).alias("n"),
@@ -234,13 +235,6 @@ def _changed() -> Column:
     others = F.transform(F.filter(before, differs), lambda b: b["name"])
     found = F.when(before["name"] == after["name"], aligned).otherwise(others)
     return F.when(F.col("op") == "update", found)
-
-
-def _key_text() -> Column:
-    keys = F.filter(hashing.dispatched_image(), lambda c: c["is_key"])
-    return F.array_join(
-        F.transform(keys, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL")))), ", "
-    )
 
 
 def _hashed_texts() -> Column:

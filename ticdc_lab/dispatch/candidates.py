@@ -20,6 +20,7 @@ from ticdc_lab.dispatch.strategies import (
     strategy_of,
     with_hash,
 )
+from ticdc_lab.dispatch.unique_keys import beside_handle
 
 TableName = tuple[str, str]
 Indexes = Sequence[str] | Mapping[str, Sequence[str]]
@@ -66,7 +67,7 @@ class Candidates:
         for table, versions in _defined(catalog, own_columns).versions.items():
             definitions = [v.definition for v in versions if v.definition is not None]
             name = ".".join(table)
-            listed = [*own_indexes.get(name, ()), *[i for d in definitions for i in _further_indexes(d)]]
+            listed = [*own_indexes.get(name, ()), *[i.name for d in definitions for i in beside_handle(d)]]
             names = [candidate_name("index-value", index=i) for i in listed]
             names += [candidate_name("columns", columns=list(c)) for c in own_columns.get(name, ())]
             own[table] = tuple(n for n in dict.fromkeys(names) if n not in common)
@@ -92,12 +93,6 @@ def _defined(catalog: Catalog | None, columns: Mapping[str, Iterable[Sequence[st
             definition = TableDef(schema_name, table_name, tuple(ColumnDef(name, "") for name in names))
             versions[schema_name, table_name] = (TableVersion(None, definition),)
     return Catalog(versions)
-
-
-def _further_indexes(table: TableDef) -> list[str]:
-    handle = table.handle
-    same = set() if handle is None else set(handle.columns)
-    return [i.name for i in table.unique_indexes if set(i.columns) != same]
 
 
 def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:

@@ -156,11 +156,12 @@ class _Value:
 def _others(catalog: Catalog) -> dict[TableDef, tuple[IndexDef, ...]]:
     """Table definitions with a unique index that is not the handle key."""
     definitions = {v.definition for versions in catalog.versions.values() for v in versions}
-    found = {t: tuple(_beside_handle(t)) for t in definitions if t is not None}
+    found = {t: tuple(beside_handle(t)) for t in definitions if t is not None}
     return {t: indexes for t, indexes in found.items() if indexes}
 
 
-def _beside_handle(table: TableDef) -> Iterable[IndexDef]:
+def beside_handle(table: TableDef) -> Iterable[IndexDef]:
+    """Unique indexes that are not the handle key and whose values a row carries."""
     carried = {c.name for c in table.columns if c.generated != "virtual"}
     handle = set(table.handle_columns)
     return (i for i in table.unique_indexes if set(i.columns) <= carried and set(i.columns) != handle)
