@@ -141,17 +141,21 @@ def hashes(topic: Topic, n: int) -> Counter[Any]:
 
 
 def test_simple_in_json_and_in_avro_give_equal_events() -> None:
-    """Every field at the same place; only Avro tells no fraction digits in a type."""
+    """Every field at the same place; only Avro tells no fraction digits in a type, and takes fewer bytes."""
     for a, b in zip(decoded(SIMPLE), decoded(SIMPLE_AVRO), strict=True):
         assert _without_digits(a) == _without_digits(b)
 
 
 def _without_digits(e: Row) -> Row:
     types = {"time(3)": "time", "datetime(6)": "datetime", "timestamp(3)": "timestamp"}
-    return e | {
-        w: e[w] and [c | {"mysql_type": types.get(c["mysql_type"], c["mysql_type"])} for c in e[w]]
-        for w in ("columns", "before")
-    }
+    return (
+        e
+        | {"row_bytes": None}
+        | {
+            w: e[w] and [c | {"mysql_type": types.get(c["mysql_type"], c["mysql_type"])} for c in e[w]]
+            for w in ("columns", "before")
+        }
+    )
 
 
 @pytest.fixture(scope="module")

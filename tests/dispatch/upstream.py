@@ -14,7 +14,8 @@ import pyarrow as pa
 Row = tuple[int, Any, Any, Any]
 """Values of id (the primary key), a (unique), b and c (unique together); null but for the id."""
 
-UNIQUE = ((0,), (1,), (2, 3))
+Unique = tuple[tuple[int, ...], ...]
+UNIQUE: Unique = ((0,), (1,), (2, 3))
 
 
 class Inconsistent(Exception):
@@ -68,17 +69,17 @@ def _changed(r: random.Random, row: Row | None, values: int) -> Row | None:
     return tuple(n if r.random() < 0.4 else k for n, k in zip(new, kept, strict=True))  # type: ignore[return-value]
 
 
-def values_of(row: Row | None) -> list[tuple[Any, ...]]:
+def values_of(row: Row | None, unique: Unique = UNIQUE) -> list[tuple[Any, ...]]:
     """The key values of a row, without those that hold NULL."""
     if row is None:
         return []
-    found = [(columns, *[row[c] for c in columns]) for columns in UNIQUE]
+    found = [(columns, *[row[c] for c in columns]) for columns in unique]
     return [v for v in found if None not in v]
 
 
-def has_duplicates(rows: Iterable[Row]) -> bool:
+def has_duplicates(rows: Iterable[Row], unique: Unique = UNIQUE) -> bool:
     """Whether two rows share a key value."""
-    values = [v for row in rows for v in values_of(row)]
+    values = [v for row in rows for v in values_of(row, unique)]
     return len(values) != len(set(values))
 
 
@@ -137,10 +138,12 @@ def reference(rows: Sequence[tuple[int, int, Sequence[int] | None]], n: int, max
     return out
 
 
-def consume(r: random.Random, placed: Iterable[tuple[Change, int, int]], *, waits: bool = True) -> set[Row]:
+def consume(
+    r: random.Random, placed: Iterable[tuple[Change, int, int]], *, waits: bool = True, unique: Unique = UNIQUE
+) -> set[Row]:
     """Apply (change, partition, alignment) with one listener a partition, in any interleaving; the rows in the end.
 
-    A transaction of a partition is applied at once. With ``waits``, nobody passes an alignment before all stand there.
+    A transaction of a partition is applied at once, to a table with these ``unique`` keys. With ``waits``, nobody passes an alignment before all stand there.
     """
     queues: dict[int, dict[tuple[int, int], list[Change]]] = defaultdict(lambda: defaultdict(list))
     for change, partition, alignment in sorted(placed, key=lambda p: (p[0].commit_ts, p[0].rank)):
@@ -154,19 +157,19 @@ def consume(r: random.Random, placed: Iterable[tuple[Change, int, int]], *, wait
         stretch = min(queue[0][0][0] for queue in waiting.values())
         ready = sorted(p for p, queue in waiting.items() if not waits or queue[0][0][0] == stretch)
         chosen = r.choice(ready)
-        _apply(rows, waiting[chosen].pop(0)[1])
+        _apply(rows, waiting[chosen].pop(0)[1], unique)
         if not waiting[chosen]:
             del waiting[chosen]
     return rows
 
 
-def _apply(rows: set[Row], changes: list[Change]) -> None:
+def _apply(rows: set[Row], changes: list[Change], unique: Unique = UNIQUE) -> None:
     before = {c.before for c in changes if c.before is not None}
     if not before <= rows:
         raise Inconsistent(f"{before - rows} are not there")
     rows -= before
     after = [c.after for c in changes if c.after is not None]
-    if has_duplicates([*rows, *after]):
+    if has_duplicates([*rows, *after], unique):
         raise Inconsistent("duplicate key")
     rows.update(after)
 

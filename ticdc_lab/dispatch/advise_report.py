@@ -45,7 +45,12 @@ def _table_dict(t: TableAdvice, partitions: int) -> dict[str, Any]:
 
 def _measured_dict(m: Measured) -> dict[str, Any]:
     of = {"candidate": m.candidate.name, "partitions": m.partitions, "unplaced": m.unplaced}
-    return of | {"rows": asdict(m.rows), "bytes": asdict(m.bytes), "broken": dict(m.broken), "pairs": dict(m.pairs)}
+    return of | {"rows": _even(m.rows), "bytes": _even(m.bytes), "broken": dict(m.broken), "pairs": dict(m.pairs)}
+
+
+def _even(e: Evenness) -> dict[str, float | None]:
+    """None where a candidate places nothing: JSON knows no NaN."""
+    return {name: None if v != v else v for name, v in asdict(e).items()}
 
 
 def sentences(advice: Advice) -> list[str]:

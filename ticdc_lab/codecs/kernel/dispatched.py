@@ -47,7 +47,10 @@ def _layouts(crcs: Crcs, is_row: np.ndarray) -> pa.Array:
 def _shares(batch: pa.RecordBatch, st: State, n: int) -> np.ndarray:
     """Bytes of each event's message divided among its events, the first of which take what is left over."""
     message, seq = st.number[S.MESSAGE, :n], st.number[S.SEQ, :n]
-    lengths = [pc.fill_null(pc.binary_length(batch.column(c)), 0).to_numpy() for c in ("key", "value")]
+    # a column of nulls alone has no type of its own
+    lengths = [
+        pc.fill_null(pc.binary_length(batch.column(c).cast(pa.binary())), 0).to_numpy() for c in ("key", "value")
+    ]
     total = (lengths[0].astype(np.int64) + lengths[1])[message]
     events = np.bincount(message, minlength=batch.num_rows)[message]
     return np.asarray(total // events + (seq < total % events), dtype=np.int64)
