@@ -143,7 +143,8 @@ def consume(
 ) -> set[Row]:
     """Apply (change, partition, alignment) with one listener a partition, in any interleaving; the rows in the end.
 
-    A transaction of a partition is applied at once, to a table with these ``unique`` keys. With ``waits``, nobody passes an alignment before all stand there.
+    A transaction of a partition is applied at once, to a table with these ``unique`` keys.
+    With ``waits``, nobody passes an alignment before all stand there.
     """
     queues: dict[int, dict[tuple[int, int], list[Change]]] = defaultdict(lambda: defaultdict(list))
     for change, partition, alignment in sorted(placed, key=lambda p: (p[0].commit_ts, p[0].rank)):

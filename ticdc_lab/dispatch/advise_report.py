@@ -7,7 +7,7 @@ from typing import Any
 
 from ticdc_lab.dispatch.advise import Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import as_dict
-from ticdc_lab.dispatch.advise_measures import Measured
+from ticdc_lab.dispatch.advise_measures import Evenness, Measured
 
 
 def values(advice: Advice) -> dict[str, Any]:

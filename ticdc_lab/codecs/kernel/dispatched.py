@@ -47,10 +47,8 @@ def _layouts(crcs: Crcs, is_row: np.ndarray) -> pa.Array:
 def _shares(batch: pa.RecordBatch, st: State, n: int) -> np.ndarray:
     """Bytes of each event's message divided among its events, the first of which take what is left over."""
     message, seq = st.number[S.MESSAGE, :n], st.number[S.SEQ, :n]
-    # a column of nulls alone has no type of its own
-    lengths = [
-        pc.fill_null(pc.binary_length(batch.column(c).cast(pa.binary())), 0).to_numpy() for c in ("key", "value")
-    ]
+    texts = [batch.column(c).cast(pa.binary()) for c in ("key", "value")]  # nulls alone have no type of their own
+    lengths = [pc.fill_null(pc.binary_length(text), 0).to_numpy() for text in texts]
     total = (lengths[0].astype(np.int64) + lengths[1])[message]
     events = np.bincount(message, minlength=batch.num_rows)[message]
     return np.asarray(total // events + (seq < total % events), dtype=np.int64)
