@@ -133,7 +133,9 @@ def over_time(
     broken = what_if.broken(strategy=strategy, partitions=partitions, **chosen)
     by = dict.fromkeys(what_if.tables, strategy) if isinstance(strategy, str) else strategy
     aligned = [t for t in what_if.tables if by.get(t) == CONFLICT and (tables is None or t in tables)]
-    alignments = what_if.alignments(partitions=partitions, tables=aligned, ts_range=ts_range)
+    alignments = np.zeros(len(load), dtype=np.int64)
+    if aligned:
+        alignments = what_if.alignments(partitions=partitions, tables=aligned, ts_range=ts_range)
     unplaced = what_if.unplaced(strategy=strategy, **chosen)
     return OverTime(load, what_if.seconds(ts_range), broken, alignments, unplaced)
 
