@@ -320,6 +320,7 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
     assert sum(e["kind"] == "row" for e in events) == 2101 + facts["cost"]["resent_rows"]
 
 
+@pytest.mark.soak
 def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> None:
     """Exit code 1, in words."""
     said = lab(*EXPAND, "--procedure", "just-add", code=1).stdout

@@ -99,6 +99,7 @@ def test_both_ways_give_the_same_verdicts(events: DataFrame, asked: str) -> None
     assert other_verdicts(events, lambda e: e.transform(dispatch, partitions=16, **ASKED[asked])) == []
 
 
+@pytest.mark.soak
 def test_both_ways_give_the_same_verdicts_with_a_catalog_and_rules(events: DataFrame) -> None:
     """Also by an index that the DDL define, by columns that they know, and by rules that mix all of these."""
     catalog = catalog_of(events.where(F.col("source") == next(iter(LOGS))))
@@ -144,6 +145,7 @@ def test_the_decoders_and_spark_compute_the_same_columns(events: DataFrame) -> N
     assert joined.agg(F.count_if(other), F.count_if(is_row) > 12_000).collect()[0][:] == (0, True)
 
 
+@pytest.mark.soak
 def test_a_log_without_images_is_dispatched_like_one_with(spark: SparkSession, tmp_path: Path) -> None:
     """What is decoded without images at a third of the cost has the same verdicts, by any columns."""
     log = load(spark, str(golden("messages_canal-json-tidb_small.jsonl.gz")))

@@ -115,7 +115,7 @@ def applied(rows: list[Any], seed: int) -> dict[int, list[tuple[int, int]]]:
     return out
 
 
-@pytest.mark.parametrize("after", [5, 1])
+@pytest.mark.parametrize("after", [pytest.param(5, marks=pytest.mark.soak), 1])
 def test_with_the_procedure_every_row_is_applied_as_upstream(recorded: DataFrame, after: int) -> None:
     """Growing and shrinking: nothing is lost, doubled or swapped in any run, which fifty random ones confirm."""
     done = laid(recorded, after=after)
@@ -191,6 +191,7 @@ def test_audits_find_what_the_shortcuts_do(by_procedure: dict[str, Expansion]) -
         assert whole.where("severity = 'error'").count() > 0
 
 
+@pytest.mark.soak
 def test_shrinking_without_feedback_leaves_rows_in_partitions_that_do_not_count(recorded: DataFrame) -> None:
     """The audit names them."""
     done = laid(recorded, "no-feedback", before=5, after=2)
