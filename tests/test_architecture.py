@@ -29,6 +29,7 @@ STEPS = (
         "keys",
         "gaps",
         "redaction",
+        "evenness",
     ),
     ("sources", "codecs"),
     ("load", "datasource"),

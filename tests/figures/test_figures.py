@@ -14,9 +14,9 @@ from whatifs import what_if
 from ticdc_lab import figures, tso
 from ticdc_lab.comparison import over_time
 from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
+from ticdc_lab.evenness import gini
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.guarantee_matrix import PROMISES
-from ticdc_lab.figures.partition_load import gini
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ticdc_lab.dispatch.advise_candidates import Candidate
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.evenness import gini
 
 Load = npt.NDArray[np.int64]
 
@@ -55,12 +56,10 @@ def evenness(load: Load) -> Evenness:
     whole = total.sum()
     if not whole:
         return Evenness(*[float("nan")] * 4)
-    ordered = np.sort(total)
-    gini = 2 * (np.arange(1, n + 1) * ordered).sum() / (n * whole) - (n + 1) / n
     cells = load[load.sum(axis=1) > 0]
     return Evenness(
         float(total.max() * n / whole),
-        float(gini),
+        gini(total),
         float(cells.max(axis=1).sum() * n / whole),
         float(np.percentile(cells, 99) / cells.mean()),
     )

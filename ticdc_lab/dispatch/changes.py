@@ -9,6 +9,7 @@ from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_columns
+from ticdc_lab.transactions import op_rank
 
 _SEPARATOR = "\x01"
 _UNIQUE = "_unique_indexes"
@@ -47,7 +48,7 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     rows, uniques = _with_unique_indexes(rows, catalog)
     facts = {
         "table": F.concat("schema_name", F.lit("."), "table_name"),
-        "op_rank": F.when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1).otherwise(2),
+        "op_rank": op_rank(),
         "identity": F.coalesce("key_hash", "change_hash"),
         "keys": F.array_compact(F.array("key_hash", "before_key_hash")),
         "key": key_text(),

@@ -19,6 +19,7 @@ from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.transactions import op_rank
 
 CONFLICT = "conflict"
 
@@ -118,7 +119,7 @@ def sorted_changes(
     """
     require_columns(events, *_NEEDED, *carry)
     require_batch(events, function="conflict detection", why=_WHY)
-    rank = F.when(F.col("kind") == "ddl", DDL_RANK).when(F.col("op") == "delete", 0).when(F.col("op") == "update", 1)
+    rank = F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(op_rank()).cast("int")
     keyed = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL").transform(
         with_unique_keys, catalog=catalog
     )
@@ -127,7 +128,7 @@ def sorted_changes(
     identity = [F.coalesce("key_hash", "change_hash").alias("identity")] if by_row else []
     place = tuple(c for c in POSITION if c not in carry) if by_row or whole_order else ()
     narrow = keyed.where("not_carried IS NULL").select(
-        *("table_id", "commit_ts"), rank.otherwise(2).alias("op_rank"), F.col("own_key").alias("key_hash"),
+        *("table_id", "commit_ts"), rank.alias("op_rank"), F.col("own_key").alias("key_hash"),
         *("before_key_hash", *has_uniques), *identity, *carry, *place,
     )  # fmt: skip
     tables = narrow.repartition("table_id")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ticdc_lab.figures.partition_load import gini
+from ticdc_lab.evenness import gini
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
 
 if TYPE_CHECKING:

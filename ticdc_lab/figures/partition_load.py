@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from ticdc_lab.evenness import gini
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, percent, sentence
 
 _NOTE = (
@@ -72,15 +71,6 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition") -> go.Figure:
     left_out = int(load["lanes_total"].max()) - len(names)
     more = f" {count(left_out, 'lighter lane is', 'lighter lanes are')} not drawn." if left_out > 0 else ""
     return finish(fig, title=title, note=_NOTE + more, height=max(300, 190 + 26 * len(names)))
-
-
-def gini(totals: Sequence[float] | np.ndarray) -> float:
-    """Gini coefficient: 0 where all are equal, towards 1 where one has everything."""
-    v = np.sort(np.asarray(totals, dtype=float))
-    if not len(v) or v.sum() == 0:
-        return 0.0
-    ranks = np.arange(1, len(v) + 1)
-    return float((2 * (ranks * v).sum() / (len(v) * v.sum())) - (len(v) + 1) / len(v))
 
 
 def _finding(names: list[str], totals: np.ndarray, z: np.ndarray, by: str) -> str:

@@ -1,0 +1,17 @@
+"""How unequal loads are, as one number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+def gini(totals: Sequence[float] | npt.NDArray[np.number]) -> float:
+    """Gini coefficient: 0 where all are equal, towards 1 where one has everything."""
+    v = np.sort(np.asarray(totals, dtype=float))
+    if not len(v) or v.sum() == 0:
+        return 0.0
+    ranks = np.arange(1, len(v) + 1)
+    return float((2 * (ranks * v).sum() / (len(v) * v.sum())) - (len(v) + 1) / len(v))
