@@ -35,7 +35,7 @@ STEPS = (
     ("load", "datasource"),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "restoration", "transactions", "dispatch", "encode"),
-    ("audit", "fsck", "tables", "checksum", "checksum_findings"),
+    ("audit", "faults", "fsck", "tables", "checksum", "checksum_findings"),
     (
         "summary",
         "export",
@@ -64,6 +64,7 @@ TO_THE_DRIVER = {
     "waiting.py": "table versions of the simple protocol, few as DDL is",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
+    "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",
     "fsck.py": "the file metadata, which holds one number",
     "repartition/compare.py": "a few lines a partition, three a procedure",
     "repartition/cost.py": "counts, and one row a partition",

@@ -6,6 +6,9 @@ vectorised decoders compute the same numbers (:mod:`ticdc_lab.codecs`), which a 
 - ``key_hash``: ``xxhash64(schema_name, table_name, values of the handle key columns in column order)``.
 - ``change_hash``: ``xxhash64(schema_name, table_name, op, after, before)`` where an image is, column by column,
   ``name, value, value is null``.
+- ``image_hash``: of an image the XOR of ``xxhash64(name)`` of its columns in the high 32 bits, and of ``xxhash64(name,
+  value, value is null)`` in the low 32: the order of columns does not matter, and images of other columns are told
+  apart from those of other values.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.schema import require_columns
+from ticdc_lab.schema import IMAGE_HASHES, require_columns
 
 
 def key_hash(image: Column, *, fallback: Column | None = None) -> Column:
@@ -68,5 +71,46 @@ def with_keys(events: DataFrame) -> DataFrame:
             "key_hash": F.when(F.col("op") == "delete", key_hash(F.col("before"))).otherwise(after),
             "before_key_hash": F.when((F.col("op") == "update") & (before != after), before),
             "change_hash": change_hash(),
+        }
+    )
+
+
+def image_hash(image: Column) -> Column:
+    """Hash (bigint) of an image; null where it is null."""
+    names = _xor(F.transform(image, lambda c: F.xxhash64(c["name"])))
+    values = _xor(F.transform(image, lambda c: F.xxhash64(c["name"], c["value"], c["value"].isNull())))
+    return F.shiftleft(names, 32).bitwiseOR(values.bitwiseAND(F.lit((1 << 32) - 1)))
+
+
+def _xor(hashes: Column) -> Column:
+    return F.aggregate(hashes, F.lit(0).cast("bigint"), lambda a, h: a.bitwiseXOR(h))
+
+
+def with_image_hashes(events: DataFrame) -> DataFrame:
+    """Add the columns of :data:`ticdc_lab.schema.IMAGE_HASHES` to events that do not have them yet.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+
+    Returns
+    -------
+    DataFrame
+        The same rows with ``after_hash`` and ``before_hash`` (bigint).
+    """
+    require_columns(events, "kind", "op", "columns", "before")
+    if set(IMAGE_HASHES.names) <= set(events.columns):
+        return events
+
+    def old(c: Column) -> Column:
+        return F.coalesce(F.get(F.filter("before", lambda b: b["name"] == c["name"]), 0), c)
+
+    whole = F.when(F.col("op") == "update", F.transform("columns", old)).otherwise(F.col("before"))
+    is_row = F.col("kind") == "row"
+    return events.withColumns(
+        {
+            "after_hash": F.when(is_row & (F.col("op") != "delete"), image_hash(F.col("columns"))),
+            "before_hash": F.when(is_row & (F.col("op") != "insert") & (F.size("before") > 0), image_hash(whole)),
         }
     )

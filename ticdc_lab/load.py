@@ -20,7 +20,7 @@ from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.gaps import offset_gaps
-from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, KEYS, QUARANTINE
+from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, open_source, parquet, verbatim
 from ticdc_lab.workers import require_workers_once
 
@@ -110,8 +110,8 @@ class ChangeLog:
 
     @property
     def events(self) -> DataFrame:
-        """The events contract (:data:`ticdc_lab.schema.EVENTS`), with KEYS, CHECKSUMS and DISPATCH of that module."""
-        named = (*EVENTS.names, *KEYS.names, *CHECKSUMS.names, *DISPATCH.names)
+        """The events contract (:data:`ticdc_lab.schema.EVENTS`), with KEYS, CHECKSUMS, DISPATCH and IMAGE_HASHES."""
+        named = (*EVENTS.names, *KEYS.names, *CHECKSUMS.names, *DISPATCH.names, *IMAGE_HASHES.names)
         return self.decoded.where("error_class IS NULL").select(*named)
 
     @property

@@ -98,6 +98,22 @@ KEYS = StructType(
 )
 """What the engine adds to events, so that audits need not read the images again (see :mod:`ticdc_lab.keys`)."""
 
+IMAGE_HASHES = StructType(
+    [
+        _field("after_hash", _LONG, "ticdc_lab.keys.image_hash of the image after; null without one"),
+        _field(
+            "before_hash",
+            _LONG,
+            "the same of the image before, with what it lacks as in the image after; null without one",
+        ),
+    ]
+)
+"""What shows whether each change of a row begins where the one before it ended, without reading images.
+
+Decoders write it, also where they leave the images out; :func:`ticdc_lab.keys.with_image_hashes` adds it to other
+frames. As with :data:`DISPATCH`, whoever changes ``op``, ``columns`` or ``before`` drops these columns.
+"""
+
 QUARANTINE = StructType(
     [
         _field("topic", _STR, "topic"),
@@ -150,7 +166,14 @@ frames. All of it is null unless ``kind`` is ``row``. It says what the images sa
 or ``before`` of events drops these columns.
 """
 
-DECODED = StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *DISPATCH.fields, *QUARANTINE.fields[5:]])
+OF_IMAGES = (*IMAGE_HASHES.names, *DISPATCH.names)
+"""Columns that say what the images say, and are dropped where those change."""
+
+DECODED = StructType(
+    [
+        *EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *DISPATCH.fields, *IMAGE_HASHES.fields, *QUARANTINE.fields[5:],
+    ]
+)  # fmt: skip
 """What a decoder yields: events, and in the same frame the messages that failed (error_class is then not null)."""
 
 PARTITION_SPAN = StructType(

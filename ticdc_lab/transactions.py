@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.keys import with_keys
 from ticdc_lab.prefix import PARTITION, POSITION
 from ticdc_lab.restoration import RESTORED, restored
-from ticdc_lab.schema import DISPATCH, KEYS, TRANSACTIONS, require_batch, require_columns
+from ticdc_lab.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.watermarks import partition_progress
 
 _NAMES = ("schema_name", "table_name")
@@ -206,7 +206,7 @@ def split_key_updates(events: DataFrame, *, changed: Column | None = None) -> Da
     Returns
     -------
     DataFrame
-        The same columns but those of :data:`ticdc_lab.schema.DISPATCH`, which speak of the whole update; an update
+        The same columns but :data:`ticdc_lab.schema.OF_IMAGES`, which speak of the whole update; an update
         with ``before_key_hash`` becomes two rows at the same position: a delete with the image before, and an insert
         with the image after.
 
@@ -219,7 +219,7 @@ def split_key_updates(events: DataFrame, *, changed: Column | None = None) -> Da
     halves = F.when(splits, F.array(F.lit("delete"), F.lit("insert"))).otherwise(F.array(F.lit(None).cast("string")))
     half = F.col("_half")
     return events.withColumn("_half", F.explode(halves)).select(
-        *[_half_of(name, half).alias(name) for name in events.columns if name not in DISPATCH.names]
+        *[_half_of(name, half).alias(name) for name in events.columns if name not in OF_IMAGES]
     )
 
 

@@ -31,6 +31,7 @@ class Topic:
         self.logs: list[list[Event]] = [[] for _ in range(self.partitions)]
         self.ts = 10
         self.resolved = 0
+        self.values: dict[tuple[str, int], int] = {}
         self.unresolved: list[tuple[int, Event]] = []
 
     def put(self, partition: int, event: Event) -> None:
@@ -49,12 +50,16 @@ class Topic:
 
     def change(self, table: str, key: int, ts: int, value: int) -> Event:
         """An update of a row; each commit changes a key once."""
-        image = [
-            {"name": "id", "mysql_type": "int", "value": str(key), "is_key": True, "flags": None},
-            {"name": "v", "mysql_type": "int", "value": str(value), "is_key": False, "flags": None},
-        ]
+        before, after = (
+            [
+                {"name": "id", "mysql_type": "int", "value": str(key), "is_key": True, "flags": None},
+                {"name": "v", "mysql_type": "int", "value": str(v), "is_key": False, "flags": None},
+            ]
+            for v in (self.values.get((table, key), 0), value)
+        )
+        self.values[table, key] = value
         names = {"schema_name": "g", "table_name": table}
-        return {"kind": "row", "op": "update", "commit_ts": ts, "columns": image, "before": image} | names
+        return {"kind": "row", "op": "update", "commit_ts": ts, "columns": after, "before": before} | names
 
     def window(self) -> None:
         """Some commits in random order across keys, perhaps a crash, and the watermark."""

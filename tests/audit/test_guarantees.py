@@ -194,7 +194,8 @@ def test_a_log_without_commit_ts_is_judged_on_what_there_is(spark):
     assert [f[0][:4] for f in got] == [("rows_stay_in_one_partition", "error", "s.a", "id=1")]
     possible = checks_possible("canal-json", has_commit_ts=False)
     assert [n for n, why in possible.items() if not why] == [
-        *("rows_stay_in_one_partition", "admin_events_on_all_partitions", "rows_follow_the_partition_count")
+        *("rows_stay_in_one_partition", "offsets_are_contiguous", "admin_events_on_all_partitions"),
+        "rows_follow_the_partition_count",
     ]
     with pytest.raises(ProtocolError, match="no commit_ts"):
         found(spark, events, "watermarks_are_monotone", protocol="canal-json", has_commit_ts=False)

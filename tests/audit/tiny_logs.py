@@ -23,9 +23,9 @@ def row(
     partition: int, offset: int, ts: int | None, op: str = "insert", *, key: str | None = "1", table: str = "a",
     v: str = "1", old: str | None = None, seq: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row event of schema s; key None is a table without key."""
+    """A row event of schema s; key None is a table without key. An update changes nothing but the key."""
     after = [column("id", key or "0", key is not None), column("v", v, False)]
-    before = [column("id", old or key or "0", key is not None), column("v", "0", False)]
+    before = [column("id", old or key or "0", key is not None), column("v", v, False)]
     images = {"columns": None if op == "delete" else after, "before": None if op == "insert" else before}
     names = {"schema_name": "s", "table_name": table}
     return {"kind": "row", "op": op, "commit_ts": ts} | names | images | at(partition, offset, seq)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.audit.marks import IN_CHUNK
 from ticdc_lab.audit.promises import Facts, Ints, admin_events, by_partition, runs
 
 _EVENT = "struct<partition: int, offset: bigint, commit_ts: bigint>"
@@ -47,6 +48,9 @@ class Home:
     offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     seq: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    chunk: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    held: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Which offsets are there, as in :func:`ticdc_lab.audit.marks.log_facts`."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
 
@@ -99,6 +103,8 @@ def breaches(facts: pa.Table, names: Sequence[str], *, ddl_in_partition_0_only: 
         "watermarks_are_monotone": lambda: (b for home in homes for b in _falling(home)),
         "resolved_events_on_all_partitions": lambda: (b for of in topics.values() for b in _gaps_by_era(of)),
         "ddl_events_on_all_partitions": lambda: _lost_ddl(facts, topics, only_0=ddl_in_partition_0_only),
+        "ddl_events_are_in_time": lambda: _late_ddl(facts, homes),
+        "offsets_are_contiguous": lambda: (b for home in homes for b in _holes(home)),
         "admin_events_on_all_partitions": lambda: (b for of in topics.values() for b in _lost_admin(of)),
     }
     for name in names:
@@ -116,6 +122,9 @@ def _homes(facts: pa.Table) -> list[Home]:
     for topic, partition, *columns in by_partition(marks):
         home = homes[topic, partition]
         home.offset, home.seq, home.ts = columns
+    chunks = facts.filter(pc.equal(facts["kind"], "offsets"))
+    for topic, partition, chunk, _, held in by_partition(chunks, value="held"):
+        homes[topic, partition].chunk, homes[topic, partition].held = chunk, held
     for place, own in admin_events(facts).items():
         homes[place].admin = own
     return list(homes.values())
@@ -128,6 +137,38 @@ def _falling(home: Home) -> Iterator[Event]:
     for i in np.flatnonzero(home.ts < highest).tolist():
         here = home.event(i)
         yield here | {"topic": home.topic, "seq": int(home.seq[i]), "at": home.event(int(holder[i])), "after": here}
+
+
+def _late_ddl(facts: pa.Table, homes: list[Home]) -> Iterator[Event]:
+    """DDL that follow a watermark above them in their partition; ``case`` says whether it is delivered again."""
+    of, seen = {(h.topic, h.partition): h for h in homes}, set()
+    identity = ("topic", "partition", "commit_ts", "schema_name", "table_name", "query")
+    ddl = facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist()
+    for d in sorted(ddl, key=lambda d: (d["topic"], d["partition"], d["offset"], d["seq"])):
+        home, same = of[d["topic"], d["partition"]], tuple(d[c] for c in identity)
+        before = int(np.searchsorted(home.offset, d["offset"]))
+        i = int(np.argmax(home.ts[:before])) if before else 0
+        if before and home.ts[i] > d["commit_ts"]:
+            here = {c: d[c] for c in ("partition", "offset", "commit_ts")}
+            shown = {"seq": d["seq"], "case": "again" if same in seen else "first", "at": home.event(i), "after": here}
+            yield {c: d[c] for c in identity} | here | shown
+        seen.add(same)
+
+
+def _holes(home: Home) -> Iterator[Event]:
+    """One for all offsets that a partition lacks between its first and its last: the first stretch, and the sum.
+
+    None where most are lacking: these do not count messages (:mod:`ticdc_lab.sources.storage`).
+    """
+    bits = np.unpackbits(home.held.astype("<i8").view(np.uint8), bitorder="little").reshape(-1, IN_CHUNK)
+    chunk, at = np.nonzero(bits)
+    offset = home.chunk[chunk] + at
+    before = np.flatnonzero(np.diff(offset) > 1)
+    lacking = int(offset[-1] - offset[0] + 1 - len(offset)) if len(offset) else 0
+    if 0 < lacking <= len(offset):
+        i = int(before[0])
+        low, high = ({"partition": home.partition, "offset": int(o), "commit_ts": None} for o in offset[i : i + 2])
+        yield high | {"topic": home.topic, "upto": len(before), "n": lacking, "at": low, "after": high}
 
 
 def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:

@@ -86,6 +86,43 @@ def ddl_events_on_all_partitions() -> Column:
     )  # fmt: skip
 
 
+def ddl_events_are_in_time() -> Column:
+    """Seed, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
+
+    So none follows a watermark above it in its partition: a consumer has then applied rows of the new schema. A DDL
+    that a restart sends again is a warning.
+    """
+    again = F.col("case") == "again"
+    return placed(
+        F.struct("partition", "offset", "seq", "commit_ts"),
+        severity=F.when(again, "warning").otherwise("error"),
+        message=text(
+            F.when(again, "a DDL delivered again").otherwise("a DDL"), " below resolved_ts ", F.col("at.commit_ts"),
+            " follows it: ", F.substring("query", 1, 100),
+        ),
+        evidence=evidence(F.col("at"), F.col("after")),
+    )  # fmt: skip
+
+
+def offsets_are_contiguous() -> Column:
+    """A broker gives each message of a partition the next offset, so a recording without holes lacks no message.
+
+    A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
+    finding a partition, at the message after the first hole; :func:`ticdc_lab.gaps.offset_gaps` lists all. Holes before
+    the first message and after the last cannot be seen.
+    """
+    return placed(
+        F.struct("partition", "offset", "seq", "commit_ts"),
+        severity="warning",
+        message=text(
+            "partition ", F.col("partition"), " of topic ", F.col("topic"), " lacks ", F.col("n"),
+            " message(s) in ", F.col("upto"), " stretch(es) of offsets, the first after ", F.col("at.offset"),
+            ": compacted, in quarantine, or lost",
+        ),
+        evidence=evidence(F.col("at"), F.col("after")),
+    )  # fmt: skip
+
+
 def admin_events_on_all_partitions() -> Column:
     """Seed, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
 

@@ -24,6 +24,7 @@ class Guarantee:
     log: Callable[[], Column] | None = None
     needs_commit_ts: bool = True
     needs_watermarks: bool = False
+    needs_history: bool = False
 
     @property
     def name(self) -> str:
@@ -39,6 +40,11 @@ GUARANTEES: dict[str, Guarantee] = {
             "对于一行数据的变更：一定会分发在同一个 partition 中",
             row=rows.rows_stay_in_one_partition,
             needs_commit_ts=False,
+        ),
+        Guarantee(
+            "对于一行数据的变更：大多数情况下，每一个变更只会发出一次",
+            row=rows.row_images_chain,
+            needs_history=True,
         ),
         Guarantee("可能会发送重复的变更", row=rows.redeliveries_are_identical),
         Guarantee("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", row=rows.first_appearances_are_ordered),
@@ -57,6 +63,16 @@ GUARANTEES: dict[str, Guarantee] = {
             needs_watermarks=True,
         ),
         Guarantee("DDL Event 会广播到所有的 partition", log=broadcasts.ddl_events_on_all_partitions),
+        Guarantee(
+            "当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event",
+            log=broadcasts.ddl_events_are_in_time,
+            needs_watermarks=True,
+        ),
+        Guarantee(
+            "需要满足前提：Kafka 集群可以正常读取",
+            log=broadcasts.offsets_are_contiguous,
+            needs_commit_ts=False,
+        ),
         Guarantee(
             "CDC 同步模型不允许 global checkpoint TS 回退",
             log=broadcasts.watermarks_are_monotone,
@@ -79,6 +95,9 @@ GUARANTEES: dict[str, Guarantee] = {
 WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro"})
 """Protocols without watermark messages."""
 
+WITHOUT_HISTORY = frozenset({"avro"})
+"""Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
+
 
 def checks_possible(protocol: str, *, has_commit_ts: bool = True) -> dict[str, str]:
     """Say which guarantees can be checked on a log.
@@ -100,6 +119,8 @@ def checks_possible(protocol: str, *, has_commit_ts: bool = True) -> dict[str, s
     def reason(g: Guarantee) -> str:
         if g.needs_commit_ts and not has_commit_ts:
             return "this log has no commit_ts, so nothing orders its changes"
+        if g.needs_history and protocol in WITHOUT_HISTORY:
+            return f"{protocol} has neither old images nor DDL, and its deletes no commit_ts"
         return f"{protocol} has no watermark messages" if g.needs_watermarks and not marked else ""
 
     return {name: reason(g) for name, g in GUARANTEES.items()}

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.judge import COLUMNS, NO_TS, Changes, suspects
+from ticdc_lab.audit.judge import ABSENT, COLUMNS, NO_TS, SOME, UNKNOWN, Changes, suspects
 from ticdc_lab.audit.marks import NAMES, log_facts, place_col
 from ticdc_lab.audit.promises import Promises, numbers
-from ticdc_lab.keys import with_keys
+from ticdc_lab.keys import with_image_hashes, with_keys
 from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import KEYS, require_batch, require_columns
+from ticdc_lab.schema import IMAGE_HASHES, KEYS, require_batch, require_columns
 from ticdc_lab.transactions import op_rank
 
 ROWS_AT_ONCE = 1 << 17
@@ -37,7 +37,9 @@ home struct<
 >,
 former struct<place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint>,
 is_first_here boolean, count bigint,
-late struct<offset: bigint, seq: int, commit_ts: bigint, partition: int>
+late struct<offset: bigint, seq: int, commit_ts: bigint, partition: int>,
+broken struct<place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint>,
+how int, covered boolean
 """
 
 Batches = Iterator[pa.RecordBatch]
@@ -65,7 +67,9 @@ def row_history(events: DataFrame, *, has_commit_ts: bool = True, chunk: int = R
         of the same columns: the change before, or for a repeat its first delivery), ``former`` and ``is_first_here``
         (the same two between the Admin events that surround it), ``count`` (bigint: the partitions that count here,
         where this one is not among them), ``late`` (struct: an older change that first appears later in this
-        partition). Changes that give no guarantee a reason are left out.
+        partition), ``broken`` (struct: the row's former change, where that does not leave what this one found), ``how``
+        (int, :data:`ticdc_lab.audit.judge.IS_GONE` and its neighbours), ``covered`` (false: another partition, which
+        may hold what is between them, was not recorded then). Changes that give no guarantee a reason are left out.
     """
     require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
     require_batch(events, function="audit", why="a row may change again at any later offset")
@@ -84,19 +88,47 @@ def row_history(events: DataFrame, *, has_commit_ts: bool = True, chunk: int = R
 def _changes(events: DataFrame) -> DataFrame:
     """One narrow row per row event, two for an update that changes its key: these numbers are all that is shuffled."""
     keyed = events if set(KEYS.names) <= set(events.columns) else with_keys(events)
+    keyed = _with_images(keyed)
     own, old = F.coalesce("key_hash", "change_hash"), F.col("before_key_hash")
     rank = F.when(F.col("_old") == 1, 0).otherwise(op_rank() + 1)
     return (
         keyed.where("kind = 'row'")
         .select(
-            *("offset", "change_hash", "op", "seq"),
+            *("offset", "change_hash", "op", "seq", "before_key_hash", *IMAGE_HASHES.names),
+            *(("incomplete",) if "incomplete" in keyed.columns else ()),
             place_col().alias("place"),
             F.coalesce("commit_ts", F.lit(NO_TS)).alias("commit_ts"),
             F.posexplode(F.when(old.isNull(), F.array(own)).otherwise(F.array(own, old))).alias("_old", "row_id"),
         )
         .withColumn("role", F.col("seq").cast("bigint") * 4 + rank)
+        .transform(lambda rows: rows.withColumns({"before": _state_before(rows), "after": _state_after()}))
         .select(*COLUMNS)
     )
+
+
+def _with_images(events: DataFrame) -> DataFrame:
+    """Events with the hashes of their images; null where these cannot be had."""
+    if {"columns", "before"} <= set(events.columns):
+        return with_image_hashes(events)
+    missing = {n: F.lit(None).cast("bigint") for n in IMAGE_HASHES.names if n not in events.columns}
+    return events.withColumns(missing)
+
+
+def _state_before(events: DataFrame) -> Column:
+    """What a change found of its row (:data:`ticdc_lab.audit.judge.ABSENT` or a hash).
+
+    An update without an old image may be an insert (mq-v1 does not tell).
+    """
+    unsure = F.col("incomplete") == "op-unknown" if "incomplete" in events.columns else F.lit(False)
+    found = F.coalesce("before_hash", F.when(F.col("op") == "update", UNKNOWN).otherwise(SOME))
+    takes = F.col("before_key_hash").isNotNull() & (F.col("_old") == 0)
+    inserted = F.when(F.coalesce(unsure, F.lit(False)), UNKNOWN).otherwise(ABSENT)
+    return F.when(takes, ABSENT).when(F.col("op") == "insert", inserted).otherwise(found)
+
+
+def _state_after() -> Column:
+    leaves = (F.col("_old") == 1) | (F.col("op") == "delete")
+    return F.when(leaves, ABSENT).otherwise(F.coalesce("after_hash", F.lit(SOME)))
 
 
 def _promises(batches: Batches) -> Batches:

@@ -14,7 +14,10 @@ from ticdc_lab.prefix import PARTITION, POSITION
 
 NAMES = ("schema_name", "table_name")
 
-_FACT = ("kind", *POSITION, "commit_ts", *NAMES, "place", "last_ts", "query", "blocked", "partition_count")
+_FACT = ("kind", *POSITION, "commit_ts", *NAMES, "place", "last_ts", "query", "blocked", "partition_count", "held")
+
+IN_CHUNK = 64
+"""Offsets of which one number says which are there."""
 
 
 def place_col() -> Column:
@@ -35,15 +38,27 @@ def log_facts(events: DataFrame) -> DataFrame:
     DataFrame
         ``kind``: ``watermark`` and ``ddl`` as in the log (those with a commit_ts), and one ``rows`` or ``other`` (no
         rows) per place, with its first ``offset``, its least ``commit_ts`` and its greatest, ``last_ts``; ``blocked``:
-        :func:`blocked_tables` of a DDL; ``partition_count`` of an ``admin``. A frame used twice shares its exchange.
+        :func:`blocked_tables` of a DDL; ``partition_count`` of an ``admin``. ``offsets``: ``held`` (bigint) has a bit
+        for each of the :data:`IN_CHUNK` offsets from ``offset`` on that is there. A frame used twice shares its
+        exchange.
     """
-    placed = events.groupBy(*PARTITION, *NAMES).agg(
+    chunked = events.withColumn("_chunk", F.expr(f"offset div {IN_CHUNK}L"))
+    sets = [[*PARTITION, *NAMES], [*PARTITION, "_chunk"]]
+    placed = chunked.groupingSets(sets, *PARTITION, *NAMES, "_chunk").agg(
         F.max(F.col("kind") == "row").alias("_rows"),
         F.min("offset").alias("offset"),
         F.min("commit_ts").alias("commit_ts"),
         F.max("commit_ts").alias("last_ts"),
+        F.bit_or(F.expr(f"shiftleft(1L, int(offset % {IN_CHUNK}))")).alias("held"),
     )
-    places = placed.withColumns({"kind": F.when(F.col("_rows"), "rows").otherwise("other"), "place": place_col()})
+    kind = F.when(F.col("_chunk").isNotNull(), "offsets").when(F.col("_rows"), "rows").otherwise("other")
+    places = placed.withColumns(
+        {
+            "kind": kind,
+            "place": F.when(F.col("_chunk").isNull(), place_col()),
+            "offset": F.coalesce(F.col("_chunk") * IN_CHUNK, "offset"),
+        }
+    )
     stated = "kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL OR kind = 'admin'"
     count = F.col("admin.partition_count") if "admin" in events.columns else F.lit(None).cast("int")
     marks = events.where(stated).withColumns(
@@ -71,7 +86,8 @@ def blocked_tables() -> Column:
 
 def _facts(frame: DataFrame) -> DataFrame:
     types = {"seq": "int", "place": "bigint", "last_ts": "bigint", "query": "string", "partition_count": "int"} | {
-        "blocked": "array<struct<schema: string, table: string>>"
+        "held": "bigint",
+        "blocked": "array<struct<schema: string, table: string>>",
     }
     have = set(frame.columns)
     return frame.select(*[F.col(c) if c in have else F.lit(None).cast(types[c]).alias(c) for c in _FACT])

@@ -111,6 +111,23 @@ class Promises:
     """By place, as an index."""
     eras: Eras
     """By home."""
+    known_from: Ints
+    """Per place the commit_ts from which on all partitions of its topic were recorded."""
+    known_to: Ints
+    """Per place the commit_ts up to which they were."""
+    table: Ints
+    """Per place the number of its schema and table."""
+    table_ddl: dict[int, Ints]
+    """By table the commit_ts of the DDL that block it, in order."""
+
+    def altered(self, place: Ints, low: Ints, high: Ints) -> NDArray[np.bool_]:
+        """Whether a DDL blocks the table of a place (an index) between two commit_ts, both included."""
+        out = np.zeros(len(place), dtype=bool)
+        tables = self.table[place]
+        for table in np.unique(tables):
+            own, ddl = tables == table, self.table_ddl.get(int(table), np.empty(0, dtype=np.int64))
+            out[own] = np.searchsorted(ddl, high[own], side="right") > np.searchsorted(ddl, low[own])
+        return out
 
     @classmethod
     def read(cls, facts: pa.Table) -> Self:
@@ -119,6 +136,10 @@ class Promises:
         marks = facts.filter(pc.equal(facts["kind"], "watermark"))
         homes = {(p["topic"], p["partition"]): 0 for p in places}
         homes = {home: i for i, home in enumerate(homes)}
+        ddl = facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist()
+        names = [(p["schema_name"], p["table_name"]) for p in places]
+        tables = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        spans = _recorded(facts)
         return cls(
             place=_ints(p["place"] for p in places),
             topic=[p["topic"] for p in places],
@@ -127,8 +148,12 @@ class Promises:
             table_name=[p["table_name"] for p in places],
             home=_ints(homes[p["topic"], p["partition"]] for p in places),
             resolved=_resolved(marks, homes),
-            ddl=_ddl(facts.filter(pc.equal(facts["kind"], "ddl")).to_pylist(), places),
+            ddl=_ddl(ddl, places),
             eras=Eras.read(facts, homes),
+            known_from=_ints(spans[p["topic"]][0] for p in places),
+            known_to=_ints(spans[p["topic"]][1] for p in places),
+            table=_ints(tables[name] for name in names),
+            table_ddl=_table_ddl(ddl, tables),
         )
 
 
@@ -164,11 +189,12 @@ def admin_events(facts: pa.Table) -> dict[tuple[str, int], Facts]:
     return found
 
 
-def by_partition(marks: pa.Table) -> Iterator[tuple[str, int, Ints, Ints, Ints]]:
-    """Watermarks of each topic and partition: their offsets, seq and commit_ts, in order."""
+def by_partition(marks: pa.Table, *, value: str = "commit_ts") -> Iterator[tuple[str, int, Ints, Ints, Ints]]:
+    """Watermarks of each topic and partition: their offsets, seq and commit_ts (or another value), in order."""
+    marks = marks.set_column(marks.schema.get_field_index("seq"), "seq", pc.fill_null(marks["seq"], 0))
     topics = marks["topic"].combine_chunks().dictionary_encode()
     code = np.asarray(topics.indices).astype(np.int64)
-    partition, offset, seq, ts = numbers(marks, "partition", "offset", "seq", "commit_ts")
+    partition, offset, seq, ts = numbers(marks, "partition", "offset", "seq", value)
     order = np.lexsort((ts, seq, offset, partition, code))
     code, partition, offset, seq, ts = (a[order] for a in (code, partition, offset, seq, ts))
     for topic in runs(code):
@@ -218,3 +244,28 @@ def _ddl(ddl: Facts, places: Facts) -> Marks:
         if b["table"] is None or b["table"] == table
     ]
     return Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _recorded(facts: pa.Table) -> dict[str, tuple[int, int]]:
+    """From and up to which commit_ts all partitions of each topic were recorded."""
+    spans: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for p in facts.filter(pc.and_(pc.is_valid(facts["place"]), pc.is_valid(facts["commit_ts"]))).to_pylist():
+        spans.setdefault((p["topic"], p["partition"]), []).append((p["offset"], p["commit_ts"], p["last_ts"]))
+    out: dict[str, tuple[int, int]] = {p["topic"]: (0, np.iinfo(np.int64).max) for p in facts.to_pylist()}
+    for (topic, _), of in spans.items():
+        low, high = out[topic]
+        # a partition from its first message on was recorded from the beginning
+        first = min(ts for _, ts, _ in of) if min(offset for offset, _, _ in of) else 0
+        out[topic] = max(low, first), min(high, max(last for _, _, last in of))
+    return out
+
+
+def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints]:
+    """By table the commit_ts of DDL that block it, in order."""
+    found: dict[int, set[int]] = {}
+    for ts, schema, name in {(d["commit_ts"], b["schema"], b["table"]) for d in ddl for b in d["blocked"]}:
+        named = [tables.get((schema, name))] if name is not None else [i for t, i in tables.items() if t[0] == schema]
+        for i in named:
+            if i is not None:
+                found.setdefault(i, set()).add(ts)
+    return {i: _ints(sorted(of)) for i, of in found.items()}

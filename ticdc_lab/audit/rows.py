@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.findings import evidence, placed, text
+from ticdc_lab.audit.judge import IS_GONE, IS_THERE
 
 
 def _event() -> Column:
@@ -85,6 +86,34 @@ def first_appearances_are_ordered() -> Column:
             severity="error",
             message=text("the change first appears after the row's newer change of commit_ts ", F.col("commit_ts")),
             evidence=evidence(_event(), late),
+        ),
+    )
+
+
+def row_images_chain() -> Column:
+    """What TiCDC sends of a row is its whole history: each change finds what the one before it left.
+
+    Follows from the seed's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
+    and a delete find the image that the row's former change left. Compared are first deliveries in commit order, images
+    only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
+    DDL of the table. Nobody can see that a row's first or last change in the log is missing.
+    """
+    former, how = F.col("broken"), F.col("how")
+    since = text("the row's former change in the log, of commit_ts ", former["commit_ts"])
+    said = (
+        F.when(how == IS_GONE, text("an old image of a row that is not there: ", since, ", deleted it"))
+        .when(how == IS_THERE, text("an insert of a row that is there: ", since, ", left it"))
+        .otherwise(text("the image before the change is not the one that ", since, " left"))
+    )
+    lost = "; a change between them is lost, or one of them is wrong"
+    cut = ", or lies where the recording does not cover a partition"
+    return F.when(
+        F.col("keyed") & former.isNotNull(),
+        placed(
+            _event(),
+            severity=F.when(F.col("covered"), "error").otherwise("warning"),
+            message=text(said, F.when(F.col("covered"), lost).otherwise(lost + cut)),
+            evidence=evidence(former, _event()),
         ),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.broadcasts import ddl_events_on_all_partitions, log_breaches
+from ticdc_lab.audit.broadcasts import ddl_events_are_in_time, ddl_events_on_all_partitions, log_breaches
 from ticdc_lab.audit.explain import with_causes
 from ticdc_lab.audit.findings import LOCATED, SEVERITIES, as_findings, text
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
@@ -130,7 +130,7 @@ def _broken_promises(breached: DataFrame, *, names: list[str]) -> DataFrame:
     """All guarantees about the log in one pass over its breaches; the tables are those of a DDL."""
     finding = F.coalesce(*[F.when(F.col("guarantee") == n, _rule(n)) for n in names])
     named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
-    of_ddl = F.col("guarantee") == ddl_events_on_all_partitions.__name__
+    of_ddl = F.col("guarantee").isin(ddl_events_on_all_partitions.__name__, ddl_events_are_in_time.__name__)
     return (
         breached.select("guarantee", "topic", F.when(of_ddl, named).alias("table"), finding.alias("f"))
         .select("guarantee", "topic", "table", "f.*")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch.definitions import Answer, unique_columns, with_answers
 from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import DISPATCH, require_batch, require_columns
+from ticdc_lab.schema import OF_IMAGES, require_batch, require_columns
 from ticdc_lab.transactions import split_key_updates
 
 _NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "table_id", "op", "columns", "before")
@@ -59,12 +59,12 @@ def split_updates(events: DataFrame, *, catalog: Catalog | None = None) -> DataF
     Returns
     -------
     DataFrame
-        The same columns with the hashes of :data:`ticdc_lab.schema.KEYS`, without those of
-        :data:`ticdc_lab.schema.DISPATCH`. Such an update becomes a delete with its whole old image and an insert at
+        The same columns with the hashes of :data:`ticdc_lab.schema.KEYS`, without
+        :data:`ticdc_lab.schema.OF_IMAGES`. Such an update becomes a delete with its whole old image and an insert at
         the same position; a log that is split already stays as it is.
     """
     require_columns(events, *_NEEDED)
-    keyed = _with_unique(events.drop(*DISPATCH.names), catalog).transform(with_keys)
+    keyed = _with_unique(events.drop(*OF_IMAGES), catalog).transform(with_keys)
     changed = key_change(unique_columns=None if catalog is None else F.col(_UNIQUE))
     keyed = keyed.withColumn("_changed", changed).withColumn(
         "before", F.when(F.col("_changed"), _whole_before()).otherwise(F.col("before"))
@@ -85,8 +85,8 @@ def joined_updates(events: DataFrame, *, catalog: Catalog | None = None) -> Data
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without those of
-        :data:`ticdc_lab.schema.DISPATCH`, and ``joined`` (string, null for what is no delete or insert beside one of
+        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
+        :data:`ticdc_lab.schema.OF_IMAGES`, and ``joined`` (string, null for what is no delete or insert beside one of
         the other kind in its table's part of a transaction):
 
         - ``same-key``: an update now. TiKV holds one entry for the key, so the halves were one update.
@@ -112,7 +112,7 @@ def joined_updates(events: DataFrame, *, catalog: Catalog | None = None) -> Data
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="joined_updates", why="the other half of an update may be anywhere in it")
-    keyed = events.drop(*DISPATCH.names).transform(with_keys)
+    keyed = events.drop(*OF_IMAGES).transform(with_keys)
     half = (F.col("kind") == "row") & F.col("op").isin("delete", "insert")
     half = F.coalesce(half & F.col("commit_ts").isNotNull() & F.col("key_hash").isNotNull(), F.lit(False))
     paired = _paired(keyed.where(half), catalog)

@@ -17,7 +17,7 @@ from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import DISPATCH, require_columns
+from ticdc_lab.schema import OF_IMAGES, require_columns
 from ticdc_lab.transactions import split_key_updates
 
 SETTINGS: Mapping[str, Mapping[str, bool]] = {
@@ -39,8 +39,8 @@ def without_old_value(events: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without those of
-        :data:`ticdc_lab.schema.DISPATCH`:
+        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
+        :data:`ticdc_lab.schema.OF_IMAGES`:
 
         - an update that changes its handle key becomes a delete and an insert, because TiKV deletes the old key's entry
           and puts the new one;
@@ -54,7 +54,7 @@ def without_old_value(events: DataFrame) -> DataFrame:
     pingcap/tiflow v5.4, ``cdc/entry/mounter.go`` (deletes come from entries of the handle's index alone).
     """
     require_columns(events, "kind", "op", "columns", "before", "incomplete")
-    rows = events.drop(*DISPATCH.names).transform(with_keys).transform(split_key_updates)
+    rows = events.drop(*OF_IMAGES).transform(with_keys).transform(split_key_updates)
     is_put = (F.col("kind") == "row") & F.col("op").isin("insert", "update")
     keys = F.filter("before", lambda c: c["is_key"])
     none = F.lit(None)
@@ -84,8 +84,8 @@ def with_settings(events: DataFrame, *, changefeed: Changefeed, catalog: Catalog
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without those of
-        :data:`ticdc_lab.schema.DISPATCH`.
+        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
+        :data:`ticdc_lab.schema.OF_IMAGES`.
     """
     if not changefeed.dispatch_old_value:
         return without_old_value(events)

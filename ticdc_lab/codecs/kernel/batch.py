@@ -170,11 +170,19 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "key_hash": numbers(number[S.KEY_HASH], byte[S.HAS_KEY], n),
         "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
         "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
+        "after_hash": numbers(number[S.AFTER_HASH], byte[S.HAS_AFTER], n),
+        "before_hash": numbers(number[S.BEFORE_HASH], _has_before(st, n), n),
     } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
     columns |= dispatch_columns(batch, protocol, st)
     if images:
         columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
     return columns
+
+
+def _has_before(st: State, n: int) -> np.ndarray:
+    """Which events have an image before them; an empty one says nothing."""
+    ends = st.number[S.BEFORE_END, : n + 1]
+    return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1])
 
 
 def _faults(

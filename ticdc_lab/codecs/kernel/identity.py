@@ -13,6 +13,7 @@ INSERT, UPDATE, DELETE = S.INSERT, S.UPDATE, S.DELETE
 AFTER, BEFORE, NAMES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.VALUES
 SCHEMA_NAME, TABLE_NAME = S.SCHEMA_NAME, S.TABLE_NAME
 KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH = S.KEY_HASH, S.BEFORE_KEY_HASH, S.CHANGE_HASH
+AFTER_HASH, BEFORE_HASH = S.AFTER_HASH, S.BEFORE_HASH
 HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = S.HAS_KEY, S.HAS_BEFORE_KEY, S.HAS_CHANGE
 OP, HAS_AFTER, HAS_BEFORE, AFTER_IS_KEY, BEFORE_IS_KEY = (
     S.OP,
@@ -23,6 +24,8 @@ OP, HAS_AFTER, HAS_BEFORE, AFTER_IS_KEY, BEFORE_IS_KEY = (
 )
 AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
 N_EVENTS, KIND, ROW = S.N_EVENTS, S.KIND, S.ROW
+
+LOW = np.uint64(0xFFFFFFFF)
 
 _OP_TEXT = np.frombuffer(b"insertupdatedelete", np.uint8).copy()
 
@@ -61,6 +64,49 @@ def set_row(st: State, i: int, op: int) -> None:
         _set_key(st, i, AFTER, a0, a1, table)
     if op == UPDATE:
         _set_before_key(st, i, a0, a1, b0, b1, table)
+    _set_images(st, i, op, a0, a1, b0, b1)
+
+
+@small_kernel
+def _column(st: State, image: int, c: int) -> tuple[np.uint64, np.uint64]:
+    """Hashes of the name of a column and of the name with the value."""
+    name = _text_hash(st, image + NAMES, c, SEED)
+    return name, hash_flag(st.valid[image + VALUES, c] == 0, _text_hash(st, image + VALUES, c, name))
+
+
+@small_kernel
+def _both(names: np.uint64, values: np.uint64) -> np.int64:
+    return np.int64(names << np.uint64(32) | values & LOW)
+
+
+@kernel
+def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) -> None:
+    """The hashes of :data:`ticdc_lab.schema.IMAGE_HASHES`; a column that the old image lacks is as in the new one."""
+    names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
+    for c in range(a0, a1):
+        name, value = _column(st, AFTER, c)
+        names ^= name
+        after ^= value
+        o = _other(st, a0, c, b0, b1) if op == UPDATE else b1
+        before ^= value if o == b1 else _column(st, BEFORE, o)[1]
+    if op == DELETE:
+        for c in range(b0, b1):
+            name, value = _column(st, BEFORE, c)
+            names ^= name
+            before ^= value
+    st.number[AFTER_HASH, i], st.number[BEFORE_HASH, i] = _both(names, after), _both(names, before)
+
+
+@kernel
+def _other(st: State, a0: int, c: int, b0: int, b1: int) -> int:
+    """Where the old image has the column ``c`` of the new one; ``b1`` where it lacks it."""
+    o = b0 + c - a0
+    if o < b1 and same_text(st, BEFORE + NAMES, o, AFTER + NAMES, c):
+        return o
+    o = b0
+    while o < b1 and not same_text(st, BEFORE + NAMES, o, AFTER + NAMES, c):
+        o += 1
+    return o
 
 
 @kernel
@@ -89,11 +135,7 @@ def _set_before_key(st: State, i: int, a0: int, a1: int, b0: int, b1: int, h: np
     for c in range(a0, a1):
         if not st.byte[AFTER_IS_KEY, c]:
             continue
-        o = b0 + c - a0
-        if not (o < b1 and same_text(st, BEFORE + NAMES, o, AFTER + NAMES, c)):
-            o = b0
-            while o < b1 and not same_text(st, BEFORE + NAMES, o, AFTER + NAMES, c):
-                o += 1
+        o = _other(st, a0, c, b0, b1)
         if o == b1:  # only-output-updated-columns leaves equal columns out
             h = _text_hash(st, AFTER + VALUES, c, h)
             continue

@@ -18,8 +18,8 @@ N_TEXTS = 13
 
 # Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
-AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES = 9, 10, 11
-N_NUMBERS = 12
+AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH = 9, 10, 11, 12, 13
+N_NUMBERS = 14
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(

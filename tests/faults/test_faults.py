@@ -1,0 +1,126 @@
+"""Every kind of planted fault is found, at its place, by the guarantee that it breaks."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from conftest import golden
+from copies import APART, findings, is_seen
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.faults import KINDS, Expected, Fault, Log, plan_fault, plant, read_log, with_faults
+from ticdc_lab.load import load
+
+SMALL = "messages_open-protocol_small.jsonl.gz"
+CANAL = "messages_canal-json-tidb_small.jsonl.gz"
+BANK = "messages_canal-json-tidb_bank.jsonl.gz"
+PROTOCOLS = {SMALL: "open-protocol", CANAL: "canal-json", BANK: "canal-json"}
+
+NOT_THERE = {CANAL: {"ddl_missing", "ddl_changed", "ddl_repeated_with_other_text"}}
+"""Kinds that a log has no place for: canal-json sends a DDL to partition 0 alone."""
+
+
+@pytest.fixture(scope="module")
+def log_of(spark: SparkSession):
+    """``log_of(name)``: a golden log's events, cached, and what faults are planned from."""
+
+    @cache
+    def get(name: str) -> tuple[DataFrame, Log]:
+        events = load(spark, str(golden(name))).events.cache()
+        return events, read_log(events, rows=2_000)
+
+    return get
+
+
+def unseen(log_of, name: str, kinds, seeds) -> list[str]:
+    """Faults of which the audit misses something."""
+    events, log = log_of(name)
+    faults = [plan_fault(log, kind, seed) for kind in kinds for seed in seeds]
+    clean, *found = findings(events, faults, protocol=PROTOCOLS[name])
+    return [
+        f"{fault.kind} {fault.seed}: {fault.what}; expected {e}; found {[(f.guarantee, f.partition) for f in rows]}"
+        for fault, rows in zip(faults, found, strict=True)
+        for e in fault.expected
+        if not is_seen(e, rows, clean)
+    ]
+
+
+def test_there_are_many_kinds_and_each_says_why_it_happens() -> None:
+    """Issue 6: at least 20 kinds, each with a sentence about a real producer, broker or recording."""
+    assert len(KINDS) >= 20
+    assert all(len(kind.__doc__ or "") > 40 for kind in KINDS.values())
+
+
+def test_every_kind_is_found_where_it_was_planted(log_of) -> None:
+    """The audit names guarantee, severity, partition and offset of each fault."""
+    assert unseen(log_of, SMALL, KINDS, range(3)) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(3, 203, 10))
+def test_every_kind_is_found_wherever_it_is_planted(log_of, first: int) -> None:
+    """The same for hundreds of places."""
+    assert unseen(log_of, SMALL, KINDS, range(first, first + 10)) == []
+
+
+@pytest.mark.parametrize("name", [pytest.param(CANAL, marks=pytest.mark.soak)])
+def test_every_kind_is_found_in_another_protocol(log_of, name: str) -> None:
+    """One row a message, DDL in partition 0 only."""
+    assert unseen(log_of, name, [k for k in KINDS if k not in NOT_THERE[name]], range(5)) == []
+    for kind in NOT_THERE[name]:
+        with pytest.raises(ContractError, match="no place"):
+            plan_fault(log_of(name)[1], kind, 0)
+
+
+def test_what_is_not_found_is_missed() -> None:
+    """The comparison itself: no finding, another place, another severity, or one of the log without fault."""
+    expected = Expected("row_images_chain", "error", ((1, 7), (2, None)))
+    f = Row("guarantee", "severity", "partition", "offset")
+    right, any_of_2 = f("row_images_chain", "error", 1, 7 + APART), f("row_images_chain", "error", 2, 9)
+    assert is_seen(expected, [right], []) and is_seen(expected, [any_of_2], [])
+    wrong = [f("row_images_chain", "error", 1, 8), f("row_images_chain", "warning", 1, 7), f("x", "error", 1, 7)]
+    assert not is_seen(expected, wrong, []) and not is_seen(expected, [right], [right])
+
+
+def test_a_plan_is_chosen_by_its_seed(log_of) -> None:
+    """Equal seeds give equal faults, different ones different places."""
+    _, log = log_of(SMALL)
+    for kind in KINDS:
+        plans = [plan_fault(log, kind, seed) for seed in (1, 1, 2, 3, 4, 5)]
+        assert plans[0] == plans[1]
+        assert len({(p.partition, p.offset, p.what) for p in plans}) > 1
+
+
+def test_a_log_with_a_fault_differs_from_the_log_in_what_the_fault_says(log_of) -> None:
+    """Nothing but the plan's messages changes, and no offset is left empty where messages close up."""
+    events, log = log_of(SMALL)
+    shown = ("topic", "partition", "kind", "commit_ts", "change_hash", "query")
+    for kind, lost, more in (("row_dropped", 1, 0), ("row_late", 1, 1), ("row_repeated_late", 0, 1)):
+        fault = plan_fault(log, kind, 0)
+        planted = with_faults(events, [fault])
+        before, after = (e.select(*shown).collect() for e in (events, planted))
+        assert len(after) - len(before) == more - lost
+        offsets = planted.groupBy("partition").agg(F.max("offset").alias("last"), F.count_distinct("offset").alias("n"))
+        assert all(r["last"] + 1 == r["n"] for r in offsets.collect())
+
+
+def test_one_fault_is_planted_with_one_call(spark: SparkSession, log_of) -> None:
+    """The log with the fault, and what was planted."""
+    events, _ = log_of(SMALL)
+    planted, fault = plant(events, kind="row_dropped", seed=4)
+    assert isinstance(fault, Fault) and fault.table is not None
+    assert planted.count() == events.count() - 1
+
+
+def test_wrong_requests_are_refused(log_of) -> None:
+    """Unknown kinds, two faults in one topic, a log without rows."""
+    events, log = log_of(SMALL)
+    with pytest.raises(ContractError, match="No such kind"):
+        plan_fault(log, "sun_spots", 0)
+    with pytest.raises(ContractError, match="one topic"):
+        with_faults(events, [plan_fault(log, "row_late", 0), plan_fault(log, "row_dropped", 0)])
+    with pytest.raises(ContractError, match="No row"):
+        read_log(events.where("kind = 'ddl'"))

@@ -1,0 +1,187 @@
+"""A log read for planning, and a plan carried out on a log: one broadcast join, whatever the log's size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.faults.kinds import plan_fault
+from ticdc_lab.faults.log import Event, Log
+from ticdc_lab.faults.plan import Fault, gone_places, layouts, with_new_places
+from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.prefix import PARTITION
+from ticdc_lab.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
+
+ROWS = 500
+"""Rows whose lives are looked at."""
+
+CHANGES = 1000
+"""Most changes of such a row."""
+
+_MESSAGE = (*PARTITION, "offset")
+_EDITS = """
+_topic string, _partition int, _gone array<struct<offset: bigint, seq: int>>,
+_cut array<struct<first: bigint, last: bigint>>, _steps array<struct<at: bigint, by: bigint>>
+"""
+
+
+def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str | None = None) -> Log:
+    """Bring the lives of some rows, and all that is broadcast, to where faults are planned.
+
+    Parameters
+    ----------
+    events
+        The events contract with images.
+    seed
+        Chooses the rows; those with three changes or more are preferred.
+    rows
+        How many. Rows with more than :data:`CHANGES` changes are left out.
+    topic
+        Which one; by default the first by name that holds rows with a key.
+
+    Returns
+    -------
+    Log
+        For :func:`ticdc_lab.faults.plan_fault`.
+
+    Raises
+    ------
+    ContractError
+        A column is missing, or no row of the topic has a key and a commit_ts.
+    StreamingError
+        ``events`` is a stream.
+    """
+    require_columns(events, *EVENTS.names)
+    require_batch(events, function="read_log", why="a fault is chosen from whole lives of rows")
+    plain = events.select(*EVENTS.names).transform(with_keys)
+    if topic is not None:
+        plain = plain.where(F.col("topic") == topic)
+    changes = plain.where("kind = 'row' AND key_hash IS NOT NULL AND commit_ts IS NOT NULL")
+    name = changes.agg(F.min("topic").alias("topic")).collect()[0]["topic"]
+    if name is None:
+        raise ContractError("No row of the log has a key and a commit_ts.", hint="Take another log or topic.")
+    own = plain.where(F.col("topic") == name)
+    found = [r.asDict(recursive=True) for r in _some_lives(own, seed=seed, rows=rows).collect()]
+    marks = [r.asDict(recursive=True) for r in _with_together(own, _marks(own)).collect()]
+    last = own.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+    return Log.of(name, found, marks, {r["partition"]: r["last"] for r in last})
+
+
+def plant(events: DataFrame, *, kind: str, seed: int = 0) -> tuple[DataFrame, Fault]:
+    """Plant one fault.
+
+    Parameters
+    ----------
+    events
+        The events contract with images; a log without faults.
+    kind
+        Name from :data:`ticdc_lab.faults.KINDS`.
+    seed
+        Chooses the place.
+
+    Returns
+    -------
+    tuple
+        The log with the fault (see :func:`with_faults`), and what was planted.
+
+    Raises
+    ------
+    ContractError
+        A column is missing, there is no such kind, or the log has no place for it.
+    """
+    fault = plan_fault(read_log(events, seed=seed), kind, seed)
+    return with_faults(events, [fault]), fault
+
+
+def with_faults(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
+    """Change, take away and add the messages that faults name.
+
+    Parameters
+    ----------
+    events
+        The events contract, with images or with the hashes of :data:`ticdc_lab.schema.KEYS`.
+    faults
+        At most one a topic.
+
+    Returns
+    -------
+    DataFrame
+        The same columns without :data:`ticdc_lab.schema.DISPATCH`. What stands behind an added or removed message of a
+        partition has another offset, as if the producer had written it so.
+    """
+    require_columns(events, "kind", *PARTITION, "offset", "seq")
+    topics = [f.topic for f in faults]
+    if len(set(topics)) < len(topics):
+        raise ContractError("Two faults lie in one topic.", hint="Plant them one after the other.")
+    session = events.sparkSession
+    edits = F.broadcast(session.createDataFrame([e for f in faults for e in _edits(f)], _EDITS))
+    here = [F.col("topic") == F.col("_topic"), F.col("partition") == F.col("_partition")]
+    kept = events.drop(*DISPATCH.names).join(edits, on=here, how="left").where(~_is_gone())
+    kept = kept.withColumn("offset", F.col("offset") + _moved()).drop("_topic", "_partition", "_gone", "_cut", "_steps")
+    rows = [_tuple(e | {"topic": f.topic}) for f in faults for e in with_new_places(f.plan)]
+    added = session.createDataFrame(rows, EVENTS).transform(with_keys).transform(with_image_hashes)
+    wanted = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c in kept.columns]
+    return kept.unionByName(added.select(*wanted), allowMissingColumns=True)
+
+
+def _some_lives(own: DataFrame, *, seed: int, rows: int) -> DataFrame:
+    """Changes of some rows, and how many events share the message of each."""
+    changes = own.where("kind = 'row' AND key_hash IS NOT NULL AND commit_ts IS NOT NULL")
+    counted = changes.groupBy("key_hash").agg(F.count(F.lit(1)).alias("n")).where(F.col("n") <= CHANGES)
+    chosen = counted.orderBy(F.col("n") < 3, F.xxhash64("key_hash", F.lit(seed))).limit(rows).select("key_hash")
+    return _with_together(own, changes.join(F.broadcast(chosen), on="key_hash", how="left_semi"))
+
+
+def _marks(own: DataFrame) -> DataFrame:
+    return own.where("kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL")
+
+
+def _with_together(own: DataFrame, some: DataFrame) -> DataFrame:
+    messages = F.broadcast(some.select(*_MESSAGE).distinct())
+    sizes = own.join(messages, on=list(_MESSAGE), how="left_semi").groupBy(*_MESSAGE)
+    return some.join(F.broadcast(sizes.agg(F.count(F.lit(1)).alias("together"))), on=list(_MESSAGE))
+
+
+def _edits(fault: Fault) -> list[tuple[Any, ...]]:
+    """By partition what is gone, what is cut, and by how much offsets move; one that says nothing, for its type."""
+    of, gone = layouts(fault.plan), gone_places(fault.plan)
+    touched = {p for p, _, _ in gone} | {p for p, _, _ in fault.plan.cut} | set(of)
+    return [
+        (
+            fault.topic,
+            p,
+            [(o, s) for q, o, s in gone if q == p],
+            [(a, b) for q, a, b in fault.plan.cut if q == p],
+            [(s["at"], s["by"]) for s in (of[p].steps() if p in of else ())],
+        )
+        for p in sorted(touched)
+    ]
+
+
+def _is_gone() -> Column:
+    here = F.struct("offset", "seq")
+    cut = F.exists("_cut", lambda c: F.col("offset").between(c["first"], c["last"]))
+    return F.coalesce(F.array_contains("_gone", here) | cut, F.lit(False))
+
+
+def _moved() -> Column:
+    """By how much the offset of a message changes."""
+    before = F.transform("_steps", lambda s: F.when(s["at"] <= F.col("offset"), s["by"]).otherwise(F.lit(0)))
+    total = F.aggregate(before, F.lit(0).cast("bigint"), lambda a, b: a + b)
+    return F.coalesce(total, F.lit(0).cast("bigint"))
+
+
+def _tuple(event: Event) -> tuple[Any, ...]:
+    """An event in the order of the contract."""
+    return tuple(_plain(event.get(name)) for name in EVENTS.names)
+
+
+def _plain(value: Any) -> Any:
+    """Structs as tuples: Spark takes dictionaries for maps."""
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return tuple(value.values()) if isinstance(value, dict) else value
