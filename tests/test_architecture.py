@@ -44,6 +44,7 @@ STEPS = (
         "browse",
         "produce",
         "repartition",
+        "consumer",
         "topic_writer",
         "lake",
         "waiting",
