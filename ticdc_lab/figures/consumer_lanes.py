@@ -1,0 +1,242 @@
+"""Consumer lanes: what each listener has read, holds, has applied and waits for, at a moment of consumer time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, Order, Scene, scene
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, count, finish, label, sentence
+
+_TICKS = ("line-ns", "line-ne", "line-nw", "cross-thin", "x-thin", "y-up", "y-down")
+_SIZE = {UNREAD: 7, BUFFERED: 22, APPLIED: 12, THROWN: 6}
+_WIDTH = {UNREAD: 1, BUFFERED: 3.5, APPLIED: 2, THROWN: 1}
+_SHOWN = {UNREAD: 0.35, BUFFERED: 1.0, APPLIED: 0.95, THROWN: 0.35}
+_FRONT, _HELD = "rgba(0,158,115,0.20)", "rgba(230,159,0,0.28)"
+_LANE_PX = 64
+_LEGEND_PX = 40
+_AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
+_NOTE = {
+    "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
+    "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
+    "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where buffered, "
+    "short where applied. Where the green fronts of all lanes end at one place, the downstream is in a state that "
+    "existed upstream; where they do not, look closer.",
+}
+
+
+def consumer_lanes(
+    deliveries: pd.DataFrame, steps: pd.DataFrame, *, at_us: int | None = None, order: Order = "offset",
+    most: int = 400,
+) -> go.Figure:  # fmt: skip
+    """Draw the lanes of a consumer at a moment.
+
+    Parameters
+    ----------
+    deliveries, steps
+        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``.
+    at_us
+        The moment of consumer time, µs; by default the end.
+    order
+        What goes to the right, see :func:`ticdc_lab.figures.lane_scene.scene`.
+    most
+        Row changes drawn; of a longer log those read around the moment, which the note says.
+    """
+    if deliveries.empty and steps.empty:
+        return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
+    around = at_us if at_us is not None else NEVER
+    s = scene(deliveries, steps, order=order, around_us=around, most=most)
+    return drawn(s, s.end_us if at_us is None else at_us)
+
+
+def drawn(s: Scene, at_us: int) -> go.Figure:
+    """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
+    fig = go.Figure([*_bars(s, at_us), *_ticks(s, at_us), *_thrown(s, at_us), *_controls(s, at_us), *_walls(s, at_us)])
+    names = [f"partition {p}" for _, p in s.lanes]
+    if len({topic for topic, _ in s.lanes}) > 1:
+        names = [f"{label(topic)} {p}" for topic, p in s.lanes]
+    starts, ends = _extent(s)
+    room = 0.03 * (ends - starts) + 0.5
+    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False)
+    fig.update_yaxes(
+        tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.62], showgrid=False,
+        zeroline=False,
+    )  # fmt: skip
+    fig.update_layout(
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "trace"},
+        hovermode="closest",
+    )
+    height = 235 + _LEGEND_PX + _LANE_PX * len(names)
+    fig = finish(fig, title=_finding(s, at_us), note=_note(s), height=height)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + _LEGEND_PX)
+
+
+def ms(at_us: float) -> str:
+    """A consumer time in words: ``12.3 ms``, ``4.25 s``."""
+    return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
+
+
+def _finding(s: Scene, at_us: int) -> str:
+    states = pd.Series(s.states(at_us)).value_counts()
+    n = len(s.rows)
+    of = f" drawn (of {s.total:,})" if n < s.total else ""
+    told = f"At {ms(at_us)} {states.get(APPLIED, 0):,} of {count(n, 'row change')}{of} are applied"
+    told += f", {states.get(BUFFERED, 0):,} buffered" if states.get(BUFFERED, 0) else ""
+    told += f", {states.get(THROWN, 0):,} thrown away" if states.get(THROWN, 0) else ""
+    down = sorted({s.lanes[d][1] for d in s.now(s.downs, at_us)["lane"]})
+    told += f"; partition {', '.join(map(str, down))} is down" if down else ""
+    waiting = s.now(s.waits, at_us).sort_values("since", kind="stable")
+    if len(waiting):
+        first = waiting.iloc[0]
+        others = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        told += f"; partition {s.lanes[first['lane']][1]}{others} waits since {ms(first['since'])}"
+    return told
+
+
+def _note(s: Scene) -> str:
+    left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
+    return _NOTE[s.order] + left
+
+
+def _bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """The applied front of each lane, and from there what it holds."""
+    states, start = s.states(at_us), _extent(s)[0] - 0.5
+    fronts: list[tuple[float, float, int]] = []
+    held: list[tuple[float, float, int]] = []
+    for lane in range(len(s.lanes)):
+        mine = (s.rows["lane"] == lane).to_numpy()
+        applied, buffered = (s.rows.loc[mine & (states == what), "x"] for what in (APPLIED, BUFFERED))
+        front = float(applied.max()) + 0.5 if len(applied) else start
+        fronts += [(start, front, lane)]
+        if len(buffered):
+            held += [(min(front, float(buffered.min()) - 0.4), max(front, float(buffered.max()) + 0.4), lane)]
+    look = {"mode": "lines", "hoverinfo": "skip"}
+    return [
+        go.Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
+        go.Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
+    ]
+
+
+def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Row changes, a trace for each table."""
+    states = s.states(at_us)
+    tables = sorted({str(t) for t in s.rows["table"]})
+    named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
+    of = s.rows["table"].where(s.rows["table"].isin(named), named[-1] if named else "")
+    out = []
+    for k, table in enumerate(named):
+        mine = (of == table).to_numpy()
+        r, at = s.rows[mine], states[mine]
+        color = OKABE_ITO[k % len(OKABE_ITO)]
+        out.append(
+            go.Scatter(
+                x=r["x"].tolist(),
+                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                mode="markers",
+                marker={
+                    "symbol": _TICKS[k],
+                    "size": [_SIZE[a] for a in at],
+                    "opacity": [_SHOWN[a] for a in at],
+                    "line": {"width": [_WIDTH[a] for a in at], "color": color},
+                    "color": color,
+                },
+                name=label(table),
+                text=[f"offset {o}<br>commit_ts {ts}" for o, ts in zip(r["offset"], r["commit_ts"], strict=True)],
+                hovertemplate="%{text}<extra>" + label(table) + "</extra>",
+            )
+        )
+    return out
+
+
+def _thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Row changes that are thrown away, one trace for each way."""
+    gone = s.states(at_us) == THROWN
+    out = []
+    for outcome, symbol in (("dropped", "x-open"), ("filtered", "circle-x-open"), ("forgotten", "square-x-open")):
+        r = s.rows[gone & (s.rows["outcome"] == outcome).to_numpy()]
+        marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
+        out.append(
+            go.Scatter(
+                x=r["x"].tolist(), y=(r["lane"] + r["dy"]).round(3).tolist(), mode="markers", marker=marker,
+                name=outcome, hoverinfo="name", showlegend=bool((s.rows["outcome"] == outcome).any()),
+            )  # fmt: skip
+        )
+    return out
+
+
+def _controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Resolved events as flags, DDL as diamonds, open until executed."""
+    m = s.marks
+    read = (m["at"] <= at_us).to_numpy()
+    flags, ddl = (m["kind"] == "resolved").to_numpy(), (m["kind"] == "ddl").to_numpy()
+    done = (m["done_at"] <= at_us).to_numpy()
+    poles = [(x, x, lane - 0.42, lane) for x, lane in zip(m["x"][flags & read], m["lane"][flags & read], strict=True)]
+    pole = {"x": _gapped([p[:2] for p in poles]), "y": _gapped([p[2:] for p in poles])}
+    styles = (
+        ("resolved event", flags, "triangle-right", GREY, -0.34, 11),
+        ("DDL event", ddl & ~done, "diamond-open", OKABE_ITO[5], 0.0, 17),
+        ("DDL executed", done, "diamond", OKABE_ITO[5], 0.0, 17),
+    )
+    out = [go.Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
+    for name, which, symbol, color, dy, size in styles:
+        mine = m[which]
+        marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
+        out.append(
+            go.Scatter(
+                x=mine["x"].tolist(),
+                y=(mine["lane"] + dy).tolist(),
+                mode="markers",
+                marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
+                name=name,
+                text=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+                hovertemplate="%{text}<extra>" + name + "</extra>",
+                showlegend=bool((flags if name == "resolved event" else ddl).any()),
+            )
+        )
+    return out
+
+
+def _said(commit_ts: int, detail: object) -> str:
+    return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
+
+
+def _walls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Where a listener stops, and which are down."""
+    waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
+    at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
+    wall = {"x": _gapped([a[:2] for a in at]), "y": _gapped([a[2:] for a in at])}
+    lines = {"mode": "lines", "line": {"width": 7, "color": WRONG}, "name": "wall: waits"}
+    starts, ends = _extent(s)
+    texts = [f" since {ms(w.since)}: {label(w.detail or 'DDL', most=60)} " for w in waiting.itertuples()]
+    sides = ["bottom left" if w.x > (starts + ends) / 2 else "bottom right" for w in waiting.itertuples()]
+    words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
+    off = _strokes([(starts - 0.5, ends + 0.5, int(d)) for d in down["lane"]])
+    return [
+        go.Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
+        go.Scatter(
+            x=[a[0] for a in at], y=(waiting["lane"] + 0.22).tolist(), **words, hoverinfo="skip", showlegend=False
+        ),
+        go.Scatter(
+            **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",
+            hoverinfo="skip", showlegend=not s.downs.empty,
+        ),
+    ]  # fmt: skip
+
+
+def _extent(s: Scene) -> tuple[float, float]:
+    """The first and the last place at which anything stands."""
+    places = [*s.rows["x"], *s.marks["x"]] or [0.0]
+    return min(places), max(places)
+
+
+def _strokes(spans: Sequence[tuple[float, float, int]]) -> dict[str, list[float | None]]:
+    return {"x": _gapped([s[:2] for s in spans]), "y": _gapped([(s[2], s[2]) for s in spans])}
+
+
+def _gapped(pairs: Sequence[tuple[float, ...]]) -> list[float | None]:
+    """Ends of strokes with gaps between them."""
+    return [v for pair in pairs for v in (*pair, None)]
