@@ -75,7 +75,7 @@ STRICT = Policy(
 """Transaction mode in which DDL waits for watermarks too: safe where rows of other tables come after a DDL event."""
 
 CLASSIC = Policy(
-    "classic reference", waits_for="partition", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
+    "classic reference", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
     late_rows="partition", saves="read",
 )  # fmt: skip
 """``cmd/kafka-consumer`` of tiflow."""
