@@ -25,7 +25,7 @@ def blocked(ddl: Ddl, tables: Sequence[str]) -> Bools:
     ----------
     Golden README section 6.
     """
-    if not ddl.table_name:
+    if not ddl.table_name:  # simple names no database where it creates one: then no table matches
         return np.array([t.startswith(f"{ddl.schema_name}.") for t in tables], np.bool_)
     names = {f"{ddl.schema_name}.{ddl.table_name}", *_named(ddl)}
     return np.array([t in names for t in tables], np.bool_)

@@ -25,7 +25,7 @@ class Listener:
     clock
         When it is free to read on, µs.
     resolved
-        The greatest watermark that it has read; 0 before the first.
+        The greatest watermark that it has read, 0 before the first; ``marked_at`` is its place, -1 before the first.
     held
         Row changes read and not written, in the order of reading.
     saved
@@ -41,6 +41,7 @@ class Listener:
     pace: Pace
     clock: int = 0
     resolved: int = 0
+    marked_at: int = -1
     held: list[Ints] = field(default_factory=list)
     saved: int = 0
     stands_at: int = -1
@@ -78,7 +79,8 @@ class Listener:
     def go_back(self, time: int) -> Ints:
         """Begin again at ``time`` where progress was saved; what was held is forgotten and returned."""
         lost = self.waiting()
-        self.at, self.clock, self.resolved, self.held, self.stands_at, self._stop = self.saved, time, 0, [], -1, -1
+        self.at, self.clock, self.held = self.saved, time, []
+        self.resolved, self.marked_at, self.stands_at, self._stop = 0, -1, -1, -1
         return lost
 
     def waiting(self) -> Ints:
@@ -149,7 +151,7 @@ class Pace:
 
 
 def unwritten(listener: Listener, pending: Sequence[int]) -> int:
-    """The first place that is not written yet: of a row held, of a DDL that waits, or of what was not read."""
+    """The first place still needed: of a row held, a DDL that waits, the newest watermark, or what was not read."""
     held = listener.waiting()
-    places = [listener.at, *pending]
+    places = [listener.at, *pending, *([listener.marked_at] if listener.marked_at >= 0 else [])]
     return min([*places, int(held.min())]) if len(held) else min(places)

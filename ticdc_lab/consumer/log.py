@@ -97,24 +97,27 @@ class Log:
             raise ContractError.from_missing_and_available(lacking, events.column_names, frame="consumer log")
         place = [(c, "ascending") for c in ("topic", "partition", "offset", "seq")]
         events = events.sort_by(place).combine_chunks()
-        names = events["kind"].to_pylist()
-        kind = np.array([_KINDS.get(k, OTHER) for k in names], dtype=np.int8)
+        kind = np.array([_KINDS.get(k, OTHER) for k in events["kind"].to_pylist()], dtype=np.int8)
         _require_dated(events, kind)
         ddl, ddls = _ddl(events, kind)
         schema, name = (pc.coalesce(events[c], "") for c in ("schema_name", "table_name"))
-        full = pc.binary_join_element_wise(schema, name, ".").combine_chunks().dictionary_encode()
+        rows = kind == ROW
+        named = pc.binary_join_element_wise(schema, name, ".").filter(pa.array(rows))
+        tables = named.combine_chunks().dictionary_encode()
+        table = np.full(len(kind), -1, np.int64)
+        table[rows] = tables.indices.to_numpy(zero_copy_only=False)
         parts = tuple(_parts(events))
         homes = {p.partition for p in parts for i in range(p.first, p.end) if kind[i] == DDL}
         return cls(
             events,
             kind,
             pc.fill_null(events["commit_ts"], 0).to_numpy(),
-            np.where(kind == ROW, full.indices.to_numpy(zero_copy_only=False), -1).astype(np.int64),
+            table,
             pc.fill_null(events["op_rank"], -1).to_numpy().astype(np.int64),
             events["arrival"].to_numpy() if "arrival" in events.column_names else np.zeros(len(kind), np.int64),
             ddl,
             ddls,
-            tuple(full.dictionary.to_pylist()),
+            tuple(tables.dictionary.to_pylist()),
             parts,
             not homes or homes != {0},
         )

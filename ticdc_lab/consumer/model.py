@@ -153,7 +153,8 @@ class _Consumer:
         ts = int(self.log.commit_ts[place])
         falls = "falls back, ignored" if ts < m.resolved else None
         self.trace.step(time, "resolved", listener=m.number, place=place, ts=ts, detail=falls)
-        m.resolved = max(m.resolved, ts)
+        if not falls:
+            m.resolved, m.marked_at = ts, place
         self.least = min(other.resolved for other in self.listeners)
         if self.policy.waits_for == "partition":
             self.release([m], m.resolved, time)
