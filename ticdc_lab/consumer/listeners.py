@@ -56,8 +56,9 @@ class Listeners:
     write_us
         What one downstream transaction takes, µs. Rows are visible when it ends; a crash waits for it.
     arrival
-        ``at once``: all messages are there when the consumer starts; ``as committed``: a row or watermark can be read
-        no earlier than its commit_ts says, the consumer's clock being 0 at the least commit_ts.
+        ``at once``: all messages are there when the consumer starts; ``as committed``: a message can be read no earlier
+        than the commit_ts of it and of all before it in the partition say, the consumer's clock being 0 at the least;
+        ``as recorded``: no earlier than the log's ``arrival`` says.
     """
 
     per_second: int = 10_000
@@ -66,4 +67,4 @@ class Listeners:
     pauses: tuple[Pause, ...] = ()
     faults: tuple[Fault, ...] = ()
     write_us: int = 0
-    arrival: Literal["at once", "as committed"] = "at once"
+    arrival: Literal["at once", "as committed", "as recorded"] = "at once"

@@ -39,8 +39,8 @@ class Policy:
         What is thrown away instead of being written: ``none``; rows below the greatest commit_ts written of their
         table, one record for each ``listener`` or one for the ``table``.
     saves
-        Up to where a restart need not read again: ``unwritten``, the first message that is not written yet, or
-        ``read``, the last message read when something was written.
+        Where a restart begins: ``unwritten``, the first message that is still needed (of a row or a DDL that is not
+        written, or the newest watermark), or ``read``, behind the last watermark read, whatever is still buffered.
 
     References
     ----------
@@ -75,7 +75,7 @@ STRICT = Policy(
 """Transaction mode in which DDL waits for watermarks too: safe where rows of other tables come after a DDL event."""
 
 CLASSIC = Policy(
-    "classic reference", waits_for="partition", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
+    "classic reference", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
     late_rows="partition", saves="read",
 )  # fmt: skip
 """``cmd/kafka-consumer`` of tiflow."""

@@ -44,7 +44,7 @@ STEPS = StructType(
             "action",
             _STR,
             "resolved (a watermark was read), ddl seen, write (a downstream transaction), ddl (executed), ddl skipped, "
-            "wait (a listener stops at a DDL), go on, crash, move, begin (after a crash or a move), save (progress)",
+            "wait (a listener stops at a DDL), go on, crash, move, begin (again), end (nothing left)",
         ),
         described("commit_ts", _LONG, "TSO that it is about: of the watermark, the DDL, the greatest row written"),
         described("rows", _LONG, "row changes written or forgotten"),
