@@ -1,4 +1,7 @@
-"""The special cases of the seed ("几种特殊情况的处理"), as logs of a small cluster: what does a consumer make of each?"""
+"""The special cases of the seed ("几种特殊情况的处理"), as logs of a small cluster.
+
+Each answers one question about what a consumer makes of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.policy import SEED_ROW, Policy
+from ticdc_lab.consumer.policy import SEED_ROW
 from ticdc_lab.consumer.producer import Change, Cluster, acknowledge, broadcast, hand_over, restart, write
 
 NO_FILTER = replace(SEED_ROW, name="seed, row mode, no filter", duplicates="none")
@@ -106,15 +109,29 @@ def processor_exit() -> Case:
 
 def processor_crash() -> Case:
     """The seed's example: A writes TS 1, 2, 3, 4 and dies with CheckpointTS 2; B writes 2, 3, 4 again."""
-    history = [Change(ts, "orders", 1, f"v{ts}") for ts in (1, 2, 3, 4)]
-    c = write(producer.cluster(history, homes={"orders": "A"}, partitions=2), "A", to_ts=4)
-    c = broadcast(acknowledge(c, "A", to_ts=2))
+    c = broadcast(acknowledge(write(_one_row(), "A", to_ts=4), "A", to_ts=2))
     c = write(restart(c, "orders", at="B"), "B", to_ts=4)
     return _case(
         "processor crash",
         "What becomes of rows that are written again after a processor died?",
         broadcast(acknowledge(c, "B", to_ts=4)),
-        "The row ends as the upstream's: what is older than the greatest commit_ts executed of its table is filtered.",
+        "Nothing wrong: what is written again lies at or above the resolved ts, so first and second deliveries are "
+        "buffered together and executed in order of commit_ts, twice but next to each other.",
+    )
+
+
+def processor_crash_behind() -> Case:
+    """The same where 4 was broadcast already and only 2 recorded: what is written again lies below the resolved ts."""
+    c = broadcast(acknowledge(write(_one_row(), "A", to_ts=4), "A", to_ts=4))
+    c = write(restart(c, "orders", at="B", recorded=2), "B", to_ts=3)
+    c = broadcast(c)  # never below 4; a listener executes what it holds up to there
+    c = write(c, "B", to_ts=4)
+    return _case(
+        "processor crash, checkpoint recorded late",
+        "What is the record of each table's greatest executed commit_ts for?",
+        broadcast(acknowledge(c, "B", to_ts=4)),
+        "Without it the row goes back to its value at 3 after readers have seen 4, until 4 is written again; with it 2 "
+        "and 3 are filtered, and only the equal 4 is executed again, which changes nothing.",
     )
 
 
@@ -167,6 +184,7 @@ CASES: Mapping[str, Callable[[], Case]] = MappingProxyType(
         "table-migration-repeats": lambda: table_migration(repeats=True),
         "processor-exit": processor_exit,
         "processor-crash": processor_crash,
+        "processor-crash-behind": processor_crash_behind,
         "one-record": one_record_for_a_table,
         "recovery": recovery,
         "stopped-anywhere": stopped_anywhere,
@@ -197,6 +215,12 @@ def _two_tables() -> Cluster:
     ]
     changes += [Change(3, "users", 4, "a"), Change(6, "users", 4, "b")]
     return producer.cluster(changes, homes={"orders": "A", "users": "B"}, partitions=2)
+
+
+def _one_row() -> Cluster:
+    """A row that four transactions write; table orders is at processor A."""
+    history = [Change(ts, "orders", 1, f"v{ts}") for ts in (1, 2, 3, 4)]
+    return producer.cluster(history, homes={"orders": "A"}, partitions=2)
 
 
 def _resolved_in_steps() -> Cluster:

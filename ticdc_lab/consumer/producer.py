@@ -117,10 +117,16 @@ def hand_over(c: Cluster, table: str, *, to: str) -> Cluster:
     return _with_tasks(c, {t.table: replace(t, processor=to) for t in c.tasks if t.table == table}, c.partitions)
 
 
-def restart(c: Cluster, table: str, *, at: str) -> Cluster:
-    """A table is taken up by a processor that knows no more than its CheckpointTS: it begins there, inclusively."""
+def restart(c: Cluster, table: str, *, at: str, recorded: int | None = None) -> Cluster:
+    """A table is taken up by a processor that knows no more than its CheckpointTS: it begins there, inclusively.
+
+    ``recorded`` is what was recorded of it, where that lags behind what the owner has broadcast.
+    """
+    known = {t.table: t.checkpoint if recorded is None else recorded for t in c.tasks}
     moved = {
-        t.table: replace(t, processor=at, written=t.checkpoint - 1) for t in c.tasks if t.table == table
+        t.table: replace(t, processor=at, written=known[t.table] - 1, checkpoint=known[t.table])
+        for t in c.tasks
+        if t.table == table
     }
     return _with_tasks(c, moved, c.partitions)
 

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from ticdc_lab.figures.theme import count, finish, label, percent, sentence, wrapped
 
 _NOTE = (
-    "Each cell: wrong states of the downstream, and the share of consumer time in which it was wrong. Look for a row of "
-    "'never': that policy is safe here, whatever the dispatcher and the speeds; hover a cell for the kinds."
+    "Each cell: wrong states of the downstream, and the share of consumer time in which it was wrong. Look for a row "
+    "of 'never': that policy is safe here, whatever the dispatcher and the speeds; hover a cell for the kinds."
 )
 _VARIES = ("strategy", "partitions", "speeds")
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{:.2f})", "rgba(128,128,128,0.18)"
@@ -62,7 +62,9 @@ def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
 
 def _columns(a: pd.DataFrame, varies: Sequence[str]) -> list[str]:
     words = {"strategy": "{}", "partitions": "{} partitions", "speeds": "{}"}
-    return [", ".join(words[c].format(v) for c, v in zip(varies, row, strict=True)) for row in a[list(varies)].to_numpy()]
+    return [
+        ", ".join(words[c].format(v) for c, v in zip(varies, row, strict=True)) for row in a[list(varies)].to_numpy()
+    ]
 
 
 def _cell(fig: go.Figure, row: int, column: int, cell: pd.DataFrame | None) -> None:

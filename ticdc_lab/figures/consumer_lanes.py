@@ -17,20 +17,22 @@ _WIDTH = {UNREAD: 1, BUFFERED: 3.5, APPLIED: 2, THROWN: 1}
 _SHOWN = {UNREAD: 0.35, BUFFERED: 1.0, APPLIED: 0.95, THROWN: 0.35}
 _FRONT, _HELD = "rgba(0,158,115,0.20)", "rgba(230,159,0,0.28)"
 _LANE_PX = 64
+_FEW, _SHORT = 60, 100_000
+"""Of so few rows with commit_ts so short these are written under the ticks."""
 _LEGEND_PX = 40
 _AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
     "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
     "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
-    "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where buffered, "
-    "short where applied. Where the green fronts of all lanes end at one place, the downstream is in a state that "
+    "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
+    "buffered, short where applied. Where the green fronts of all lanes end at one place, the downstream is in a state that "
     "existed upstream; where they do not, look closer.",
 }
 
 
 def consumer_lanes(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, at_us: int | None = None, order: Order = "offset",
-    most: int = 400,
+    most: int = 400, finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw the lanes of a consumer at a moment.
 
@@ -44,15 +46,17 @@ def consumer_lanes(
         What goes to the right, see :func:`ticdc_lab.figures.lane_scene.scene`.
     most
         Row changes drawn; of a longer log those read around the moment, which the note says.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if deliveries.empty and steps.empty:
         return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
     around = at_us if at_us is not None else NEVER
     s = scene(deliveries, steps, order=order, around_us=around, most=most)
-    return drawn(s, s.end_us if at_us is None else at_us)
+    return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
 
 
-def drawn(s: Scene, at_us: int) -> go.Figure:
+def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
     fig = go.Figure([*_bars(s, at_us), *_ticks(s, at_us), *_thrown(s, at_us), *_controls(s, at_us), *_walls(s, at_us)])
     names = [f"partition {p}" for _, p in s.lanes]
@@ -71,7 +75,7 @@ def drawn(s: Scene, at_us: int) -> go.Figure:
         hovermode="closest",
     )
     height = 235 + _LEGEND_PX + _LANE_PX * len(names)
-    fig = finish(fig, title=_finding(s, at_us), note=_note(s), height=height)
+    fig = finish(fig, title=label(finding, most=300) or _finding(s, at_us), note=_note(s), height=height)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + _LEGEND_PX)
 
 
@@ -131,12 +135,12 @@ def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     for k, table in enumerate(named):
         mine = (of == table).to_numpy()
         r, at = s.rows[mine], states[mine]
-        color = OKABE_ITO[k % len(OKABE_ITO)]
+        color, small = OKABE_ITO[k % len(OKABE_ITO)], _is_small(s)
         out.append(
             go.Scatter(
                 x=r["x"].tolist(),
                 y=(r["lane"] + r["dy"]).round(3).tolist(),
-                mode="markers",
+                mode="markers+text" if small else "markers",
                 marker={
                     "symbol": _TICKS[k],
                     "size": [_SIZE[a] for a in at],
@@ -145,8 +149,12 @@ def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
                     "color": color,
                 },
                 name=label(table),
-                text=[f"offset {o}<br>commit_ts {ts}" for o, ts in zip(r["offset"], r["commit_ts"], strict=True)],
-                hovertemplate="%{text}<extra>" + label(table) + "</extra>",
+                text=[str(ts) for ts in r["commit_ts"]] if small else None,
+                textposition="bottom center",
+                customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
+                hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>"
+                + label(table)
+                + "</extra>",
             )
         )
     return out
@@ -161,9 +169,14 @@ def _thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
         marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
         out.append(
             go.Scatter(
-                x=r["x"].tolist(), y=(r["lane"] + r["dy"]).round(3).tolist(), mode="markers", marker=marker,
-                name=outcome, hoverinfo="name", showlegend=bool((s.rows["outcome"] == outcome).any()),
-            )  # fmt: skip
+                x=r["x"].tolist(),
+                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                mode="markers",
+                marker=marker,
+                name=outcome,
+                hoverinfo="name",
+                showlegend=bool((s.rows["outcome"] == outcome).any()),
+            )
         )
     return out
 
@@ -189,11 +202,13 @@ def _controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
             go.Scatter(
                 x=mine["x"].tolist(),
                 y=(mine["lane"] + dy).tolist(),
-                mode="markers",
+                mode="markers+text" if _is_small(s) else "markers",
                 marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
                 name=name,
-                text=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
-                hovertemplate="%{text}<extra>" + name + "</extra>",
+                text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
+                textposition="middle right",
+                customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+                hovertemplate="%{customdata}<extra>" + name + "</extra>",
                 showlegend=bool((flags if name == "resolved event" else ddl).any()),
             )
         )
@@ -225,6 +240,11 @@ def _walls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
             hoverinfo="skip", showlegend=not s.downs.empty,
         ),
     ]  # fmt: skip
+
+
+def _is_small(s: Scene) -> bool:
+    """Whether commit_ts can be written beside the marks."""
+    return len(s.rows) <= _FEW and bool((s.rows["commit_ts"] < _SHORT).all())
 
 
 def _extent(s: Scene) -> tuple[float, float]:

@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
 _NOTE = (
-    "One band per DDL, one line per partition: from the open mark, where the partition has it, to the diamond, where it "
-    "is executed; the whole line is the wait. A cross counts rows of the wrong side: early rows have a later commit_ts "
+    "One band per DDL, one line per partition: from the open mark, where the partition has it, to the diamond, where "
+    "it is executed; the whole line is the wait. A cross counts rows of the wrong side: early rows have a later commit_ts "
     "and were decoded with the old schema, late rows an earlier one and come after it."
 )
 _MOST = 12
@@ -71,31 +71,50 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     mark = {"symbol": f"{style['symbol']}-open", "size": 9, "color": style["color"], "line": {"width": 2}}
     fig.add_trace(
         go.Scatter(
-            x=(mine["seen_at"] / 1000).tolist(), y=mine["_y"].tolist(), mode="markers", marker=mark,
-            text=[_hover(r) for r in mine.to_dict("records")], hovertemplate="%{text}<extra>" + name + "</extra>",
+            x=(mine["seen_at"] / 1000).tolist(),
+            y=mine["_y"].tolist(),
+            mode="markers",
+            marker=mark,
+            text=[_hover(r) for r in mine.to_dict("records")],
+            hovertemplate="%{text}<extra>" + name + "</extra>",
             **group,
-        )  # fmt: skip
+        )
     )
     done = mine[mine["executed_at"].notna()]
     ran = {"symbol": "diamond", "size": 9, "color": style["color"]}
     fig.add_trace(
         go.Scatter(
-            x=(done["executed_at"] / 1000).astype(float).tolist(), y=done["_y"].tolist(), mode="markers", marker=ran,
-            hoverinfo="skip", showlegend=False, **group,
-        )  # fmt: skip
+            x=(done["executed_at"] / 1000).astype(float).tolist(),
+            y=done["_y"].tolist(),
+            mode="markers",
+            marker=ran,
+            hoverinfo="skip",
+            showlegend=False,
+            **group,
+        )
     )
 
 
 def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
-    for column, name, symbol, dx in (("early_rows", "early rows", "x", "middle left"), ("late_rows", "late rows", "cross", "middle right")):
+    for column, name, symbol, dx in (
+        ("early_rows", "early rows", "x", "middle left"),
+        ("late_rows", "late rows", "cross", "middle right"),
+    ):
         mine = t[(t[column].fillna(0) > 0) & t["executed_at"].notna()]
         marker = {"symbol": f"{symbol}-thin", "size": 13, "color": WRONG, "line": {"width": 3, "color": WRONG}}
         fig.add_trace(
             go.Scatter(
-                x=(mine["executed_at"] / 1000).astype(float).tolist(), y=mine["_y"].tolist(), mode="markers+text",
-                marker=marker, text=[f"  {n:,}  " for n in mine[column].astype(int)], textposition=dx,
-                textfont={"color": WRONG}, name=name, hoverinfo="name", showlegend=bool(len(mine)),
-            )  # fmt: skip
+                x=(mine["executed_at"] / 1000).astype(float).tolist(),
+                y=mine["_y"].tolist(),
+                mode="markers+text",
+                marker=marker,
+                text=[f"  {n:,}  " for n in mine[column].astype(int)],
+                textposition=dx,
+                textfont={"color": WRONG},
+                name=name,
+                hoverinfo="name",
+                showlegend=bool(len(mine)),
+            )
         )
 
 
@@ -112,7 +131,8 @@ def _finding(t: pd.DataFrame, ranked: pd.DataFrame) -> str:
     waited = 0 if pd.isna(longest["waited_us"]) else int(longest["waited_us"])
     told = f"{count(len(ranked), 'DDL', 'DDL')}: "
     if waited:
-        told += f"the longest wait is {waited / 1000:,.4g} ms, of partition {longest['partition']} for {_short(longest['query'])}"
+        told += f"the longest wait is {waited / 1000:,.4g} ms, of partition {longest['partition']} "
+        told += f"for {_short(longest['query'])}"
     else:
         told += "no partition waits"
     told += f"; {count(open_ones, 'is', 'are')} never executed" if open_ones else ""

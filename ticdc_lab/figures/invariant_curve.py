@@ -12,8 +12,8 @@ from plotly.subplots import make_subplots
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, percent, sentence
 
 _NOTE = (
-    "The value over consumer time; a flat line inside the grey band is correct. Shaded stretches are wrong: readers of the "
-    "downstream saw, for that long, a state that the upstream never had."
+    "The value over consumer time; a flat line inside the grey band is correct. Shaded stretches are wrong: readers of "
+    "the downstream saw, for that long, a state that the upstream never had."
 )
 _MOST = 12
 _SHADES = 60
@@ -120,13 +120,13 @@ def _panel(fig: go.Figure, row: int, c: pd.DataFrame, wrong: Wrong, of: str) -> 
         row, 1,
     )  # fmt: skip
     line = {"color": WRONG if wrong.stretches else OKABE_ITO[0], "width": 2, "shape": "hv"}
-    fig.add_trace(
-        go.Scatter(x=x, y=c["value"].tolist(), mode="lines", line=line, name=label(of), hovertemplate="%{y:,} at %{x} ms"),
-        row, 1,
-    )  # fmt: skip
+    said = {"name": label(of), "hovertemplate": "%{y:,} at %{x} ms"}
+    fig.add_trace(go.Scatter(x=x, y=c["value"].tolist(), mode="lines", line=line, **said), row, 1)
     longest = sorted(wrong.stretches, key=lambda s: s[0] - s[1])[:_SHADES]
     for a, b, _ in longest:
-        fig.add_vrect(x0=a / 1000, x1=b / 1000, fillcolor=WRONG, opacity=0.18, line_width=0, layer="below", row=row, col=1)
+        fig.add_vrect(
+            x0=a / 1000, x1=b / 1000, fillcolor=WRONG, opacity=0.18, line_width=0, layer="below", row=row, col=1
+        )
     low, high = float(c["expected_low"].min()), float(c["expected_high"].max())
     lows, highs = float(np.nanmin([low, c["value"].min()])), float(np.nanmax([high, c["value"].max()]))
     room = 0.15 * (highs - lows) or max(1.0, 0.001 * abs(highs))
@@ -139,8 +139,9 @@ def _told(w: Wrong) -> str:
     first = w.stretches[0]
     longest = max(w.stretches, key=lambda s: s[1] - s[0])
     return (
-        f"wrong {count(len(w.stretches), 'time')}, {percent(w.total_us, w.length_us)} of the time; first at "
-        f"{first[0] / 1000:,.4g} ms, by {w.deepest:+,.6g} at most, for {(longest[1] - longest[0]) / 1000:,.4g} ms at most"
+        f"wrong {count(len(w.stretches), 'time')}, {percent(w.total_us, w.length_us)} of the time; first "
+        f"at {first[0] / 1000:,.4g} ms, by {w.deepest:+,.6g} at most, for {(longest[1] - longest[0]) / 1000:,.4g} ms "
+        "at most"
     )
 
 
@@ -157,8 +158,8 @@ def _finding(wrong: dict[str, Wrong], of: str) -> str:
     longest = max(b - a for a, b, _ in w.stretches)
     what = "it" if clean else label(of)
     return (
-        f"{kept}{label(worst)} shows {what} wrong {count(len(w.stretches), 'time')}, by up to {abs(w.deepest):,.6g} and "
-        f"for up to {longest / 1000:,.4g} ms"
+        f"{kept}{label(worst)} shows {what} wrong {count(len(w.stretches), 'time')}, by up to {abs(w.deepest):,.6g} "
+        f"and for up to {longest / 1000:,.4g} ms"
     )
 
 

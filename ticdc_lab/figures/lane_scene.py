@@ -70,7 +70,8 @@ class Scene:
     def moments(self, most: int) -> list[int]:
         """Times (µs) at which something changes, evenly thinned to ``most``; the first is 0."""
         times = [self.rows[c] for c in ("read_at", "applied_at", "gone_at")]
-        times += [self.marks["at"], self.marks["done_at"], self.waits["since"], self.downs["since"]]
+        times += [self.marks["at"], self.marks["done_at"]]
+        times += [stretches[end] for stretches in (self.waits, self.downs) for end in ("since", "until")]
         found = np.unique(np.concatenate([[0], *[t.to_numpy(dtype=np.int64) for t in times]]))
         found = found[found <= self.end_us]
         chosen = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from ticdc_lab.figures.consumer_lanes import drawn, ms
 from ticdc_lab.figures.lane_scene import Order, Scene, scene
-from ticdc_lab.figures.theme import count, finish, sentence
+from ticdc_lab.figures.theme import count, finish, label, sentence
 
 _CONTROLS_PX = 84
 _FRAME_MS = 350
@@ -22,6 +22,7 @@ _PLAYING = {
 
 def consumer_lanes_stepped(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
+    finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
 
@@ -33,14 +34,22 @@ def consumer_lanes_stepped(
         Frames at most; of more moments at which something happens they are thinned evenly, which the note says.
     most
         Row changes drawn: the first ones read.
+    finding
+        What the player shows, where the caller knows better than the numbers that are the title by default.
     """
     if deliveries.empty and steps.empty:
         return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
     s = scene(deliveries, steps, order=order, most=most)
     times, every = s.moments(moments), len(s.moments(1 << 30))
     figures = {ms(t): drawn(s, t) for t in times}
-    fig = go.Figure(figures[ms(times[0])]).update_layout(annotations=())
-    fig = finish(fig, title=_finding(s), note=_note(figures[ms(times[0])], shown=len(times), of=every), height=int(fig.layout.height))
+    fig = go.Figure(figures[ms(times[0])])
+    fig.layout.annotations = ()
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or _finding(s),
+        note=_note(figures[ms(times[0])], shown=len(times), of=every),
+        height=int(fig.layout.height),
+    )
     fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
     fig.frames = [go.Frame(name=name, data=[_moving(t) for t in f.data]) for name, f in figures.items()]
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
@@ -68,7 +77,7 @@ def _note(fig: go.Figure, *, shown: int, of: int) -> str:
 def _moving(trace: Any) -> dict[str, Any]:
     """What of a trace a moment can change."""
     plain = trace.to_plotly_json()
-    if plain["mode"] == "markers" and isinstance(plain["marker"].get("size"), list):  # row changes stay in their place
+    if isinstance(plain.get("marker", {}).get("size"), list):  # row changes stay in their place
         size, shown, width = plain["marker"]["size"], plain["marker"]["opacity"], plain["marker"]["line"]["width"]
         color = plain["marker"]["color"]
         line = {"width": width, "color": color}
