@@ -25,8 +25,8 @@ _NOTE = {
     "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
     "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
     "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
-    "buffered, short where applied. Where the green fronts of all lanes end at one place, the downstream is in a state that "
-    "existed upstream; where they do not, look closer.",
+    "buffered, short where applied. Where the green fronts of all lanes end at one place, the downstream is in a "
+    "state that existed upstream; where they do not, look closer.",
 }
 
 
@@ -109,15 +109,13 @@ def _note(s: Scene) -> str:
 def _bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     """The applied front of each lane, and from there what it holds."""
     states, start = s.states(at_us), _extent(s)[0] - 0.5
-    fronts: list[tuple[float, float, int]] = []
+    done = s.fronts(at_us)
+    fronts = [(start, max(start, done.get(lane, start - 0.5) + 0.5), lane) for lane in range(len(s.lanes))]
     held: list[tuple[float, float, int]] = []
     for lane in range(len(s.lanes)):
-        mine = (s.rows["lane"] == lane).to_numpy()
-        applied, buffered = (s.rows.loc[mine & (states == what), "x"] for what in (APPLIED, BUFFERED))
-        front = float(applied.max()) + 0.5 if len(applied) else start
-        fronts += [(start, front, lane)]
+        buffered = s.rows.loc[(s.rows["lane"] == lane).to_numpy() & (states == BUFFERED), "x"]
         if len(buffered):
-            held += [(min(front, float(buffered.min()) - 0.4), max(front, float(buffered.max()) + 0.4), lane)]
+            held += [(float(buffered.min()) - 0.4, float(buffered.max()) + 0.4, lane)]
     look = {"mode": "lines", "hoverinfo": "skip"}
     return [
         go.Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
@@ -127,7 +125,8 @@ def _bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
 
 def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     """Row changes, a trace for each table."""
-    states = s.states(at_us)
+    states, (starts, ends) = s.states(at_us), _extent(s)
+    dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
     tables = sorted({str(t) for t in s.rows["table"]})
     named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
     of = s.rows["table"].where(s.rows["table"].isin(named), named[-1] if named else "")
@@ -143,9 +142,9 @@ def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
                 mode="markers+text" if small else "markers",
                 marker={
                     "symbol": _TICKS[k],
-                    "size": [_SIZE[a] for a in at],
+                    "size": [dense * _SIZE[a] for a in at],
                     "opacity": [_SHOWN[a] for a in at],
-                    "line": {"width": [_WIDTH[a] for a in at], "color": color},
+                    "line": {"width": [dense * _WIDTH[a] for a in at], "color": color},
                     "color": color,
                 },
                 name=label(table),

@@ -9,8 +9,8 @@ from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
 _NOTE = (
     "One band per DDL, one line per partition: from the open mark, where the partition has it, to the diamond, where "
-    "it is executed; the whole line is the wait. A cross counts rows of the wrong side: early rows have a later commit_ts "
-    "and were decoded with the old schema, late rows an earlier one and come after it."
+    "it is executed; the whole line is the wait. A cross counts rows of the wrong side: early rows have a later "
+    "commit_ts and were decoded with the old schema, late rows an earlier one and come after it."
 )
 _MOST = 12
 _LINE_PX = 15

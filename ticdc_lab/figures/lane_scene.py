@@ -39,6 +39,8 @@ class Scene:
     waits, downs
         Stretches of a lane: ``lane, x, since, until``, ``commit_ts`` and ``detail`` of what it waits for; ``crash`` or
         ``move`` for those that are down.
+    written
+        All row changes of the run that are applied, drawn or not: ``lane, x, applied_at``.
     total
         Row changes of the whole run.
     order
@@ -52,6 +54,7 @@ class Scene:
     marks: pd.DataFrame
     waits: pd.DataFrame
     downs: pd.DataFrame
+    written: pd.DataFrame
     total: int
     order: Order
     end_us: int
@@ -62,6 +65,11 @@ class Scene:
         gone = (r["gone_at"] <= at_us).to_numpy()
         applied, read = (r["applied_at"] <= at_us).to_numpy(), (r["read_at"] <= at_us).to_numpy()
         return np.select([gone, applied, read], [THROWN, APPLIED, BUFFERED], UNREAD).astype(object)
+
+    def fronts(self, at_us: int) -> dict[int, float]:
+        """How far to the right each lane is applied at a moment; lanes of which nothing is applied are left out."""
+        done = self.written[self.written["applied_at"] <= at_us]
+        return {int(lane): float(x) for lane, x in done.groupby("lane")["x"].max().items()}
 
     def now(self, stretches: pd.DataFrame, at_us: int) -> pd.DataFrame:
         """Those of :attr:`waits` or :attr:`downs` that last at a moment."""
@@ -113,7 +121,20 @@ def scene(
     marks, waits, downs = _marks(said, steps, place), _waits(said, place), _downs(said, place)
     last = [int(f[c].max()) for f, c in ((rows, "read_at"), (marks, "at"), (waits, "since"), (said, "at")) if len(f)]
     last += [int(t) for t in rows["applied_at"] if t < NEVER]
-    return Scene(lanes, rows, marks, waits, downs, len(deliveries), order, max([0, *last]))
+    return Scene(lanes, rows, marks, waits, downs, _written(read, place), len(read), order, max([0, *last]))
+
+
+def moments(deliveries: pd.DataFrame, steps: pd.DataFrame, *, most: int) -> list[int]:
+    """Times (µs) at which a run changes anything, evenly thinned to ``most``; the first is 0.
+
+    Parameters
+    ----------
+    deliveries, steps
+        As for :func:`scene`.
+    most
+        Times at most.
+    """
+    return scene(deliveries, steps, most=max(1, len(deliveries))).moments(most)
 
 
 class _Places:
@@ -163,6 +184,11 @@ def _rows(shown: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFr
     stack = rows.groupby(["lane", "x"], sort=False)["x"]
     rows["dy"] = 0.3 * ((stack.cumcount() + 0.5) / stack.transform("size") - 0.5)
     return rows.reset_index(drop=True)
+
+
+def _written(read: pd.DataFrame, place: _Places) -> pd.DataFrame:
+    applied = read[read["applied_at"] != _NONE]
+    return pd.DataFrame({"lane": place.lane(applied), "x": place.of_rows(applied), "applied_at": applied["applied_at"]})
 
 
 def _gone(shown: pd.DataFrame, steps: pd.DataFrame) -> list[int]:
