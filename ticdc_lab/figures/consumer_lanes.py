@@ -19,14 +19,14 @@ _FRONT, _HELD = "rgba(0,158,115,0.20)", "rgba(230,159,0,0.28)"
 _LANE_PX = 64
 _FEW, _SHORT = 60, 100_000
 """Of so few rows with commit_ts so short these are written under the ticks."""
-_LEGEND_PX = 40
+_LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 800
 _AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
     "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
     "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
     "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
-    "buffered, short where applied. Where the green fronts of all lanes end at one place, the downstream is in a "
-    "state that existed upstream; where they do not, look closer.",
+    "buffered, short where applied. Where all up to one place is applied and nothing behind it, the downstream is a "
+    "state of upstream; in the red band it shows later changes without earlier ones.",
 }
 
 
@@ -58,7 +58,16 @@ def consumer_lanes(
 
 def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
-    fig = go.Figure([*_bars(s, at_us), *_ticks(s, at_us), *_thrown(s, at_us), *_controls(s, at_us), *_walls(s, at_us)])
+    fig = go.Figure(
+        [
+            *_seam(s, at_us),
+            *_bars(s, at_us),
+            *_ticks(s, at_us),
+            *_thrown(s, at_us),
+            *_controls(s, at_us),
+            *_walls(s, at_us),
+        ]
+    )
     names = [f"partition {p}" for _, p in s.lanes]
     if len({topic for topic, _ in s.lanes}) > 1:
         names = [f"{label(topic)} {p}" for topic, p in s.lanes]
@@ -74,9 +83,17 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "trace"},
         hovermode="closest",
     )
-    height = 235 + _LEGEND_PX + _LANE_PX * len(names)
+    legend_px = _legend_px(fig)
+    height = 240 + legend_px + _LANE_PX * len(names)
     fig = finish(fig, title=label(finding, most=300) or _finding(s, at_us), note=_note(s), height=height)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + _LEGEND_PX)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + legend_px)
+
+
+def _legend_px(fig: go.Figure) -> int:
+    """How high the legend will be: its columns are as wide as its longest name."""
+    names = [t.name for t in fig.data if t.name and t.showlegend is not False]
+    columns = max(1, _LEGEND_WIDE_PX // (62 + 7 * max(map(len, names), default=1)))
+    return _LEGEND_ROW_PX * -(-len(names) // columns)
 
 
 def ms(at_us: float) -> str:
@@ -93,6 +110,8 @@ def _finding(s: Scene, at_us: int) -> str:
     told += f", {states.get(THROWN, 0):,} thrown away" if states.get(THROWN, 0) else ""
     down = sorted({s.lanes[d][1] for d in s.now(s.downs, at_us)["lane"]})
     told += f"; partition {', '.join(map(str, down))} is down" if down else ""
+    missing = s.seam(at_us).missing if s.order == "commit" else 0
+    told += f"; later ones without {count(missing, 'earlier one')}" if missing else ""
     waiting = s.now(s.waits, at_us).sort_values("since", kind="stable")
     if len(waiting):
         first = waiting.iloc[0]
@@ -121,6 +140,28 @@ def _bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
         go.Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
         go.Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
     ]
+
+
+def _seam(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """In commit order: a line where the downstream is a state of upstream, or the band in which it is none."""
+    seam, (starts, ends) = s.seam(at_us), _extent(s)
+    top, foot = -0.5, len(s.lanes) - 0.5
+    shows = s.order == "commit"
+    torn, there = shows and seam.missing > 0, shows and not seam.missing and seam.ahead >= starts
+    left, right = max(seam.behind, starts) - 0.5, min(seam.ahead, ends) + 0.5
+    band = ([left, right, right, left, left], [top, top, foot, foot, top]) if torn else ([], [])
+    line = ([seam.ahead + 0.5] * 2, [top, foot]) if there else ([], [])
+    look = {"mode": "lines", "hoverinfo": "skip", "showlegend": shows}
+    return [
+        go.Scatter(
+            x=band[0], y=band[1], fill="toself", fillcolor="rgba(213,94,0,0.13)", line={"width": 0},
+            name="later without earlier", **look,
+        ),
+        go.Scatter(
+            x=line[0], y=line[1], line={"width": 2, "dash": "dot", "color": OKABE_ITO[0]}, name="a state of upstream",
+            **look,
+        ),
+    ]  # fmt: skip
 
 
 def _ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:

@@ -22,6 +22,15 @@ _NONE = -1
 _THROWN = ("dropped", "filtered", "forgotten")
 
 
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """Place of the last change that is applied and of the first that is not, and how many are not before the last."""
+
+    ahead: float
+    behind: float
+    missing: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Scene:
     """A run of the consumer model, laid out in lanes.
@@ -39,6 +48,8 @@ class Scene:
     waits, downs
         Stretches of a lane: ``lane, x, since, until``, ``commit_ts`` and ``detail`` of what it waits for; ``crash`` or
         ``move`` for those that are down.
+    changes
+        Each change of the run once, however often delivered: ``x``, and ``first_at`` when it is applied first.
     written
         All row changes of the run that are applied, drawn or not: ``lane, x, applied_at``.
     total
@@ -54,6 +65,7 @@ class Scene:
     marks: pd.DataFrame
     waits: pd.DataFrame
     downs: pd.DataFrame
+    changes: pd.DataFrame
     written: pd.DataFrame
     total: int
     order: Order
@@ -70,6 +82,13 @@ class Scene:
         """How far to the right each lane is applied at a moment; lanes of which nothing is applied are left out."""
         done = self.written[self.written["applied_at"] <= at_us]
         return {int(lane): float(x) for lane, x in done.groupby("lane")["x"].max().items()}
+
+    def seam(self, at_us: int) -> Seam:
+        """Where the applied changes end and the others begin, in the order of :attr:`order`."""
+        x, done = self.changes["x"].to_numpy(), (self.changes["first_at"] <= at_us).to_numpy()
+        ahead = float(x[done].max()) if done.any() else -np.inf
+        behind = float(x[~done].min()) if not done.all() else np.inf
+        return Seam(ahead, behind, int((~done & (x <= ahead)).sum()))
 
     def now(self, stretches: pd.DataFrame, at_us: int) -> pd.DataFrame:
         """Those of :attr:`waits` or :attr:`downs` that last at a moment."""
@@ -121,7 +140,18 @@ def scene(
     marks, waits, downs = _marks(said, steps, place), _waits(said, place), _downs(said, place)
     last = [int(f[c].max()) for f, c in ((rows, "read_at"), (marks, "at"), (waits, "since"), (said, "at")) if len(f)]
     last += [int(t) for t in rows["applied_at"] if t < NEVER]
-    return Scene(lanes, rows, marks, waits, downs, _written(read, place), len(read), order, max([0, *last]))
+    return Scene(
+        lanes,
+        rows,
+        marks,
+        waits,
+        downs,
+        _changes(read, place),
+        _written(read, place),
+        len(read),
+        order,
+        max([0, *last]),
+    )
 
 
 def moments(deliveries: pd.DataFrame, steps: pd.DataFrame, *, most: int) -> list[int]:
@@ -189,6 +219,15 @@ def _rows(shown: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFr
 def _written(read: pd.DataFrame, place: _Places) -> pd.DataFrame:
     applied = read[read["applied_at"] != _NONE]
     return pd.DataFrame({"lane": place.lane(applied), "x": place.of_rows(applied), "applied_at": applied["applied_at"]})
+
+
+def _changes(read: pd.DataFrame, place: _Places) -> pd.DataFrame:
+    """Each change once: what was delivered again has the same hash; one without a hash is its own."""
+    own = read["change_hash"].astype("Int64").fillna(0)
+    alone = np.where(read["change_hash"].isna(), np.arange(len(read)), -1)
+    at = read["applied_at"].where(read["applied_at"] != _NONE, NEVER)
+    each = pd.DataFrame({"x": place.of_rows(read), "first_at": at, "ts": read["commit_ts"], "own": own, "alone": alone})
+    return each.groupby(["ts", "own", "alone"], sort=False).agg(x=("x", "min"), first_at=("first_at", "min"))
 
 
 def _gone(shown: pd.DataFrame, steps: pd.DataFrame) -> list[int]:

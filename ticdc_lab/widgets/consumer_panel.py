@@ -65,7 +65,9 @@ def consumer_panel(log: Log, images: Mapping[str, pd.DataFrame], *, per_second: 
     controls = {
         "policy": widgets.Dropdown(options=[(p.name, k) for k, p in POLICIES.items()], description="policy"),
         "speeds": Speeds([f"partition {p}" for p in partitions], start=per_second),
-        "paused": widgets.Dropdown(options=[("nobody", NOBODY), *_numbered("partition", partitions)], description="pauses"),
+        "paused": widgets.Dropdown(
+            options=[("nobody", NOBODY), *_numbered("partition", partitions)], description="pauses"
+        ),
         "pause_ms": _range_ms(last_ms, "pause, ms"),
         "crashed": widgets.Dropdown(
             options=[("nobody", NOBODY), *_numbered("process", range(_PROCESSES))], description="crashes"
