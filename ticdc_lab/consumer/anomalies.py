@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,9 @@ class _Case:
     ddl: tuple[str, int, int, int] | None = None
 
 
-def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
+def anomalies(
+    run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS
+) -> pa.Table:  # fmt: skip
     """Find what a consumer showed, or left, that upstream never had.
 
     Parameters
@@ -57,6 +59,8 @@ def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
         A run of :func:`ticdc_lab.consumer.model.run` over the log.
     most
         Anomalies of each kind, the first in consumer time; :func:`anomaly_counts` counts all.
+    kinds
+        Which of :data:`KINDS` to look for.
 
     Returns
     -------
@@ -67,7 +71,7 @@ def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
         delivery. ``row before its DDL`` and ``row after its DDL``: a change newer than the DDL of its table was
         written before the DDL, so under the wrong definition, or an older one after it.
     """
-    found = [(kind, list(_first(of(run, log), most))) for kind, of in _FINDERS.items()]
+    found = [(kind, list(_first(of(run, log), most))) for kind, of in _FINDERS.items() if kind in kinds]
     return _as_table(run, [(kind, case) for kind, cases in found for case in cases])
 
 
