@@ -111,14 +111,16 @@ def _numbers(run: Run, *names: str) -> list[Ints]:
 
 def _torn(run: Run, log: Log) -> Iterator[_Case]:
     ts, batch, order, at = _numbers(run, "commit_ts", "batch", "apply_order", "applied_at")
+    if not len(ts):
+        return
     change = _changes(run)
     # of each change the delivery that was written first, or else any
     ranked = np.lexsort((np.where(order < 0, np.iinfo(np.int64).max, order), change))
-    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])] if len(ranked) else ranked
+    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])]
     late = np.where(batch[first] < 0, np.iinfo(np.int64).max, batch[first])
     by_ts = np.lexsort((late, ts[first]))
     members, lates = first[by_ts], late[by_ts]
-    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]])) if len(members) else members
+    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]]))
     for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(members)], strict=True):
         head, tail = int(members[low]), int(members[high - 1])
         if lates[low] < lates[high - 1] and batch[head] >= 0:

@@ -78,9 +78,15 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
     least, most = _extremes(np.concatenate([[0], total]), low, high)
     times = {c: found[c].to_numpy() for c in ("at_us", "until_us")}
     return pd.DataFrame(
-        {**times, "value": np.cumsum(sums) / _SCALE, "expected_low": least / _SCALE, "expected_high": most / _SCALE, "batch": found["batch"].to_numpy(),
-         "label": label}
-    )  # fmt: skip
+        {
+            **times,
+            "value": np.cumsum(sums) / _SCALE,
+            "expected_low": least / _SCALE,
+            "expected_high": most / _SCALE,
+            "batch": found["batch"].to_numpy(),
+            "label": label,
+        }
+    )
 
 
 def _values(touches: Touches, run: Run, log: Log) -> Ints:

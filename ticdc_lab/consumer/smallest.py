@@ -42,21 +42,26 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
     whole = run(log, policy, how)
     timed = Log.of(_with(log.events, "arrival", _read_at(log, whole)))
     as_read = how if how.faults else Listeners(per_second=0, arrival="as recorded", write_us=how.write_us)
-    message = _messages(timed)
 
-    def shows(kept: Sequence[int]) -> bool:
-        part = _part(timed, np.isin(message, kept))
+    def shows(part: Log) -> bool:
         return len(part.kind) > 0 and _appears(part, policy, as_read, anomaly)
 
-    for likely in (_about(timed, anomaly), np.ones(len(message), np.bool_)):
-        kept = np.unique(message[likely]).tolist()
-        if shows(kept):
-            return _part(timed, np.isin(message, _reduced(kept, shows)))
+    for likely in (_about(timed, anomaly), np.ones(len(timed.kind), np.bool_)):
+        part = _part(timed, likely)
+        if shows(part):
+            return _without(_without(part, _messages(part, together=True), shows), None, shows)
     raise ContractError(
-        f"The {anomaly['guarantee']} of {anomaly['table']} at commit_ts {anomaly['commit_ts']} does not appear when the "
-        "log is consumed with this policy and these listeners.",
+        f"The {anomaly['guarantee']} of {anomaly['table']} at commit_ts {anomaly['commit_ts']} does not appear when "
+        "the log is consumed with this policy and these listeners.",
         hint="Pass what it was found with.",
     )
+
+
+def _without(log: Log, unit: Ints | None, shows: Callable[[Log], bool]) -> Log:
+    """The log without all units (messages where none are given) that are not needed."""
+    unit = _messages(log, together=False) if unit is None else unit
+    kept = _reduced(np.unique(unit).tolist(), lambda some: shows(_part(log, np.isin(unit, some))))
+    return _part(log, np.isin(unit, kept))
 
 
 def _reduced(kept: list[int], shows: Callable[[Sequence[int]], bool]) -> list[int]:
@@ -90,17 +95,19 @@ def _about(log: Log, anomaly: Mapping[str, Any]) -> Bools:
     at = np.array([(p, o) in named for p, o in zip(partition.tolist(), offset.tolist(), strict=True)], np.bool_)
     keys = pc.fill_null(log.events["key_hash"], 0).to_numpy()
     about: Bools = (log.kind != ROW) | np.isin(log.commit_ts, [e["commit_ts"] for e in shown])
-    return about | ((keys != 0) & np.isin(keys, keys[at]))
+    about |= (keys != 0) & np.isin(keys, keys[at])
+    return about
 
 
-def _messages(log: Log) -> Ints:
-    """A number for each message."""
+def _messages(log: Log, *, together: bool) -> Ints:
+    """A number for each message; ``together``: one for all copies of a DDL, for which listeners wait."""
     columns = [log.events[c].to_numpy() for c in ("partition", "offset")]
     topics = pc.dictionary_encode(log.events["topic"]).combine_chunks().indices.to_numpy(zero_copy_only=False)
     changes = np.zeros(len(topics), np.bool_)
     for c in (topics, *columns):
         changes[1:] |= c[1:] != c[:-1]
-    return np.cumsum(changes)
+    number: Ints = np.cumsum(changes)
+    return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
 
 
 def _part(log: Log, which: Bools) -> Log:
