@@ -55,7 +55,8 @@ def narrow_table(log: list[list[Message]]) -> pa.Table:
     rows = [
         {"topic": "t", "partition": p, "offset": i, "seq": 0, "kind": {"resolved": "watermark"}.get(m[0], m[0]),
          "commit_ts": m[1], "op_rank": 1 if m[0] == "row" else None, "schema_name": "s" if m[2] else None,
-         "table_name": m[2] or None, "key_hash": m[3] if m[0] == "row" else None, "before_key_hash": None,
+         "table_name": m[2] or None, "before_key_hash": None,
+         "key_hash": m[3] + 100 * int(m[2][1:]) if m[0] == "row" else None,
          "change_hash": m[1] * 100 + m[3] if m[0] == "row" else None,
          "query": f"ALTER TABLE s.{m[2]} /* {m[1]} */" if m[0] == "ddl" else None}
         for p, part in enumerate(log) for i, m in enumerate(part)

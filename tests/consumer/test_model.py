@@ -76,8 +76,10 @@ def test_crashes_moves_and_pauses_lose_nothing_and_leave_each_row_at_its_newest_
         found = run(Log.of(narrow_table(log)), policy, how)
         rows = found.deliveries.to_pylist()
         applied = sorted((x for x in rows if x["outcome"] == "applied"), key=lambda x: x["apply_order"])
-        assert {(x["table"][2:], x["commit_ts"], x["key_hash"]) for x in applied} == every_change(log), f"seed {seed}"
-        last = {(x["table"][2:], x["key_hash"]): x["commit_ts"] for x in applied}
+        assert {(x["table"][2:], x["commit_ts"], x["key_hash"] % 100) for x in applied} == every_change(log), (
+            f"seed {seed}"
+        )
+        last = {(x["table"][2:], x["key_hash"] % 100): x["commit_ts"] for x in applied}
         newest: dict[tuple[str, int], int] = {}
         for table, ts, key in every_change(log):
             newest[table, key] = max(ts, newest.get((table, key), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,9 @@ class _Case:
     ddl: tuple[str, int, int, int] | None = None
 
 
-def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
+def anomalies(
+    run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS
+) -> pa.Table:  # fmt: skip
     """Find what a consumer showed, or left, that upstream never had.
 
     Parameters
@@ -57,6 +59,8 @@ def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
         A run of :func:`ticdc_lab.consumer.model.run` over the log.
     most
         Anomalies of each kind, the first in consumer time; :func:`anomaly_counts` counts all.
+    kinds
+        Which of :data:`KINDS` to look for.
 
     Returns
     -------
@@ -67,7 +71,7 @@ def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND) -> pa.Table:
         delivery. ``row before its DDL`` and ``row after its DDL``: a change newer than the DDL of its table was
         written before the DDL, so under the wrong definition, or an older one after it.
     """
-    found = [(kind, list(_first(of(run, log), most))) for kind, of in _FINDERS.items()]
+    found = [(kind, list(_first(of(run, log), most))) for kind, of in _FINDERS.items() if kind in kinds]
     return _as_table(run, [(kind, case) for kind, cases in found for case in cases])
 
 
@@ -107,14 +111,16 @@ def _numbers(run: Run, *names: str) -> list[Ints]:
 
 def _torn(run: Run, log: Log) -> Iterator[_Case]:
     ts, batch, order, at = _numbers(run, "commit_ts", "batch", "apply_order", "applied_at")
+    if not len(ts):
+        return
     change = _changes(run)
     # of each change the delivery that was written first, or else any
     ranked = np.lexsort((np.where(order < 0, np.iinfo(np.int64).max, order), change))
-    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])] if len(ranked) else ranked
+    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])]
     late = np.where(batch[first] < 0, np.iinfo(np.int64).max, batch[first])
     by_ts = np.lexsort((late, ts[first]))
     members, lates = first[by_ts], late[by_ts]
-    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]])) if len(members) else members
+    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]]))
     for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(members)], strict=True):
         head, tail = int(members[low]), int(members[high - 1])
         if lates[low] < lates[high - 1] and batch[head] >= 0:

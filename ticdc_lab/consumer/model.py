@@ -22,7 +22,7 @@ from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Run:
     """What happened.
 
@@ -32,11 +32,14 @@ class Run:
         :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables.
     end_us
         When the last thing happened, µs.
+    places
+        For each of the deliveries its place in :attr:`ticdc_lab.consumer.log.Log.events`.
     """
 
     deliveries: pa.Table
     steps: pa.Table
     end_us: int
+    places: Ints
 
 
 def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
@@ -93,7 +96,8 @@ class _Consumer:
     def run(self) -> Run:
         while self._step():
             pass
-        return Run(self.trace.deliveries(), self.trace.steps(), self._end)
+        deliveries, places = self.trace.deliveries()
+        return Run(deliveries, self.trace.steps(), self._end, places)
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.log import NARROW, Log
@@ -16,18 +16,21 @@ MOST_EVENTS = 1_000_000
 """Events of an excerpt at most; each takes about 100 bytes of the driver's memory."""
 
 
-def narrow(events: DataFrame) -> DataFrame:
+def narrow(events: DataFrame, **more: Column) -> DataFrame:
     """Keep of events what a consumer decides by.
 
     Parameters
     ----------
     events
         The events contract.
+    more
+        Further columns by name, such as the ``measure`` of :func:`ticdc_lab.consumer.invariant.measure_of`.
 
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.consumer.log.NARROW`; row changes, watermarks and DDL only, those without commit_ts left out.
+        :data:`ticdc_lab.consumer.log.NARROW` and ``more``; of row changes, watermarks and DDL only, and
+        without those that have no commit_ts.
 
     Raises
     ------
@@ -37,15 +40,16 @@ def narrow(events: DataFrame) -> DataFrame:
     require_columns(events, "kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
     rank = F.when(F.col("kind") == "row", op_rank()).cast("int").alias("op_rank")
     keyed = events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL").transform(with_keys)
-    return keyed.select(*[rank if name == "op_rank" else name for name in NARROW])
+    named = [column.alias(name) for name, column in more.items()]
+    return keyed.select(*[rank if name == "op_rank" else name for name in NARROW], *named)
 
 
-def excerpt(events: DataFrame, *, most: int = MOST_EVENTS) -> Log:
+def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Log:
     """Bring a log, or the part of it that the caller filtered, to the driver for the model.
 
     Parameters
     ----------
-    events
+    events, more
         As for :func:`narrow`. Filter by commit_ts for a part of a longer log.
     most
         Events that are accepted.
@@ -55,7 +59,7 @@ def excerpt(events: DataFrame, *, most: int = MOST_EVENTS) -> Log:
     ContractError
         There are more events; nothing is left out silently.
     """
-    table = narrow(events).limit(most + 1).toArrow()
+    table = narrow(events, **more).limit(most + 1).toArrow()
     if len(table) > most:
         raise ContractError(
             f"The log holds more than {most:,} events; the model of a consumer on the driver takes no more.",

@@ -65,12 +65,12 @@ class Trace:
         self._numbers["apply_order"][places] = np.arange(len(places)) + self.written
         self.written += len(places)
 
-    def deliveries(self) -> pa.Table:
-        """All records, in the order of topic, partition, offset, seq and reading."""
+    def deliveries(self) -> tuple[pa.Table, Ints]:
+        """All records, in the order of topic, partition, offset, seq and reading, and each one's place in the log."""
         now = self._records(np.flatnonzero(self._outcome != _UNREAD))
         all_of = {c: np.concatenate([now[c], *[f[c] for f in self._former]]) for c in now}
         order = np.lexsort((all_of["read_at"], all_of["place"]))
-        return self._table({c: v[order] for c, v in all_of.items()})
+        return self._table({c: v[order] for c, v in all_of.items()}), all_of["place"][order]
 
     def steps(self) -> pa.Table:
         """All steps, by time."""
