@@ -30,7 +30,9 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
     """
     if timeline.empty:
         return sentence("No DDL is to be seen", "The consumer read no DDL event.")
-    t = timeline.assign(_wrong=timeline["early_rows"].fillna(0) + timeline["late_rows"].fillna(0))
+    times = ("seen_at", "waited_us", "executed_at")
+    t = timeline.assign(**{c: timeline[c].astype("Float64").astype(float) for c in times})
+    t = t.assign(_wrong=t["early_rows"].fillna(0) + t["late_rows"].fillna(0))
     by = t.groupby(["ddl_commit_ts", "query"], sort=True, dropna=False)
     ranked = by.agg(wrong=("_wrong", "sum"), waited=("waited_us", "max"), seen=("seen_at", "min")).reset_index()
     chosen = ranked.sort_values(["wrong", "waited"], ascending=False, kind="stable").head(most)
@@ -62,7 +64,8 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
 def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:
     """A partition's lines, where it has the DDL, and where they are executed."""
     style, name = look(home[1]), f"partition {home[1]}" if one_topic else f"{label(home[0])} {home[1]}"
-    ends = mine["executed_at"].astype("Float64").fillna(mine["seen_at"]).astype(float)
+    mine = mine[mine["seen_at"].notna()]
+    ends = mine["executed_at"].fillna(mine["seen_at"])
     x = [v for a, b in zip(mine["seen_at"] / 1000, ends / 1000, strict=True) for v in (a, b, None)]
     y = [v for a in mine["_y"] for v in (a, a, None)]
     line = {"width": 4, "color": style["color"], "dash": style["dash"]}
@@ -84,7 +87,7 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     ran = {"symbol": "diamond", "size": 9, "color": style["color"]}
     fig.add_trace(
         go.Scatter(
-            x=(done["executed_at"] / 1000).astype(float).tolist(),
+            x=(done["executed_at"] / 1000).tolist(),
             y=done["_y"].tolist(),
             mode="markers",
             marker=ran,
@@ -104,7 +107,7 @@ def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
         marker = {"symbol": f"{symbol}-thin", "size": 13, "color": WRONG, "line": {"width": 3, "color": WRONG}}
         fig.add_trace(
             go.Scatter(
-                x=(mine["executed_at"] / 1000).astype(float).tolist(),
+                x=(mine["executed_at"] / 1000).tolist(),
                 y=mine["_y"].tolist(),
                 mode="markers+text",
                 marker=marker,
@@ -127,7 +130,7 @@ def _stripes(fig: go.Figure, bands: int) -> None:
 def _finding(t: pd.DataFrame, ranked: pd.DataFrame) -> str:
     early, late = int(t["early_rows"].fillna(0).sum()), int(t["late_rows"].fillna(0).sum())
     open_ones = int(t.groupby("ddl_commit_ts")["executed_at"].apply(lambda e: e.isna().all()).sum())
-    longest = t.loc[t["waited_us"].fillna(-1).astype("int64").idxmax()]
+    longest = t.loc[t["waited_us"].fillna(-1).idxmax()]
     waited = 0 if pd.isna(longest["waited_us"]) else int(longest["waited_us"])
     told = f"{count(len(ranked), 'DDL', 'DDL')}: "
     if waited:
