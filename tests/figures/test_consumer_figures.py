@@ -238,7 +238,8 @@ def test_the_timeline_names_the_longest_wait_and_what_is_wrong() -> None:
     """Two partitions see a DDL 4 ms apart."""
     fig = figures.ddl_timeline(ddl((5, "A", 0, 1000, 4000, 5000, 2, 0), (5, "A", 1, 5000, 0, 5000, 0, 1)))
     assert title(fig) == ("1 DDL: the longest wait is 4 ms, of partition 0 for A; 2 rows are early and 1 row is late")
-    assert [t.text for t in fig.data if t.name in ("early rows", "late rows")] == [("  2  ",), ("  1  ",)]
+    assert [list(t.y) for t in fig.data if t.name in ("early rows", "late rows")] == [[-0.19], [0.19]]
+    assert trace(fig, "wrong rows").text == ("  2 early", "  1 late")
     lines = [t for t in fig.data if t.mode == "lines"]
     assert [list(t.x[:2]) for t in lines] == [[1.0, 5.0], [5.0, 5.0]]
 
@@ -256,7 +257,9 @@ def test_the_timeline_draws_the_ddl_that_matter() -> None:
     fig = figures.ddl_timeline(ddl(*rows), most=3)
     assert list(fig.layout.yaxis.ticktext) == ["Q1", "Q19", "Q20"]
     assert "3 of 20 DDL are drawn." in fig.layout.meta["note"]
-    assert "20 DDL" in title(fig)
+    assert title(fig) == "20 DDL: the longest wait is 0.2 ms, of partition 0 for Q20; 1 row is early"
+    rest = figures.ddl_timeline(ddl(*rows[1:], (9, "Z", 0, 1, None, None, 0, 0)), most=1)
+    assert title(rest).endswith("; 1 is never executed; every row is on its side"), "though it is not drawn"
     assert "No DDL" in title(figures.ddl_timeline(ddl()))
 
 

@@ -13,7 +13,7 @@ _NOTE = (
     "commit_ts and were decoded with the old schema, late rows an earlier one and come after it."
 )
 _MOST = 12
-_LINE_PX = 15
+_LINE_PX, _MOST_PX = 15, 800
 
 
 def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
@@ -26,7 +26,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
         ``executed_at`` (consumer time, µs; null where it was not), and the number of ``early_rows`` (commit_ts above
         the DDL's, applied before it) and ``late_rows`` (commit_ts at or below it, applied after it).
     most
-        DDL drawn: those with wrong rows, and then those with the longest waits.
+        DDL drawn, fewer where there are many partitions: those with wrong rows, and then those with the longest waits.
     """
     if timeline.empty:
         return sentence("No DDL is to be seen", "The consumer read no DDL event.")
@@ -35,10 +35,13 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
     t = t.assign(_wrong=t["early_rows"].fillna(0) + t["late_rows"].fillna(0))
     by = t.groupby(["ddl_commit_ts", "query"], sort=True, dropna=False)
     ranked = by.agg(wrong=("_wrong", "sum"), waited=("waited_us", "max"), seen=("seen_at", "min")).reset_index()
-    chosen = ranked.sort_values(["wrong", "waited"], ascending=False, kind="stable").head(most)
-    chosen = chosen.sort_values(["seen", "ddl_commit_ts"], kind="stable").reset_index(drop=True)
-    t = t.merge(chosen.assign(_band=chosen.index)[["ddl_commit_ts", "query", "_band"]], on=["ddl_commit_ts", "query"])
     homes = sorted({(str(a), int(b)) for a, b in zip(t["topic"], t["partition"], strict=True)})
+    band_px = max(44, _LINE_PX * len(homes))
+    fitting = min(most, max(4, _MOST_PX // band_px))
+    chosen = ranked.sort_values(["wrong", "waited"], ascending=False, kind="stable").head(fitting)
+    chosen = chosen.sort_values(["seen", "ddl_commit_ts"], kind="stable").reset_index(drop=True)
+    finding = _finding(t, ranked)
+    t = t.merge(chosen.assign(_band=chosen.index)[["ddl_commit_ts", "query", "_band"]], on=["ddl_commit_ts", "query"])
     rank = {home: i for i, home in enumerate(homes)}
     t["_y"] = [
         b + 0.76 * ((rank[(str(a), int(p))] + 0.5) / len(homes) - 0.5)
@@ -49,7 +52,11 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
     for home in homes:
         _partition(fig, t[(t["topic"] == home[0]) & (t["partition"] == home[1])], home, one_topic=_one(homes))
     _crosses(fig, t)
-    fig.update_xaxes(title_text="consumer time, ms", zeroline=False)
+    ends = t[["seen_at", "executed_at"]].max().max() / 1000
+    starts = t["seen_at"].min() / 1000
+    room = 0.12 if t["_wrong"].any() else 0.03  # for the numbers beside the crosses
+    span = [starts - 0.03 * (ends - starts), ends + room * (ends - starts)]
+    fig.update_xaxes(title_text="consumer time, ms", zeroline=False, range=span if ends > starts else None)
     names = [_short(q) for q in chosen["query"]]
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.55], showgrid=False,
@@ -57,8 +64,8 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
     )  # fmt: skip
     fig.update_layout(showlegend=True, hovermode="closest")
     cut = f" {len(chosen)} of {len(ranked)} DDL are drawn." if len(chosen) < len(ranked) else ""
-    height = 240 + max(44, _LINE_PX * len(homes)) * len(chosen)
-    return finish(fig, title=_finding(t, ranked), note=_NOTE + cut, height=height)
+    height = 240 + band_px * len(chosen)
+    return finish(fig, title=finding, note=_NOTE + cut, height=height)
 
 
 def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:
@@ -99,26 +106,22 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
 
 
 def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
-    for column, name, symbol, dx in (
-        ("early_rows", "early rows", "x", "middle left"),
-        ("late_rows", "late rows", "cross", "middle right"),
-    ):
-        mine = t[(t[column].fillna(0) > 0) & t["executed_at"].notna()]
-        marker = {"symbol": f"{symbol}-thin", "size": 13, "color": WRONG, "line": {"width": 3, "color": WRONG}}
-        fig.add_trace(
-            go.Scatter(
-                x=(mine["executed_at"] / 1000).tolist(),
-                y=mine["_y"].tolist(),
-                mode="markers+text",
-                marker=marker,
-                text=[f"  {n:,}  " for n in mine[column].astype(int)],
-                textposition=dx,
-                textfont={"color": WRONG},
-                name=name,
-                hoverinfo="name",
-                showlegend=bool(len(mine)),
-            )
-        )
+    """Rows on the wrong side, a mark for each side and their numbers beside it."""
+    ran = t[t["executed_at"].notna()]
+    for column, name, symbol in (("early_rows", "early rows", "x-thin"), ("late_rows", "late rows", "cross-thin")):
+        mine = ran[ran[column].fillna(0) > 0]
+        marker = {"symbol": symbol, "size": 13, "color": WRONG, "line": {"width": 3, "color": WRONG}}
+        place = {"x": (mine["executed_at"] / 1000).tolist(), "y": mine["_y"].tolist()}
+        look = {"mode": "markers", "marker": marker, "hoverinfo": "name", "showlegend": bool(len(mine))}
+        fig.add_trace(go.Scatter(**place, **look, name=name))
+    wrong = ran[ran["_wrong"] > 0]
+    texts = [
+        "  " + ", ".join(f"{int(n):,} {side}" for n, side in ((early, "early"), (late, "late")) if n)
+        for early, late in zip(wrong["early_rows"], wrong["late_rows"], strict=True)
+    ]
+    place = {"x": (wrong["executed_at"] / 1000).tolist(), "y": wrong["_y"].tolist()}
+    words = {"mode": "text", "text": texts, "textposition": "middle right", "textfont": {"color": WRONG, "size": 12}}
+    fig.add_trace(go.Scatter(**place, **words, name="wrong rows", hoverinfo="skip", showlegend=False))
 
 
 def _stripes(fig: go.Figure, bands: int) -> None:
