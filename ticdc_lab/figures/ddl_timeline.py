@@ -132,7 +132,7 @@ def _stripes(fig: go.Figure, bands: int) -> None:
 
 def _finding(t: pd.DataFrame, ranked: pd.DataFrame) -> str:
     early, late = int(t["early_rows"].fillna(0).sum()), int(t["late_rows"].fillna(0).sum())
-    open_ones = int(t.groupby("ddl_commit_ts")["executed_at"].apply(lambda e: e.isna().all()).sum())
+    open_ones = int(t.groupby(["ddl_commit_ts", "query"])["executed_at"].apply(lambda e: e.isna().all()).sum())
     longest = t.loc[t["waited_us"].fillna(-1).idxmax()]
     waited = 0 if pd.isna(longest["waited_us"]) else int(longest["waited_us"])
     told = f"{count(len(ranked), 'DDL', 'DDL')}: "
