@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 
@@ -62,7 +61,7 @@ class Listeners:
     """
 
     per_second: int = 10_000
-    speeds: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    speeds: Mapping[int, int] = field(default_factory=dict)
     processes: int = 1
     pauses: tuple[Pause, ...] = ()
     faults: tuple[Fault, ...] = ()

@@ -72,19 +72,7 @@ class Study:
         StreamingError
             ``events`` is a stream.
         """
-        require_batch(events, function="Study.of", why="a consumer is modelled over a recorded log")
-        for s in strategies:
-            check_strategy(s)
-            if s.lower() == CONFLICT:
-                raise DispatchError("A consumer that waits at alignments is not modelled; leave out `conflict`.")
-        own = catalog_of(events) if catalog is None else catalog
-        targets = {}
-        for i, s in enumerate(strategies):
-            name = f"{_TARGET}{i}"
-            events = dispatch(events, strategy=s, partitions=_WHOLE, catalog=own)
-            events = events.withColumnRenamed("target_partition", name).drop("dispatch_key", "dispatch_error")
-            targets[name] = F.col(name)
-        table = narrow(events, **targets, **more).limit(most + 1).toArrow()
+        table = study_frame(events, strategies=strategies, catalog=catalog, **more).limit(most + 1).toArrow()
         if len(table) > most:
             raise ContractError(
                 f"The log holds more than {most:,} events; a study on the driver takes no more.",
@@ -157,6 +145,41 @@ class Study:
             standing = np.minimum(standing, np.where(at > 0, values[np.maximum(at, 1) - 1], 0))
         values = np.unique(standing[standing > 0])
         return np.full(len(values), of_each[0][0]), values
+
+
+def study_frame(
+    events: DataFrame, *, strategies: Sequence[str] = STRATEGIES, catalog: Catalog | None = None, **more: Column
+) -> DataFrame:
+    """Give what a :class:`Study` is made of, as a narrow frame.
+
+    Parameters
+    ----------
+    events, strategies, catalog, more
+        As for :meth:`Study.of`.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`ticdc_lab.consumer.narrow.narrow` gives, and an int column for each strategy.
+
+    Raises
+    ------
+    ContractError, DispatchError, StreamingError
+        As :meth:`Study.of` says.
+    """
+    require_batch(events, function="Study.of", why="a consumer is modelled over a recorded log")
+    for s in strategies:
+        check_strategy(s)
+        if s.lower() == CONFLICT:
+            raise DispatchError("A consumer that waits at alignments is not modelled; leave out `conflict`.")
+    own = catalog_of(events) if catalog is None else catalog
+    targets = {}
+    for i, s in enumerate(strategies):
+        name = f"{_TARGET}{i}"
+        events = dispatch(events, strategy=s, partitions=_WHOLE, catalog=own)
+        events = events.withColumnRenamed("target_partition", name).drop("dispatch_key", "dispatch_error")
+        targets[name] = F.col(name)
+    return narrow(events, **targets, **more)
 
 
 def _placed(events: pa.Table, place: Ints, home: Ints, ts: Ints) -> pa.Table:
