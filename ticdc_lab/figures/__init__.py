@@ -5,11 +5,18 @@ Each title is the finding in words, and one sentence under the figure says what 
 
 from __future__ import annotations
 
+from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
+from ticdc_lab.figures.beside import beside
+from ticdc_lab.figures.consumer_lanes import consumer_lanes
 from ticdc_lab.figures.counterexample import counterexample
+from ticdc_lab.figures.ddl_timeline import ddl_timeline
 from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
 from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
+from ticdc_lab.figures.invariant_curve import invariant_curve
 from ticdc_lab.figures.lag import lag
+from ticdc_lab.figures.lane_scene import Order, moments
+from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
 from ticdc_lab.figures.listing import listing
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
@@ -24,12 +31,20 @@ from ticdc_lab.figures.watermark_ladder import watermark_ladder
 
 __all__ = [
     "CONFIG",
+    "Order",
+    "anomaly_matrix",
+    "beside",
+    "consumer_lanes",
+    "consumer_lanes_stepped",
     "counterexample",
+    "ddl_timeline",
     "dispatch_over_time",
     "fidelity_matrix",
     "guarantee_matrix",
+    "invariant_curve",
     "lag",
     "listing",
+    "moments",
     "partition_change",
     "partition_load",
     "partition_rows",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from ticdc_lab.widgets.browse_panel import BrowseView, RowView, TableView, browse_panel, row_panel, table_panel
+from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
 
 __all__ = [
     "BrowseView",
+    "ConsumerView",
     "LogView",
     "Panel",
     "RowView",
     "TableView",
     "WhatIfView",
     "browse_panel",
+    "consumer_panel",
     "log_panel",
     "row_panel",
     "table_panel",

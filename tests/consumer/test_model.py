@@ -1,0 +1,152 @@
+"""The model does what the seed says, under any speeds, pauses, crashes and moves."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from plain_consumer import Plain, narrow_table, random_log, reading_order
+
+from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
+from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+
+SEEDS = range(150)
+
+
+def written(found: Run) -> list[tuple[int, int]]:
+    """(partition, offset) in order of writing, DDL as (-1, commit_ts)."""
+    rows = sorted(
+        (r for r in found.deliveries.to_pylist() if r["outcome"] == "applied"), key=lambda r: r["apply_order"]
+    )
+    by_batch = [((r["batch"], r["apply_order"]), (r["partition"], r["offset"])) for r in rows]
+    ddl = [((s["batch"], 0), (-1, s["commit_ts"])) for s in found.steps.to_pylist() if s["action"] == "ddl"]
+    return [what for _, what in sorted([*by_batch, *ddl])]
+
+
+@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION], ids=lambda p: p.name)
+def test_the_model_writes_what_a_plain_consumer_writes_in_the_same_order(policy: Policy) -> None:
+    """Two programs, one text: the seed's."""
+    filtered = 0
+    for seed in SEEDS:
+        r = random.Random(seed)
+        log = random_log(r, partitions=r.randrange(1, 4))
+        cost = r.sample((101, 307, 1009), len(log))  # without two messages at one time, where either may be first
+        plain = Plain(log, restores=policy is SEED_TRANSACTION)
+        plain.run(reading_order(log, cost))
+        how = Listeners(speeds={p: -(-1_000_000 // (c + 1)) for p, c in enumerate(cost)})
+        found = run(Log.of(narrow_table(log)), policy, how)
+        assert written(found) == plain.applied, f"seed {seed}"
+        dropped = [(r["partition"], r["offset"]) for r in found.deliveries.to_pylist() if r["outcome"] == "filtered"]
+        assert sorted(dropped) == sorted(plain.filtered), f"seed {seed}"
+        filtered += len(dropped)
+    assert filtered > 50, "the logs hold repeats that are filtered"
+
+
+def every_change(log: list[list[tuple[str, int, str, int]]]) -> set[tuple[str, int, int]]:
+    """All changes of a log: table, commit_ts, key."""
+    return {(m[2], m[1], m[3]) for part in log for m in part if m[0] == "row"}
+
+
+def faults(r: random.Random, partitions: int, end: int) -> tuple[Crash | Rebalance, ...]:
+    """Up to three of them."""
+    out: list[Crash | Rebalance] = []
+    for _ in range(r.randrange(1, 4)):
+        at = r.randrange(end)
+        if r.random() < 0.5:
+            out.append(Crash(r.randrange(2), at, at + r.randrange(1, 500)))
+        else:
+            out.append(Rebalance(r.randrange(partitions), r.randrange(2), at, at + r.randrange(1, 500)))
+    return tuple(out)
+
+
+@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION, STRICT], ids=lambda p: p.name)
+def test_crashes_moves_and_pauses_lose_nothing_and_leave_each_row_at_its_newest_change(policy: Policy) -> None:
+    """What is read again is filtered or harmless: progress is saved where nothing above it is written."""
+    forgotten = 0
+    for seed in SEEDS:
+        r = random.Random(f"faults {seed}")
+        log = random_log(r, partitions=r.randrange(2, 4))
+        pause = Pause(r.randrange(len(log)), at := r.randrange(3000), at + r.randrange(1, 4000))
+        how = Listeners(
+            speeds={p: r.choice((1000, 5000, 20000)) for p in range(len(log))}, processes=2, pauses=(pause,),
+            faults=faults(r, len(log), 6000), write_us=r.choice((0, 30)),
+        )  # fmt: skip
+        found = run(Log.of(narrow_table(log)), policy, how)
+        rows = found.deliveries.to_pylist()
+        applied = sorted((x for x in rows if x["outcome"] == "applied"), key=lambda x: x["apply_order"])
+        assert {(x["table"][2:], x["commit_ts"], x["key_hash"] % 100) for x in applied} == every_change(log), (
+            f"seed {seed}"
+        )
+        last = {(x["table"][2:], x["key_hash"] % 100): x["commit_ts"] for x in applied}
+        newest: dict[tuple[str, int], int] = {}
+        for table, ts, key in every_change(log):
+            newest[table, key] = max(ts, newest.get((table, key), 0))
+        assert last == newest, f"seed {seed}"
+        ddl = [s["commit_ts"] for s in found.steps.to_pylist() if s["action"] == "ddl"]
+        assert ddl == sorted({m[1] for m in log[0] if m[0] == "ddl"}), f"seed {seed}"
+        forgotten += sum(x["outcome"] == "forgotten" for x in rows)
+    assert forgotten > 100, "crashes hit listeners that hold rows"
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_record_of_a_row_has_one_fate_and_times_that_fit(name: str) -> None:
+    """No record without an outcome, none visible before it was read."""
+    for seed in range(40):
+        r = random.Random(f"fates {seed}")
+        log = random_log(r, partitions=3)
+        how = Listeners(processes=2, faults=faults(r, 3, 3000), write_us=5)
+        found = run(Log.of(narrow_table(log)), POLICIES[name], how)
+        rows = found.deliveries.to_pylist()
+        assert {(x["partition"], x["offset"]) for x in rows} == {
+            (p, i) for p, part in enumerate(log) for i, m in enumerate(part) if m[0] == "row"
+        }
+        for x in rows:
+            assert (x["outcome"] == "applied") == (x["batch"] is not None) == (x["applied_at"] is not None)
+            assert x["applied_at"] is None or x["read_at"] < x["applied_at"] <= found.end_us
+        order = sorted(x["apply_order"] for x in rows if x["outcome"] == "applied")
+        assert order == list(range(len(order)))
+        assert found.steps["at"].to_pylist() == sorted(found.steps["at"].to_pylist())
+
+
+def test_the_same_arguments_give_the_same_run() -> None:
+    """Nor does the order of the narrow table matter."""
+    log = narrow_table(random_log(random.Random(7), partitions=3))
+    how = Listeners(processes=2, faults=(Crash(0, 500, 900),))
+    first, second = (run(Log.of(log), SEED_TRANSACTION, how) for _ in range(2))
+    assert first.deliveries.equals(second.deliveries) and first.steps.equals(second.steps)
+    shuffled = log.take(sorted(range(len(log)), key=lambda i: hash((i, 7)) % 1000))
+    assert run(Log.of(shuffled), SEED_TRANSACTION, how).deliveries.equals(first.deliveries)
+
+
+def test_a_ddl_that_one_partition_never_gets_stops_the_seeds_consumer_for_good() -> None:
+    """To the letter of the seed; a consumer that goes by watermarks passes."""
+    log = [[("row", 1, "t0", p), ("ddl", 2, "t0", 0), ("resolved", 3, "", 0)] for p in range(3)]
+    log[1].pop(1)
+    found = run(Log.of(narrow_table(log)), SEED_TRANSACTION)
+    waits = [s for s in found.steps.to_pylist() if s["action"] == "wait"]
+    assert [s["partition"] for s in waits] == [0, 2]
+    assert "partition 1" in waits[-1]["detail"]
+    assert not [s for s in found.steps.to_pylist() if s["action"] in ("ddl", "go on")]
+    assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"pending"}
+    assert [
+        s["commit_ts"] for s in run(Log.of(narrow_table(log)), STRICT).steps.to_pylist() if s["action"] == "ddl"
+    ] == [2]
+
+
+def test_where_ddl_goes_to_partition_0_alone_a_watermark_stands_for_it() -> None:
+    """As canal-json has it."""
+    log = [[("row", 1, "t0", p), ("resolved", 3, "", 0)] for p in range(3)]
+    log[0].insert(1, ("ddl", 2, "t0", 0))
+    for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
+        found = run(Log.of(narrow_table(log)), policy)
+        assert [s["commit_ts"] for s in found.steps.to_pylist() if s["action"] == "ddl"] == [2]
+        assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"applied"}
+
+
+def test_pauses_and_speeds_say_when_a_message_is_read() -> None:
+    """A thousand messages a second, and a pause in the middle of one."""
+    log = Log.of(narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]]))
+    how = Listeners(per_second=1000, pauses=(Pause(0, 2500, 10_000),))
+    assert run(log, SEED_ROW, how).deliveries["read_at"].to_pylist() == [1000, 2000, 10_500, 11_500, 12_500]

@@ -1,0 +1,154 @@
+"""DDL in the consumer model: who waits for whom, what is written before it, and when it is executed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticdc_lab.consumer.blocked import blocked, is_new_database
+from ticdc_lab.consumer.listener import Listener
+from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.policy import Policy
+
+if TYPE_CHECKING:
+    from ticdc_lab.consumer.model import _Consumer
+
+
+class Barriers:
+    """The DDL that were read, and what became of them.
+
+    Parameters
+    ----------
+    log, policy
+        As the consumer's.
+    consumer
+        Whose listeners stop, and who writes.
+    """
+
+    def __init__(self, log: Log, policy: Policy, consumer: _Consumer) -> None:
+        self.log, self.policy, self._consumer = log, policy, consumer
+        self._blocked = [blocked(d, log.tables) for d in log.ddls]
+        self._done: set[int] = set()
+        self._pending: list[tuple[int, int]] = []
+        self._topics = self._topics_of_each()
+        self.forget_memory()
+
+    def _topics_of_each(self) -> list[set[str]]:
+        topics: list[set[str]] = [set() for _ in self.log.ddls]
+        for part in self.log.parts:
+            for d in set(self.log.ddl[part.first : part.end].tolist()) - {-1}:
+                topics[d].add(part.topic)
+        return topics
+
+    def forget_memory(self) -> None:
+        """A consumer that dies as a whole no longer knows which DDL it read, if its policy keeps that in memory."""
+        self._newest: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def forget(self, hit: list[Listener]) -> None:
+        """Listeners that begin again read their waiting DDL again."""
+        gone = [p for _, p in self._pending if any(m.part.first <= p < m.part.end for m in hit)]
+        self._pending = [(d, p) for d, p in self._pending if p not in gone]
+        self._seen -= {int(self.log.ddl[p]) for p in gone}
+
+    def pending_places(self) -> list[int]:
+        """Places of the DDL that were read and wait."""
+        return [p for _, p in self._pending]
+
+    def read(self, m: Listener, place: int, time: int) -> None:
+        """A listener has read a DDL."""
+        d = int(self.log.ddl[place])
+        why = self._skipped(m, d)
+        if why is None:
+            return
+        ts, text = self.log.ddls[d].commit_ts, self.log.ddls[d].query
+        action = "ddl skipped" if why else "ddl seen"
+        self._consumer.trace.step(time, action, listener=m.number, place=place, ts=ts, detail=why or text)
+        if why:
+            return
+        self._pending.append((d, place))
+        if self.policy.ddl_waits_for == "watermark":
+            self._note(d)
+            if self.policy.ddl_flushes == "blocked" and is_new_database(self.log.ddls[d]):
+                self._execute(d, time)
+            self.watermark(time)
+        else:
+            if self.policy.waits_for == "partition":
+                time = self._consumer.release([m], ts, time)
+            m.stands_at, m.since = d, time
+            if lacking := self._lacking(d):
+                said = f"for {_names(lacking)} to get to: {text}"
+                self._consumer.trace.step(time, "wait", listener=m.number, place=place, ts=ts, detail=said)
+            self._try(d, time)
+
+    def _skipped(self, m: Listener, d: int) -> str | None:
+        """Why a DDL is not to be executed again; empty if it is, None if this partition's copy does not count."""
+        ddl, rule = self.log.ddls[d], self.policy.ddl_repeats
+        if rule == "once":
+            waits = self.policy.ddl_waits_for == "watermark" and d in {x for x, _ in self._pending}
+            return "executed before" if d in self._done else "read before" if waits else ""
+        if rule == "again":
+            if m.part.partition:
+                return None
+            newest = max((self._newest.get(t, 0) for t in self._names_of(d)), default=0)
+            return f"older than a DDL of its table, {newest}" if ddl.commit_ts < newest else ""
+        newest = max(self._newest.values(), default=0)
+        return (
+            f"older than the newest, {newest}" if ddl.commit_ts < newest else "read before" if d in self._seen else ""
+        )
+
+    def _names_of(self, d: int) -> list[str]:
+        ddl = self.log.ddls[d]
+        named = [t for t, is_in in zip(self.log.tables, self._blocked[d], strict=True) if is_in]
+        own = f"{ddl.schema_name}.{ddl.table_name}"
+        return [*named, own if own != "." else ddl.query]  # simple names no database where it creates one
+
+    def _note(self, d: int) -> None:
+        self._seen.add(d)
+        for name in self._names_of(d):
+            self._newest[name] = max(self._newest.get(name, 0), self.log.ddls[d].commit_ts)
+
+    def watermark(self, time: int) -> None:
+        """Some listener's watermark has risen."""
+        if self.policy.ddl_waits_for == "watermark":
+            for d, _ in sorted(self._pending, key=lambda p: (self.log.ddls[p[0]].commit_ts, p[1])):
+                if self.log.ddls[d].commit_ts <= self._consumer.least:
+                    self._execute(d, time)
+        elif not self.log.everywhere:
+            for d in dict.fromkeys(m.stands_at for m in self._consumer.listeners if m.stands_at >= 0):
+                self._try(d, time)
+
+    def _lacking(self, d: int) -> list[Listener]:
+        """Listeners that are not there yet."""
+        if not self.log.everywhere:
+            ts = self.log.ddls[d].commit_ts
+            return [m for m in self._consumer.listeners if m.stands_at != d and m.resolved < ts]
+        return [m for m in self._consumer.listeners if m.part.topic in self._topics[d] and m.stands_at != d]
+
+    def _try(self, d: int, time: int) -> None:
+        """Execute a DDL at which all stand, and let them go on."""
+        if self._lacking(d):
+            return
+        end = self._execute(d, self._consumer.idle_at(time))
+        for m in self._consumer.listeners:
+            if m.stands_at == d:
+                m.stands_at = -1
+                m.begin(end)
+                self._consumer.trace.step(end, "go on", listener=m.number, ts=self.log.ddls[d].commit_ts)
+
+    def _execute(self, d: int, time: int) -> int:
+        ddl, consumer = self.log.ddls[d], self._consumer
+        if self.policy.waits_for == "all" and not (self.policy.ddl_flushes == "blocked" and is_new_database(ddl)):
+            tables = self._blocked[d] if self.policy.ddl_flushes == "blocked" else None
+            time = consumer.release(consumer.listeners, ddl.commit_ts, time, tables)
+        self._done.add(d)
+        at = next(i for i, (x, _) in enumerate(self._pending) if x == d)
+        if self.policy.ddl_repeats == "again":
+            del self._pending[at]
+        else:
+            self._pending = [(x, p) for x, p in self._pending if x != d]
+        return consumer.ddl_written(ddl.commit_ts, ddl.query, time)
+
+
+def _names(listeners: list[Listener]) -> str:
+    which = ", ".join(str(m.part.partition) for m in listeners)
+    return f"partition{'s' if len(listeners) > 1 else ''} {which}"

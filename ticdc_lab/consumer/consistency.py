@@ -1,0 +1,102 @@
+"""After which downstream transactions was the downstream a state that upstream once had?
+
+A row is at version v until its next version w. Upstream showed it so from the commit_ts of v to just before that of w.
+The downstream as a whole is a state of upstream if and only if one timestamp lies in all these intervals, which is so
+if the greatest v is below the least w. Both come with the row change that makes it so: two messages show the error.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
+
+STATES = pa.schema(
+    [
+        pa.field("batch", pa.int64(), metadata={"comment": "number of the downstream transaction"}),
+        pa.field("at_us", pa.int64(), metadata={"comment": "from when the state is seen, µs of consumer time"}),
+        pa.field("until_us", pa.int64(), metadata={"comment": "until when; the run's end for the last"}),
+        pa.field("ahead_ts", pa.int64(), metadata={"comment": "TSO: the newest change that is seen"}),
+        pa.field("behind_ts", pa.int64(), metadata={"comment": "TSO: the oldest change that is not; null if none"}),
+        pa.field("existed", pa.bool_(), metadata={"comment": "upstream once was so: ahead_ts < behind_ts"}),
+        pa.field("ahead", pa.int64(), metadata={"comment": "place among the deliveries of the newest change"}),
+        pa.field("behind", pa.int64(), metadata={"comment": "the same of the oldest that is not seen; null if none"}),
+    ]
+)
+
+
+def states(run: Run) -> pa.Table:
+    """Judge the downstream after each of its transactions.
+
+    Parameters
+    ----------
+    run
+        Of :func:`ticdc_lab.consumer.model.run`. What upstream had is taken from the log itself: all its row changes,
+        those that the consumer dropped included. Rows without a key do not count.
+
+    Returns
+    -------
+    pa.Table
+        :data:`STATES`, one row for each downstream transaction that wrote rows with a key.
+    """
+    touches = Touches.of(run.deliveries)
+    seen, batch = touches.after_each_batch(run.deliveries)
+    ends = np.flatnonzero(np.append(np.diff(batch), 1)) if len(batch) else np.empty(0, np.int64)
+    judged = list(_judged(touches, seen, ends))
+    at = run.deliveries["applied_at"].take(touches.record[seen[ends]]).to_numpy()
+    at = np.maximum.accumulate(at) if len(at) else at
+    ahead, ahead_at, behind, behind_at = (np.array(c, np.int64) for c in zip(*judged, strict=True)) if judged else [
+        np.empty(0, np.int64)
+    ] * 4  # fmt: skip
+    ahead_ts, behind_ts = commit_ts_of(ahead), commit_ts_of(behind)
+    columns = [
+        batch[ends], at, np.append(at[1:], run.end_us) if len(at) else at, ahead_ts,
+        pa.array(behind_ts, mask=behind == NEVER), ahead_ts < behind_ts, ahead_at,
+        pa.array(behind_at, mask=behind == NEVER),
+    ]  # fmt: skip
+    return pa.table([pa.array(c) for c in columns], schema=STATES)
+
+
+def _judged(touches: Touches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
+    """After each batch: the greatest version seen and its record, the least one not seen and its record."""
+    now = [-1] * touches.rows
+    makers = _makers(touches)
+    newest: list[tuple[int, int, int]] = []
+    missing = [(v, r, -1) for r, v in enumerate(touches.first_versions.tolist())]
+    heapq.heapify(missing)
+    rows, versions = touches.row[seen].tolist(), touches.version[seen].tolist()
+    after, records = touches.next_version[seen].tolist(), touches.record[seen].tolist()
+    at = 0
+    for end in ends.tolist():
+        for i in range(at, end + 1):
+            row, version = rows[i], versions[i]
+            now[row] = version
+            heapq.heappush(newest, (-version, row, records[i]))
+            heapq.heappush(missing, (after[i], row, version))
+        at = end + 1
+        while now[newest[0][1]] != -newest[0][0]:
+            heapq.heappop(newest)
+        while now[missing[0][1]] != missing[0][2]:
+            heapq.heappop(missing)
+        least, row, _ = missing[0]
+        yield -newest[0][0], newest[0][2], least, makers.get((row, least), -1)
+
+
+def _makers(touches: Touches) -> dict[tuple[int, int], int]:
+    """The first record that makes each version of each row."""
+    backwards = slice(None, None, -1)
+    pairs = zip(touches.row[backwards].tolist(), touches.version[backwards].tolist(), strict=True)
+    return dict(zip(pairs, touches.record[backwards].tolist(), strict=True))
+
+
+def wrong_time(found: pa.Table) -> tuple[int, int]:
+    """Of :func:`states`: how many states upstream never had, and for how long they were seen together, µs."""
+    wrong = found.filter(pc.invert(found["existed"]))
+    lasted = pc.sum(pc.subtract(wrong["until_us"], wrong["at_us"])).as_py()
+    return len(wrong), int(lasted or 0)

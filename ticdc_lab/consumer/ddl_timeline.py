@@ -1,0 +1,85 @@
+"""For each DDL and partition: when it was seen, how long it was waited for, and which rows came on the wrong side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from ticdc_lab.consumer.blocked import blocked
+from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.model import Run
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
+    """Follow the DDL of a log through a consumer.
+
+    Parameters
+    ----------
+    run, log
+        A run of :func:`ticdc_lab.consumer.model.run` over the log.
+
+    Returns
+    -------
+    pd.DataFrame
+        By DDL in order of commit_ts, and partition: ``ddl_commit_ts`` (TSO), ``query``, ``topic``, ``partition``,
+        ``seen_at`` (Int64, µs: when the listener read it; where DDL stands in partition 0 alone, when a watermark told
+        it that far; null if never), ``waited_us`` (Int64: from then until it was executed), ``executed_at`` (Int64, µs;
+        null if never), ``early_rows`` and ``late_rows`` (how many row changes of its tables were written from this
+        partition before it though they are newer, so under the wrong definition, and after it though they are older).
+    """
+    table = np.array(
+        [{t: i for i, t in enumerate(log.tables)}[t] for t in run.deliveries["table"].to_pylist()], np.int64
+    )
+    batch = pc.fill_null(run.deliveries["batch"], -1).to_numpy()
+    ts = run.deliveries["commit_ts"].to_numpy()
+    part = np.searchsorted([p.first for p in log.parts], run.places, side="right") - 1
+    seen, executed = _seen(run), _executed(run)
+    rows = []
+    for ddl in sorted(log.ddls, key=lambda d: d.commit_ts):
+        mine = blocked(ddl, log.tables)[table] & (batch >= 0)
+        number, at = executed.get((ddl.commit_ts, ddl.query), (_NEVER, None))
+        early = np.bincount(part[mine & (ts > ddl.commit_ts) & (batch < number)], minlength=len(log.parts))
+        late = np.bincount(part[mine & (ts <= ddl.commit_ts) & (batch > number)], minlength=len(log.parts))
+        for i, home in enumerate(log.parts):
+            own = seen.get((home.topic, home.partition, ddl.commit_ts, ddl.query))
+            if own is None and not log.everywhere:
+                own = _told(run, home.topic, home.partition, ddl.commit_ts)
+            waited = max(0, at - own) if own is not None and at is not None else None
+            rows.append(
+                (ddl.commit_ts, ddl.query, home.topic, home.partition, own, waited, at, int(early[i]), int(late[i]))
+            )
+    names = [
+        "ddl_commit_ts",
+        "query",
+        "topic",
+        "partition",
+        "seen_at",
+        "waited_us",
+        "executed_at",
+        "early_rows",
+        "late_rows",
+    ]
+    out = pd.DataFrame(rows, columns=names)
+    return out.astype(dict.fromkeys(("seen_at", "waited_us", "executed_at"), "Int64"))
+
+
+def _seen(run: Run) -> dict[tuple[str, int, int, str], int]:
+    read = run.steps.filter(pc.equal(run.steps["action"], "ddl seen")).to_pylist()
+    return {(s["topic"], s["partition"], s["commit_ts"], s["detail"]): s["at"] for s in reversed(read)}
+
+
+def _executed(run: Run) -> dict[tuple[int, str], tuple[int, int | None]]:
+    done = run.steps.filter(pc.equal(run.steps["action"], "ddl")).to_pylist()
+    return {(s["commit_ts"], s["detail"]): (s["batch"], s["at"]) for s in reversed(done)}
+
+
+def _told(run: Run, topic: str, partition: int, ts: int) -> int | None:
+    """When a listener's watermark first reached ``ts``."""
+    s = run.steps
+    own = pc.and_(pc.equal(s["topic"], topic), pc.equal(s["partition"], partition))
+    reached = s.filter(pc.and_(own, pc.and_(pc.equal(s["action"], "resolved"), pc.greater_equal(s["commit_ts"], ts))))
+    first: int | None = pc.min(reached["at"]).as_py()
+    return first

@@ -1,0 +1,157 @@
+"""One listener: where it stands in its partition, what it holds, and when it will have read what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, Log, Part
+
+_NOTHING = np.empty(0, np.int64)
+_SECOND_US = 1_000_000
+
+
+@dataclass(slots=True)
+class Listener:
+    """The state of one listener; indices are places in the log's arrays.
+
+    Attributes
+    ----------
+    at
+        The next event to read.
+    clock
+        When it is free to read on, µs.
+    resolved
+        The greatest watermark that it has read, 0 before the first; ``marked_at`` is its place, -1 before the first.
+    held
+        Row changes read and not written, in the order of reading.
+    saved
+        Where it begins again after a crash or a move.
+    stands_at
+        The DDL that it waits at; -1 if none.
+    """
+
+    number: int
+    part: Part
+    process: int
+    at: int
+    pace: Pace
+    clock: int = 0
+    resolved: int = 0
+    marked_at: int = -1
+    held: list[Ints] = field(default_factory=list)
+    saved: int = 0
+    stands_at: int = -1
+    since: int = 0
+    _stop: int = -1
+    _times: Ints = field(default_factory=lambda: _NOTHING)
+    _from: int = 0
+
+    def next_control(self) -> tuple[int, int]:
+        """Time and place of the next event that is no row change; the place is the partition's end if none is left."""
+        if self._stop < 0:
+            self._from, self._stop = self.at, self.pace.next_control(self.at)
+            self._times = self.pace.times(self.at, min(self._stop + 1, self.part.end), self.clock)
+        ready = int(self._times[-1]) if len(self._times) else self.clock
+        return ready, self._stop
+
+    def rows_until(self, time: int) -> tuple[Ints, Ints]:
+        """Pass the row changes before the next control that are read by ``time``: their places, and when."""
+        self.next_control()
+        low, high = self.at - self._from, self._stop - self._from
+        high = min(high, int(np.searchsorted(self._times, time, side="right")))
+        places = np.arange(self._from + low, self._from + max(low, high))
+        self.at = self._from + max(low, high)
+        kept = self.pace.log.kind[places] == ROW
+        return places[kept], self._times[low : max(low, high)][kept]
+
+    def pass_control(self, time: int) -> None:
+        """Go behind the control that was read at ``time``."""
+        self.at, self.clock, self._stop = self._stop + 1, time, -1
+
+    def begin(self, time: int) -> None:
+        """Read on at ``time`` and not before."""
+        self.clock, self._stop = max(self.clock, time), -1
+
+    def go_back(self, time: int) -> Ints:
+        """Begin again at ``time`` where progress was saved; what was held is forgotten and returned."""
+        lost = self.waiting()
+        self.at, self.clock, self.held = self.saved, time, []
+        self.resolved, self.marked_at, self.stands_at, self._stop = 0, -1, -1, -1
+        return lost
+
+    def waiting(self) -> Ints:
+        """Places of the row changes held, in the order of reading."""
+        if len(self.held) > 1:
+            self.held = [np.concatenate(self.held)]
+        return self.held[0] if self.held else _NOTHING
+
+    def take(self, which: Bools) -> Ints:
+        """Hold on no longer to those of :meth:`waiting` that ``which`` names, and return them."""
+        held = self.waiting()
+        self.held = [held[~which]]
+        return held[which]
+
+
+class Pace:
+    """When a listener that reads from a place at a time has read what follows.
+
+    Parameters
+    ----------
+    log
+        The log.
+    part
+        The listener's partition.
+    listeners
+        Speeds and pauses.
+    arrival
+        When each event of the log can be read, µs.
+    """
+
+    def __init__(self, log: Log, part: Part, listeners: Listeners, arrival: Ints) -> None:
+        self.log, self._part = log, part
+        speed = listeners.speeds.get(part.partition, listeners.per_second)
+        self._cost = _SECOND_US // speed if speed else 0
+        self._pauses = sorted((p.at_us, p.until_us) for p in listeners.pauses if p.partition == part.partition)
+        self._arrival = arrival if arrival.any() else None
+        offsets = log.events["offset"].to_numpy()[part.first : part.end]
+        self._message = np.concatenate([[0], np.cumsum(np.diff(offsets) != 0)]) if len(offsets) else _NOTHING
+        kinds = log.kind[part.first : part.end]
+        self._controls = part.first + np.flatnonzero((kinds == WATERMARK) | (kinds == DDL))
+
+    def next_control(self, at: int) -> int:
+        """Place of the first watermark or DDL from ``at`` on, or the partition's end."""
+        i = int(np.searchsorted(self._controls, at))
+        return int(self._controls[i]) if i < len(self._controls) else self._part.end
+
+    def times(self, first: int, end: int, clock: int) -> Ints:
+        """When each event from ``first`` to just before ``end`` is read, if the listener is free at ``clock``."""
+        if first >= end:
+            return _NOTHING
+        message = self._message[first - self._part.first : end - self._part.first]
+        # a message that was begun before a control in it costs nothing again
+        begun = self._message[first - self._part.first - 1] if first > self._part.first else message[0] - 1
+        spent = (message - begun) * self._cost
+        if self._arrival is not None:
+            free = np.maximum.accumulate(np.maximum(self._arrival[first:end] - (spent - self._cost), clock))
+            return self._after_pauses(free + spent, clock)
+        return self._after_pauses(clock + spent, clock)
+
+    def _after_pauses(self, times: Ints, clock: int) -> Ints:
+        for at, until in self._pauses:
+            begun = max(at, clock)
+            if until > begun:
+                # what has to arrive first loses nothing in a pause before that
+                late = times + (until - begun) if self._arrival is None else np.maximum(times, until)
+                times = np.where(times > begun, late, times)
+        return times
+
+
+def unwritten(listener: Listener, pending: Sequence[int]) -> int:
+    """The first place still needed: of a row held, a DDL that waits, the newest watermark, or what was not read."""
+    held = listener.waiting()
+    places = [listener.at, *pending, *([listener.marked_at] if listener.marked_at >= 0 else [])]
+    return min([*places, int(held.min())]) if len(held) else min(places)

@@ -1,0 +1,162 @@
+"""A log as the consumer model reads it: narrow, a partition after the other, in order of offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab import tso
+from ticdc_lab.errors import ContractError
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+ROW, WATERMARK, DDL, OTHER = range(4)
+_KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL}
+
+NARROW = (
+    "topic", "partition", "offset", "seq", "kind", "commit_ts", "op_rank", "schema_name", "table_name", "key_hash",
+    "before_key_hash", "change_hash", "query",
+)  # fmt: skip
+"""Columns that :meth:`Log.of` needs, named as in :data:`ticdc_lab.schema.EVENTS` and ``KEYS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """One DDL, however many partitions hold it: equal ones are the same DDL sent again."""
+
+    commit_ts: int
+    schema_name: str
+    table_name: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition: its events are ``first`` to just before ``end`` in the log's arrays."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Log:
+    """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap and Admin events say nothing here.
+
+    Attributes
+    ----------
+    events
+        The narrow table, sorted; for each event:
+    kind, commit_ts, table, op_rank
+        Numbers; ``table`` -1 where the event names none.
+    arrival
+        When it can be read, µs; all 0 unless the table says.
+    ddl
+        Index in :attr:`ddls`; -1 for other events.
+    tables
+        ``schema.table`` by number.
+    parts
+        The partitions in order.
+    everywhere
+        Whether DDL is sent to every partition (canal-json sends it to partition 0 alone).
+    """
+
+    events: pa.Table
+    kind: npt.NDArray[np.int8]
+    commit_ts: Ints
+    table: Ints
+    op_rank: Ints
+    arrival: Ints
+    ddl: Ints
+    ddls: tuple[Ddl, ...]
+    tables: tuple[str, ...]
+    parts: tuple[Part, ...]
+    everywhere: bool
+
+    @classmethod
+    def of(cls, events: pa.Table) -> Log:
+        """Read a narrow table of events.
+
+        Parameters
+        ----------
+        events
+            :data:`NARROW` in any order, and ``arrival`` (µs) where known. Rows without commit_ts are refused.
+
+        Raises
+        ------
+        ContractError
+            A column is missing, or a row change, DDL or watermark has no commit_ts.
+        """
+        if lacking := set(NARROW) - set(events.column_names):
+            raise ContractError.from_missing_and_available(lacking, events.column_names, frame="consumer log")
+        place = [(c, "ascending") for c in ("topic", "partition", "offset", "seq")]
+        events = events.sort_by(place).combine_chunks()
+        kind = np.array([_KINDS.get(k, OTHER) for k in events["kind"].to_pylist()], dtype=np.int8)
+        _require_dated(events, kind)
+        ddl, ddls = _ddl(events, kind)
+        schema, name = (pc.coalesce(events[c], "") for c in ("schema_name", "table_name"))
+        rows = kind == ROW
+        named = pc.binary_join_element_wise(schema, name, ".").filter(pa.array(rows))
+        tables = named.combine_chunks().dictionary_encode()
+        table = np.full(len(kind), -1, np.int64)
+        table[rows] = tables.indices.to_numpy(zero_copy_only=False)
+        parts = tuple(_parts(events))
+        homes = {p.partition for p in parts for i in range(p.first, p.end) if kind[i] == DDL}
+        return cls(
+            events,
+            kind,
+            pc.fill_null(events["commit_ts"], 0).to_numpy(),
+            table,
+            pc.fill_null(events["op_rank"], -1).to_numpy().astype(np.int64),
+            events["arrival"].to_numpy() if "arrival" in events.column_names else np.zeros(len(kind), np.int64),
+            ddl,
+            ddls,
+            tuple(tables.dictionary.to_pylist()),
+            parts,
+            not homes or homes != {0},
+        )
+
+    def committed_arrival(self) -> Ints:
+        """When each event can be read if partitions fill as transactions commit, µs after the least commit_ts."""
+        dated = self.commit_ts > 0
+        if not dated.any():
+            return np.zeros(len(self.kind), np.int64)
+        at = (self.commit_ts >> tso.LOGICAL_BITS) * 1000
+        at = np.where(dated, at - at[dated].min(), 0)
+        return np.concatenate([np.maximum.accumulate(at[p.first : p.end]) for p in self.parts])
+
+
+def _require_dated(events: pa.Table, kind: npt.NDArray[np.int8]) -> None:
+    undated = events["commit_ts"].is_null().to_numpy() & (kind != OTHER)
+    if undated.any():
+        first = events.slice(int(undated.argmax()), 1).to_pylist()[0]
+        raise ContractError(
+            f"{first['topic']}/{first['partition']}, offset {first['offset']}: a {first['kind']} without commit_ts; a "
+            "consumer that works by watermarks cannot place it.",
+            hint="Record with a protocol that carries commit_ts, or leave these events out.",
+        )
+
+
+def _ddl(events: pa.Table, kind: npt.NDArray[np.int8]) -> tuple[Ints, tuple[Ddl, ...]]:
+    which = np.full(len(kind), -1, np.int64)
+    known: dict[Ddl, int] = {}
+    at = np.flatnonzero(kind == DDL)
+    texts = events.select(["commit_ts", "schema_name", "table_name", "query"]).take(at).to_pylist()
+    for i, t in zip(at.tolist(), texts, strict=True):
+        one = Ddl(t["commit_ts"], t["schema_name"] or "", t["table_name"] or "", t["query"] or "")
+        which[i] = known.setdefault(one, len(known))
+    return which, tuple(known)
+
+
+def _parts(events: pa.Table) -> list[Part]:
+    if not len(events):
+        return []
+    topics, numbers = events["topic"].to_pylist(), events["partition"].to_pylist()
+    starts = [i for i in range(len(topics)) if i == 0 or (topics[i], numbers[i]) != (topics[i - 1], numbers[i - 1])]
+    return [Part(topics[a], numbers[a], a, b) for a, b in zip(starts, [*starts[1:], len(topics)], strict=True)]

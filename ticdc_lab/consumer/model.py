@@ -1,0 +1,254 @@
+"""The consumer of the MQ design, and those of TiCDC, as a state machine over a recorded log.
+
+Nothing here looks at a wall clock. Time is the consumer's own, in µs; what comes next is the earliest of all
+listeners' next watermark or DDL and the next fault, at equal times the lower partition. Row changes between two such
+events are read in one piece, so that a run costs little more than sorting the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.consumer import trace
+from ticdc_lab.consumer.barriers import Barriers
+from ticdc_lab.consumer.listener import Listener, Pace, unwritten
+from ticdc_lab.consumer.listeners import Crash, Listeners
+from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
+from ticdc_lab.consumer.policy import Policy
+from ticdc_lab.consumer.writing import ordered
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """What happened.
+
+    Attributes
+    ----------
+    deliveries, steps
+        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables.
+    end_us
+        When the last thing happened, µs.
+    places
+        For each of the deliveries its place in :attr:`ticdc_lab.consumer.log.Log.events`.
+    """
+
+    deliveries: pa.Table
+    steps: pa.Table
+    end_us: int
+    places: Ints
+
+
+def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
+    """Let a consumer read a whole log.
+
+    Parameters
+    ----------
+    log
+        See :class:`ticdc_lab.consumer.log.Log`.
+    policy
+        The consumer's rules.
+    listeners
+        Speeds, pauses, crashes and moves; 10,000 messages a second each and no fault where left out.
+
+    Returns
+    -------
+    Run
+        The same arguments give the same run. Listeners that stand at a DDL for good, because another one never gets
+        it, end the run where they stand.
+
+    References
+    ----------
+    Seed, "Kafka Consumer 逻辑"; golden README section 6.
+    """
+    return _Consumer(log, policy, listeners or Listeners()).run()
+
+
+class _Consumer:
+    def __init__(self, log: Log, policy: Policy, how: Listeners) -> None:
+        arrival = {"at once": np.zeros(len(log.kind), np.int64), "as recorded": log.arrival}.get(how.arrival)
+        arrival = log.committed_arrival() if arrival is None else arrival
+        self.log, self.policy, self.how = log, policy, how
+        self.listeners = [
+            Listener(
+                i, part, part.partition % how.processes, part.first, Pace(log, part, how, arrival), saved=part.first
+            )
+            for i, part in enumerate(log.parts)
+        ]
+        self.trace = trace.Trace(log)
+        self.barriers = Barriers(log, policy, self)
+        self._faults = sorted(how.faults, key=lambda f: f.at_us)
+        self._free = [0] * len(log.parts)
+        self._alone = policy.waits_for == "partition" and policy.late_rows in ("none", "partition")
+        self._forget_memory()
+        self._executed = np.full(self._high.shape if policy.duplicates == "listener" else (1, len(log.tables)), -1)
+        self.least = 0
+        self._end = 0
+
+    def _forget_memory(self) -> None:
+        """What a process that dies does not know any more; executed timestamps lie in the target."""
+        of_each = (len(self.log.parts), len(self.log.tables))
+        self._high, self._written_to = np.zeros(of_each, np.int64), np.zeros(of_each, np.int64)
+
+    def run(self) -> Run:
+        while self._step():
+            pass
+        deliveries, places = self.trace.deliveries()
+        return Run(deliveries, self.trace.steps(), self._end, places)
+
+    def _step(self) -> bool:
+        """The next thing that happens; False where nothing can."""
+        reading = [(*m.next_control(), m.number) for m in self.listeners if m.stands_at < 0 and m.at < m.part.end]
+        time, place, number = min(reading, key=lambda r: (r[0], r[2]), default=(-1, -1, -1))
+        if self._faults and (number < 0 or self._faults[0].at_us <= time):
+            self._fault()
+            return True
+        if number < 0:
+            return False
+        self._end = max(self._end, time)
+        self._read_until(time, [self.listeners[number]] if self._alone and not self._faults else self.listeners)
+        self._control(self.listeners[number], place, time)
+        return True
+
+    def _control(self, m: Listener, place: int, time: int) -> None:
+        m.pass_control(time)
+        if place >= m.part.end:
+            m.at = m.part.end
+            self.trace.step(time, "end", listener=m.number)
+        elif self.log.kind[place] == WATERMARK:
+            self._watermark(m, place, time)
+        else:
+            self.barriers.read(m, place, time)
+
+    def _read_until(self, time: int, whose: Iterable[Listener]) -> None:
+        for m in whose:
+            if m.stands_at < 0 and m.at < m.part.end and m.clock <= time:
+                places, at = m.rows_until(time)
+                if len(places):
+                    self.trace.read(places, at)
+                    late = self._late(m, places)
+                    self.trace.settle(places[late], trace.DROPPED)
+                    m.held.append(places[~late])
+
+    def _late(self, m: Listener, places: Ints) -> Bools:
+        ts, table = self.log.commit_ts[places], self.log.table[places]
+        late: Bools = np.zeros(len(places), np.bool_)
+        if self.policy.late_rows == "applied":
+            late = ts <= self._written_to[m.number, table]
+        elif self.policy.late_rows == "global":
+            late = ts < self.least
+        elif self.policy.late_rows == "partition":
+            late = (ts < m.resolved) | (ts < self._running_high(m, ts, table))
+        return late
+
+    def _running_high(self, m: Listener, ts: Ints, table: Ints) -> Ints:
+        """The greatest commit_ts of each row's table that the listener has seen up to it."""
+        high = np.empty_like(ts)
+        for t in np.unique(table):
+            own = table == t
+            high[own] = np.maximum(np.maximum.accumulate(ts[own]), self._high[m.number, t])
+            self._high[m.number, t] = high[own][-1]
+        return high
+
+    def _watermark(self, m: Listener, place: int, time: int) -> None:
+        ts = int(self.log.commit_ts[place])
+        falls = "falls back, ignored" if ts < m.resolved else None
+        self.trace.step(time, "resolved", listener=m.number, place=place, ts=ts, detail=falls)
+        if not falls:
+            m.resolved, m.marked_at = ts, place
+        self.least = min(other.resolved for other in self.listeners)
+        if self.policy.waits_for == "partition":
+            self.release([m], m.resolved, time)
+        self.barriers.watermark(time)
+        if self.policy.waits_for == "all":
+            self.release(self.listeners, self.least, time)
+        if self.policy.saves == "read":
+            m.saved = m.at
+
+    def release(self, whose: list[Listener], ts: int, time: int, tables: Bools | None = None) -> int:
+        """Write the rows at or below ``ts`` that ``whose`` listeners hold; when that is done, µs."""
+        taken = [(m, m.take(self._due(m.waiting(), ts, tables))) for m in whose if m.held]
+        who = np.concatenate([[], *[np.full(len(p), m.number) for m, p in taken]]).astype(np.int64)
+        places = np.concatenate([np.empty(0, np.int64), *[p for _, p in taken]])
+        fresh = self._fresh(places, who)
+        self.trace.settle(places[~fresh], trace.FILTERED)
+        for m in whose:
+            self._written_to[m.number, slice(None) if tables is None else tables] = ts
+        if not fresh.any():
+            return time
+        return self._write(places[fresh], who[fresh], time)
+
+    def _due(self, held: Ints, ts: int, tables: Bools | None) -> Bools:
+        due = self.log.commit_ts[held] <= ts
+        return due if tables is None else due & tables[self.log.table[held]]
+
+    def _fresh(self, places: Ints, who: Ints) -> Bools:
+        if self.policy.duplicates == "none" or not len(places):
+            return np.ones(len(places), np.bool_)
+        record = who if self.policy.duplicates == "listener" else np.zeros_like(who)
+        ts, table = self.log.commit_ts[places], self.log.table[places]
+        fresh: Bools = ts >= self._executed[record, table]
+        np.maximum.at(self._executed, (record, table), ts)
+        return fresh
+
+    def _write(self, places: Ints, who: Ints, time: int) -> int:
+        places, batch = ordered(self.log, self.policy, places, who)
+        writer = int(who[0]) if self.policy.waits_for == "partition" else 0
+        begin = max(time, self._free[writer])
+        at = begin + (batch + 1) * self.how.write_us
+        self.trace.apply(places, at, batch)
+        ends = np.flatnonzero(np.append(np.diff(batch), 1))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        alone = len(np.unique(who)) == 1
+        for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
+            self.trace.step(
+                int(at[last]), "write", listener=int(who[0]) if alone else None,
+                ts=int(self.log.commit_ts[places[first : last + 1]].max()), rows=last + 1 - first,
+                batch=self.trace.batches + int(batch[last]),
+            )  # fmt: skip
+        self.trace.batches += int(batch[-1]) + 1
+        self._free[writer] = int(at[-1])
+        if self.policy.waits_for == "partition" and self.how.write_us:
+            self.listeners[writer].begin(self._free[writer])
+        self._end = max(self._end, self._free[writer])
+        return self._free[writer]
+
+    def ddl_written(self, ts: int, query: str, time: int) -> int:
+        """Execute a DDL downstream, alone; when it is done, µs."""
+        end = self.idle_at(time) + self.how.write_us
+        self._free = [end] * len(self._free)
+        self.trace.step(end, "ddl", ts=ts, batch=self.trace.batches, detail=query)
+        self.trace.batches += 1
+        self._end = max(self._end, end)
+        return end
+
+    def idle_at(self, time: int) -> int:
+        """When all that is being written is there, at ``time`` at the earliest."""
+        return max(time, *self._free)
+
+    def _fault(self) -> None:
+        fault = self._faults.pop(0)
+        time = self.idle_at(fault.at_us)
+        self._read_until(time, self.listeners)
+        if isinstance(fault, Crash):
+            hit, action = [m for m in self.listeners if m.process == fault.process], "crash"
+        else:
+            hit, action = [m for m in self.listeners if m.part.partition == fault.partition], "move"
+        pending = self.barriers.pending_places()
+        for m in hit:
+            if self.policy.saves == "unwritten":
+                m.saved = unwritten(m, [p for p in pending if m.part.first <= p < m.part.end])
+            lost = m.go_back(max(time, fault.back_us))
+            self.trace.settle(lost, trace.FORGOTTEN)
+            self.trace.step(time, action, listener=m.number, rows=len(lost))
+            self.trace.step(m.clock, "begin", listener=m.number, place=m.saved if m.saved < m.part.end else None)
+            if not isinstance(fault, Crash):
+                m.process = fault.to_process
+        if len(hit) == len(self.listeners):
+            self._forget_memory()
+            self.barriers.forget_memory()
+        self.barriers.forget(hit)
+        self._end = max(self._end, time)

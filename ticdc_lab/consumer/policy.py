@@ -1,0 +1,106 @@
+"""How a consumer decides: the switches in which the seed's consumer and the reference consumers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A consumer's rules; each a switch of its own, so that ``dataclasses.replace`` makes any mixture of them.
+
+    Attributes
+    ----------
+    name
+        What figures and tables call it.
+    waits_for
+        ``partition``: buffered rows are written as soon as their own partition has a watermark at or above them;
+        ``all``: as soon as every partition has.
+    writes
+        What becomes visible together: ``batch``, all rows that one watermark or DDL releases in a partition;
+        ``group``, the rows of one commit_ts, table and partition; ``transaction``, those of one commit_ts.
+    ddl_waits_for
+        ``event``: every listener stops at the DDL event and the last one runs it (where the protocol sends DDL to
+        partition 0 only, a listener is there once its watermark has reached it); ``watermark``: nobody stops, and it
+        runs once all watermarks have reached it.
+    ddl_flushes
+        Rows at or below the DDL that are written before it: ``all`` of them, or those of the ``blocked`` tables only.
+    ddl_repeats
+        ``once``: an executed DDL is not run again; ``again``: one as old as the newest of its tables is, an older one
+        not; ``newer``: only a DDL newer than all before it, and another one of the same commit_ts, is run.
+    late_rows
+        What is thrown away when it is read: ``none``; ``applied``, rows at or below what their partition's part of the
+        table was written up to; ``global``, rows below the least watermark; ``partition``, rows below their partition's
+        watermark or below an earlier row of the table in the partition.
+    duplicates
+        What is thrown away instead of being written: ``none``; rows below the greatest commit_ts written of their
+        table, one record for each ``listener`` or one for the ``table``.
+    saves
+        Where a restart begins: ``unwritten``, the first message that is still needed (of a row or a DDL that is not
+        written, or the newest watermark), or ``read``, behind the last watermark read, whatever is still buffered.
+
+    References
+    ----------
+    Seed, "Kafka Consumer 逻辑" and "CDC Processor 异常下线"; golden README section 6.
+    """
+
+    name: str
+    waits_for: Literal["partition", "all"]
+    writes: Literal["batch", "group", "transaction"]
+    ddl_waits_for: Literal["event", "watermark"] = "event"
+    ddl_flushes: Literal["all", "blocked"] = "all"
+    ddl_repeats: Literal["once", "again", "newer"] = "once"
+    late_rows: Literal["none", "applied", "global", "partition"] = "none"
+    duplicates: Literal["none", "listener", "table"] = "none"
+    saves: Literal["unwritten", "read"] = "unwritten"
+
+
+SEED_ROW = Policy("seed, row mode", waits_for="partition", writes="batch", duplicates="listener")
+"""The seed's consumer where rows need not be restored to transactions."""
+
+SEED_ROW_SHARED = Policy(
+    "seed, row mode, one record a table", waits_for="partition", writes="batch", duplicates="table"
+)
+"""The seed's sentence to the letter: the greatest executed commit_ts of a table, whichever partition it came from."""
+
+SEED_TRANSACTION = Policy("seed, transaction mode", waits_for="all", writes="transaction", duplicates="table")
+"""The seed's consumer that restores transactions."""
+
+STRICT = Policy(
+    "strict", waits_for="all", writes="transaction", ddl_waits_for="watermark", duplicates="table",
+)  # fmt: skip
+"""Transaction mode in which DDL waits for watermarks too: safe where rows of other tables come after a DDL event."""
+
+CLASSIC = Policy(
+    "classic reference", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
+    late_rows="partition", saves="read",
+)  # fmt: skip
+"""``cmd/kafka-consumer`` of tiflow."""
+
+REFERENCE = Policy(
+    "reference, June 2026", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
+    ddl_repeats="again", late_rows="applied", saves="read",
+)  # fmt: skip
+"""``cmd/kafka-consumer`` of ticdc at 5c453fce9, which made ``consumer_ref`` of the golden data."""
+
+REFERENCE_FIXED = Policy(
+    "reference, August 2026", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
+    ddl_repeats="again", late_rows="global", saves="read",
+)  # fmt: skip
+"""Its successor at b813e76f9."""
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        "seed-row": SEED_ROW,
+        "seed-row-shared": SEED_ROW_SHARED,
+        "seed-transaction": SEED_TRANSACTION,
+        "strict": STRICT,
+        "classic": CLASSIC,
+        "reference": REFERENCE,
+        "reference-fixed": REFERENCE_FIXED,
+    }
+)
+"""By the names that the command line and the panels use."""

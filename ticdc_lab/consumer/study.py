@@ -1,0 +1,199 @@
+"""One log under every strategy, number of partitions and consumer: measured once, then answered without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import Catalog, catalog_of
+from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, Log
+from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
+from ticdc_lab.dispatch import check_strategy, dispatch
+from ticdc_lab.dispatch.conflict import CONFLICT
+from ticdc_lab.errors import ContractError, DispatchError
+from ticdc_lab.schema import require_batch
+
+STRATEGIES = ("table", "index-value", "ts")
+
+COUNTS = (*range(1, 17), 32, 64, 128)
+"""Numbers of partitions that a study can answer for: they divide :data:`_WHOLE`."""
+
+_WHOLE = 5_765_760
+_TARGET = "_target_"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Study:
+    """A log, or an excerpt of one, on the driver.
+
+    Attributes
+    ----------
+    recorded
+        As it was recorded.
+    strategies
+        What it can be laid out by.
+    """
+
+    recorded: Log
+    strategies: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, events: DataFrame, *, strategies: Sequence[str] = STRATEGIES, most: int = MOST_EVENTS,
+        catalog: Catalog | None = None, **more: Column,
+    ) -> Study:  # fmt: skip
+        """Measure a log, in one Spark job and one small one for its DDL.
+
+        Parameters
+        ----------
+        events
+            The events contract; filter by commit_ts for a part of a longer log.
+        strategies
+            Names of :mod:`ticdc_lab.dispatch.strategies`; each takes 4 bytes an event.
+        most
+            Events that are accepted; each takes about 100 bytes of the driver's memory.
+        catalog
+            Definitions of the tables; the log's own where left out.
+        more
+            As for :func:`ticdc_lab.consumer.narrow.narrow`.
+
+        Raises
+        ------
+        ContractError
+            A column is missing, or there are more than ``most`` events.
+        DispatchError
+            A strategy is unknown, or is ``conflict``, whose alignments no consumer here reads.
+        StreamingError
+            ``events`` is a stream.
+        """
+        table = study_frame(events, strategies=strategies, catalog=catalog, **more).limit(most + 1).toArrow()
+        if len(table) > most:
+            raise ContractError(
+                f"The log holds more than {most:,} events; a study on the driver takes no more.",
+                hint="Filter by commit_ts: every answer then speaks of that part of the log only.",
+            )
+        return cls(Log.of(table), tuple(strategies))
+
+    def laid(self, strategy: str, partitions: int) -> Log:
+        """Give the log as a changefeed would write it that reads the whole log in commit order.
+
+        Parameters
+        ----------
+        strategy
+            One of :attr:`strategies`.
+        partitions
+            One of :data:`COUNTS`.
+
+        Returns
+        -------
+        Log
+            As :func:`ticdc_lab.produce.produce` would write it, a message an event: rows in commit order, DDL after the
+            rows that it was committed with, in all partitions or, where the recording has it so, in partition 0 alone,
+            and the global resolved_ts in all. The topic is ``what-if``.
+
+        Raises
+        ------
+        DispatchError
+            The strategy was not measured, the number of partitions is none of :data:`COUNTS`, or a row cannot be
+            dispatched.
+        """
+        if strategy not in self.strategies or partitions not in COUNTS:
+            raise DispatchError(
+                f"{strategy} with {partitions} partitions was not measured; there are {', '.join(self.strategies)}, "
+                f"with {', '.join(map(str, COUNTS))}.",
+                hint="Pass the strategy to Study.of.",
+            )
+        log = self.recorded
+        target = log.events[f"{_TARGET}{self.strategies.index(strategy)}"]
+        rows = np.flatnonzero(log.kind == ROW)
+        if len(failed := np.flatnonzero(target.is_null().to_numpy() & (log.kind == ROW))):
+            row = log.events.slice(int(failed[0]), 1).to_pylist()[0]
+            raise DispatchError(
+                f"{row['schema_name']}.{row['table_name']} at commit_ts {row['commit_ts']} cannot be dispatched by "
+                f"{strategy}: the topic cannot be written."
+            )
+        homes = pc.fill_null(target, 0).to_numpy()[rows] % partitions
+        ddl = np.array([int(np.flatnonzero(log.ddl == d)[0]) for d in range(len(log.ddls))], np.int64)
+        everywhere = range(partitions) if log.everywhere else range(1)
+        marks, mark_ts = self._marks()
+        parts = [
+            (rows, homes, log.op_rank[rows], log.commit_ts[rows]),
+            *[(ddl, np.full(len(ddl), p), np.full(len(ddl), 3), log.commit_ts[ddl]) for p in everywhere],
+            *[(marks, np.full(len(marks), p), np.full(len(marks), 4), mark_ts) for p in range(partitions)],
+        ]
+        place, home, rank, ts = (np.concatenate([p[i] for p in parts]).astype(np.int64) for i in range(4))
+        order = np.lexsort((place, rank, ts, home))
+        return Log.of(_placed(log.events, place[order], home[order], ts[order]))
+
+    def _marks(self) -> tuple[Ints, Ints]:
+        """Places of watermarks to copy, and the values that the global resolved_ts takes."""
+        log = self.recorded
+        of_each = [np.flatnonzero(log.kind[p.first : p.end] == WATERMARK) + p.first for p in log.parts]
+        if not of_each or not all(map(len, of_each)):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        steps = np.unique(log.commit_ts[np.concatenate(of_each)])
+        standing = np.full(len(steps), np.iinfo(np.int64).max)
+        for own in of_each:
+            values = np.unique(log.commit_ts[own])
+            at = np.searchsorted(values, steps, side="right")
+            standing = np.minimum(standing, np.where(at > 0, values[np.maximum(at, 1) - 1], 0))
+        values = np.unique(standing[standing > 0])
+        return np.full(len(values), of_each[0][0]), values
+
+
+def study_frame(
+    events: DataFrame, *, strategies: Sequence[str] = STRATEGIES, catalog: Catalog | None = None, **more: Column
+) -> DataFrame:
+    """Give what a :class:`Study` is made of, as a narrow frame.
+
+    Parameters
+    ----------
+    events, strategies, catalog, more
+        As for :meth:`Study.of`.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`ticdc_lab.consumer.narrow.narrow` gives, and an int column for each strategy.
+
+    Raises
+    ------
+    ContractError, DispatchError, StreamingError
+        As :meth:`Study.of` says.
+    """
+    require_batch(events, function="Study.of", why="a consumer is modelled over a recorded log")
+    for s in strategies:
+        check_strategy(s)
+        if s.lower() == CONFLICT:
+            raise DispatchError("A consumer that waits at alignments is not modelled; leave out `conflict`.")
+    own = catalog_of(events) if catalog is None else catalog
+    targets = {}
+    for i, s in enumerate(strategies):
+        name = f"{_TARGET}{i}"
+        events = dispatch(events, strategy=s, partitions=_WHOLE, catalog=own)
+        events = events.withColumnRenamed("target_partition", name).drop("dispatch_key", "dispatch_error")
+        targets[name] = F.col(name)
+    return narrow(events, **targets, **more)
+
+
+def _placed(events: pa.Table, place: Ints, home: Ints, ts: Ints) -> pa.Table:
+    """Events at ``place`` in new partitions, in the given order, with the given commit_ts."""
+    new = np.concatenate([[True], home[1:] != home[:-1]]) if len(home) else np.zeros(0, np.bool_)
+    starts = np.flatnonzero(new)
+    offset = np.arange(len(home)) - starts[np.cumsum(new) - 1] if len(home) else home
+    moved = {
+        "topic": pa.array(["what-if"] * len(home)),
+        "partition": pa.array(home, pa.int32()),
+        "offset": pa.array(offset),
+        "seq": pa.array(np.zeros(len(home), np.int32)),
+        "commit_ts": pa.array(ts),
+    }
+    kept = [n for n in events.column_names if n not in moved and not n.startswith(_TARGET)]
+    rest = events.select(kept).take(pa.array(place))
+    return pa.table({**moved, **{n: rest[n] for n in kept}})

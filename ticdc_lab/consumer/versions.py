@@ -1,0 +1,105 @@
+"""Rows as sequences of versions: which upstream had, and which the downstream shows after each of its transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.consumer.log import Bools, Ints
+
+NEVER = np.iinfo(np.int64).max
+"""A version number above all: there is no next one."""
+
+_RANKS = 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Touches:
+    """What each record of a run (see ``DELIVERIES``) says of rows: an update of a key says something of two.
+
+    A version is ``commit_ts * 4 + op_rank``: TiCDC's order of the changes of a row. Rows without a key are not in it.
+
+    Attributes
+    ----------
+    record
+        Place of the record in the run's deliveries.
+    row
+        Number of the row, from 0.
+    version
+        Which version of the row it makes.
+    next_version
+        The version after it, of any record of the run; :data:`NEVER` if it is the last.
+    first_versions
+        For each row its first version.
+    rows
+        Number of rows.
+    """
+
+    record: Ints
+    row: Ints
+    version: Ints
+    next_version: Ints
+    first_versions: Ints
+    rows: int
+
+    @classmethod
+    def of(cls, deliveries: pa.Table) -> Touches:
+        """Read the records of a run."""
+        key, before = (deliveries[c].combine_chunks() for c in ("key_hash", "before_key_hash"))
+        number = pc.add(pc.multiply(deliveries["commit_ts"], _RANKS), deliveries["op_rank"]).to_numpy()
+        has, moves = key.is_valid().to_numpy(False), before.is_valid().to_numpy(False)
+        places = np.arange(len(deliveries))
+        record = np.concatenate([places[has], places[moves]])
+        hashes = np.concatenate([pc.fill_null(k, 0).to_numpy()[w] for k, w in ((key, has), (before, moves))])
+        names, row = np.unique(hashes, return_inverse=True)
+        version = number[record]
+        following, first = _following(row, version, len(names))
+        return cls(record, row, version, following, first, len(names))
+
+    def after_each_batch(self, deliveries: pa.Table) -> tuple[Ints, Ints]:
+        """The touches that are seen: of those that one downstream transaction writes of a row, the last.
+
+        Returns
+        -------
+        touches, batch
+            Places in the attributes above, by batch and row, and their batch.
+        """
+        batch = pc.fill_null(deliveries["batch"], -1).to_numpy()[self.record]
+        order = pc.fill_null(deliveries["apply_order"], -1).to_numpy()[self.record]
+        applied = np.flatnonzero(batch >= 0)
+        # of two changes of a row in one downstream transaction, the one written last stays
+        ranked = applied[np.lexsort((order[applied], self.row[applied], batch[applied]))]
+        last = np.ones(len(ranked), np.bool_)
+        last[:-1] = _differs(batch[ranked], self.row[ranked])
+        return ranked[last], batch[ranked[last]]
+
+
+def _differs(*columns: Ints) -> Bools:
+    out: Bools = np.zeros(max(len(columns[0]) - 1, 0), np.bool_)
+    for c in columns:
+        out |= c[1:] != c[:-1]
+    return out
+
+
+def _following(row: Ints, version: Ints, rows: int) -> tuple[Ints, Ints]:
+    """The next version of each touch, and each row's first."""
+    order = np.lexsort((version, row))
+    own, of = version[order], row[order]
+    new = np.concatenate([[True], _differs(own, of)]) if len(order) else np.zeros(0, np.bool_)
+    each, each_row = own[new], of[new]
+    after = np.full(len(each), NEVER)
+    same = each_row[1:] == each_row[:-1]
+    after[:-1][same] = each[1:][same]
+    following = np.empty(len(order), np.int64)
+    following[order] = after[np.cumsum(new) - 1]
+    first = np.full(rows, NEVER)
+    np.minimum.at(first, each_row, each)
+    return following, first
+
+
+def commit_ts_of(version: Ints) -> Ints:
+    """The commit_ts of versions; :data:`NEVER` stays above all."""
+    return np.where(version == NEVER, NEVER, version // _RANKS)

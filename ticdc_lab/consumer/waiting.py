@@ -1,0 +1,161 @@
+"""Why does a consumer not write: which partition, which event, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from ticdc_lab.consumer.log import WATERMARK, Log
+from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What holds a consumer up at a moment.
+
+    Attributes
+    ----------
+    topic, partition
+        The listener that the others wait for.
+    event
+        What it has to come to: ``a watermark`` or the text of a DDL.
+    since_us
+        From when all others were further, µs of consumer time.
+    held
+        Row changes that are buffered in all partitions.
+    answer
+        All of it in a sentence.
+    """
+
+    topic: str
+    partition: int
+    event: str
+    since_us: int
+    held: int
+    answer: str
+
+
+def why_waiting(run: Run, log: Log, policy: Policy, *, at_us: int) -> Wait | None:
+    """Say what a consumer waits for at a moment of its time.
+
+    Parameters
+    ----------
+    run, log, policy
+        The run, and what it was a run of.
+    at_us
+        The moment, µs.
+
+    Returns
+    -------
+    Wait or None
+        None where nothing is buffered and nobody stands at a DDL.
+    """
+    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    held = int(sum(m["held"] for m in now))
+    standing = [m for m in now if m["stands_at"] is not None]
+    if standing:
+        ts, text = standing[0]["stands_at"]
+        late = min(
+            (m for m in now if m["stands_at"] is None), key=lambda m: (m["resolved"], m["partition"]), default=None
+        )
+        if late is not None:
+            since = max(m["stood_since"] for m in standing)
+            return _wait(late, text.split(": ", 1)[-1], since, held, f"{_each(standing)} at the DDL of commit_ts {ts}")
+    if not held:
+        return None
+    waiting = now if policy.waits_for == "all" else [m for m in now if m["held"]]
+    late = min(waiting, key=lambda m: (m["resolved"], m["partition"]))
+    others = [m for m in now if m is not late]
+    since = _passed(run, others, late["resolved"]) if policy.waits_for == "all" and others else late["resolved_at"]
+    until = (
+        f"nothing above commit_ts {late['resolved']} can be written" if late["resolved"] else "nothing can be written"
+    )
+    where = "" if policy.waits_for == "all" else f" from partition {late['partition']}"
+    return _wait(late, "a watermark", since, held, f"{until}{where}")
+
+
+def held_by_partition(run: Run, log: Log, *, at_us: int) -> pd.DataFrame:
+    """Count what each listener holds at a moment.
+
+    Returns
+    -------
+    pd.DataFrame
+        ``topic``, ``partition``, ``held`` (row changes buffered), ``resolved`` (bigint, TSO: its watermark; 0 before
+        the first), ``state`` (``reads``, ``stands at a DDL``, ``is down``, ``is at its end``).
+    """
+    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    return pd.DataFrame(now)[["topic", "partition", "held", "resolved", "state"]]
+
+
+def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:
+    part, d, s = log.parts[i], run.deliveries, run.steps
+    mine = pc.and_(pc.equal(d["topic"], part.topic), pc.equal(d["partition"], part.partition))
+    read = d.filter(pc.and_(mine, pc.less_equal(d["read_at"], at_us)))
+    open_now = pc.and_(pc.equal(read["outcome"], "applied"), pc.greater(read["applied_at"], at_us))
+    held = pc.sum(pc.or_(pc.fill_null(open_now, False), pc.equal(read["outcome"], "pending"))).as_py() or 0
+    own = s.filter(pc.and_(pc.equal(s["topic"], part.topic), pc.equal(s["partition"], part.partition)))
+    state: dict[str, Any] = {"stands_at": None, "stood_since": 0, "resolved": 0, "resolved_at": 0, "state": "reads"}
+    for step in own.to_pylist():
+        if step["at"] > at_us:
+            break
+        action = step["action"]
+        if action == "resolved" and step["commit_ts"] > state["resolved"]:
+            state |= {"resolved": step["commit_ts"], "resolved_at": step["at"]}
+        elif action == "wait":
+            stood = {"stands_at": (step["commit_ts"], step["detail"]), "stood_since": step["at"]}
+            state |= {**stood, "state": "stands at a DDL"}
+        elif action in ("go on", "begin"):
+            state |= {"stands_at": None, "state": "reads"}
+        elif action in ("crash", "move"):
+            state |= {"stands_at": None, "resolved": 0, "resolved_at": step["at"], "state": "is down"}
+        elif action == "end":
+            state["state"] = "is at its end"
+    last = int(pc.max(read["offset"]).as_py() or -1) if len(read) else -1
+    return {"topic": part.topic, "partition": part.partition, "held": int(held), "next": _next(log, i, own, at_us),
+            "offset": last, **state}  # fmt: skip
+
+
+def _next(log: Log, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
+    """Offset and value of the watermark that a listener reads next."""
+    part = log.parts[i]
+    read = own.filter(pc.and_(pc.equal(own["action"], "resolved"), pc.less_equal(own["at"], at_us)))
+    offsets = log.events["offset"].to_numpy()[part.first : part.end]
+    marks = np.flatnonzero(log.kind[part.first : part.end] == WATERMARK)
+    newest = pc.max(read["offset"]).as_py()
+    ahead = marks[offsets[marks] > (-1 if newest is None else newest)]
+    return (int(offsets[ahead[0]]), int(log.commit_ts[part.first + ahead[0]])) if len(ahead) else None
+
+
+def _passed(run: Run, others: list[dict[str, Any]], ts: int) -> int:
+    """When the last of the others was above ``ts``."""
+    s = run.steps
+    above = s.filter(pc.and_(pc.equal(s["action"], "resolved"), pc.greater(s["commit_ts"], ts)))
+    first: dict[tuple[str, int], int] = {}
+    for topic, partition, at in zip(*(above[c].to_pylist() for c in ("topic", "partition", "at")), strict=True):
+        first.setdefault((topic, partition), at)
+    at = [first.get((m["topic"], m["partition"])) for m in others]
+    return max((t for t in at if t is not None), default=0)
+
+
+def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) -> Wait:
+    state = {"is down": "is down", "is at its end": "is at its end"}.get(
+        late["state"], f"reads at offset {late['offset']}"
+    )
+    if late["state"] == "stands at a DDL":
+        state = "stands at another DDL"
+    ahead = late["next"]
+    then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
+    answer = (
+        f"Since {since / 1e6:.3f} s {said}, {held} row changes are held: partition {late['partition']} {state}{then}."
+    )
+    return Wait(late["topic"], late["partition"], event, since, held, answer)
+
+
+def _each(standing: list[dict[str, Any]]) -> str:
+    which = ", ".join(str(m["partition"]) for m in standing)
+    return f"partition {which} stands" if len(standing) == 1 else f"partitions {which} stand"

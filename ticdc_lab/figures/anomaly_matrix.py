@@ -1,0 +1,112 @@
+"""Anomaly matrix: how often, and for how long, each consumer shows what never existed, under each dispatch strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.theme import count, finish, label, percent, sentence, wrapped
+
+_NOTE = (
+    "Each cell: wrong states of the downstream, and the share of consumer time in which it was wrong. Look for a row "
+    "of 'never': that policy is safe here, whatever the dispatcher and the speeds; hover a cell for the kinds."
+)
+_VARIES = ("strategy", "partitions", "speeds")
+_KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{:.2f})", "rgba(128,128,128,0.18)"
+
+
+def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
+    """Draw policies against what they consume.
+
+    Parameters
+    ----------
+    anomalies
+        One row per ``policy``, ``strategy``, ``partitions``, ``speeds`` (words) and ``kind`` of anomaly: ``n``, the
+        number of wrong states, ``wrong_us``, how long they lasted together, and ``total_us``, how long the consumer
+        ran. A combination without anomaly has a row with ``n`` 0. Kinds may overlap in time: a cell's share is that of
+        the kind which lasted longest, so it is the least that can be said.
+    """
+    if anomalies.empty:
+        return sentence("No consumer was tried", "Choose a policy, a strategy and speeds.")
+    varies = [c for c in _VARIES if anomalies[c].nunique() > 1] or ["strategy"]
+    a = anomalies.assign(_column=_columns(anomalies, varies), policy=anomalies["policy"].astype(str))
+    policies, columns = list(dict.fromkeys(a["policy"])), list(dict.fromkeys(a["_column"]))
+    cells = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
+    fig = go.Figure()
+    for i, p in enumerate(policies):
+        for j, c in enumerate(columns):
+            _cell(fig, i, j, cells.get((p, c)))
+    fig.add_trace(
+        go.Scatter(
+            x=[j for _ in policies for j in range(len(columns))],
+            y=[i for i in range(len(policies)) for _ in columns],
+            mode="markers",
+            marker={"size": 44, "opacity": 0, "symbol": "square"},
+            hovertext=[_hover(cells.get((p, c)), p, c) for p in policies for c in columns],
+            hoverinfo="text",
+            showlegend=False,
+        )
+    )
+    bare = {"showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
+    words = ["<br>".join(wrapped(label(part, most=60), width=18) for part in c.split(", ")) for c in columns]
+    fig.update_xaxes(tickvals=list(range(len(columns))), ticktext=words, side="top", **bare)
+    fig.update_xaxes(range=[-0.5, len(columns) - 0.5], tickangle=0)
+    fig.update_yaxes(tickvals=list(range(len(policies))), ticktext=[label(p) for p in policies], **bare)
+    fig.update_yaxes(range=[len(policies) - 0.5, -0.5])
+    height, head = 185 + 58 * len(policies), 22 * len(varies)
+    fig = finish(fig, title=_finding(a, policies, len(columns)), note=_NOTE, height=height + head, note_below_px=14)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + head)
+
+
+def _columns(a: pd.DataFrame, varies: Sequence[str]) -> list[str]:
+    words = {"strategy": "{}", "partitions": "{} partitions", "speeds": "{}"}
+    return [
+        ", ".join(words[c].format(v) for c, v in zip(varies, row, strict=True)) for row in a[list(varies)].to_numpy()
+    ]
+
+
+def _cell(fig: go.Figure, row: int, column: int, cell: pd.DataFrame | None) -> None:
+    if cell is None:
+        text, color = "not tried", _UNKNOWN
+    elif not cell["n"].sum():
+        text, color = "never", _KEPT
+    else:
+        share = _share(cell)
+        told = percent(int(cell["wrong_us"].max()), int(cell["total_us"].max()))
+        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of the time", _BROKEN.format(0.22 + 0.4 * share)
+    box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
+    fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
+    fig.add_annotation(x=column, y=row, text=text, showarrow=False)
+
+
+def _share(cell: pd.DataFrame) -> float:
+    total = int(cell["total_us"].max())
+    return min(1.0, int(cell["wrong_us"].max()) / total) if total else 0.0
+
+
+def _hover(cell: pd.DataFrame | None, policy: str, column: str) -> str:
+    head = f"{label(policy)}, {label(column, most=90)}"
+    if cell is None:
+        return f"{head}: not tried"
+    kinds = [
+        f"{label(r['kind'])}: {int(r['n']):,}, together {int(r['wrong_us']) / 1000:,.4g} ms"
+        for r in cell.to_dict("records")
+        if r["n"]
+    ]
+    return "<br>".join([head, *(kinds or ["no wrong state"])])
+
+
+def _finding(a: pd.DataFrame, policies: Sequence[str], columns: int) -> str:
+    total = a.groupby("policy")["n"].sum()
+    clean = [p for p in policies if not int(total[p])]
+    where = f" under {count(columns, 'choice')} tried" if columns > 1 else ""
+    if len(clean) == len(policies):
+        return f"No policy ever shows a state that never existed{where}"
+    worst = max(policies, key=lambda p: int(total[p]))
+    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed"
+    if not clean:
+        return f"No policy is safe here; {shows}"
+    who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"
+    return f"{who} never {'shows' if len(clean) == 1 else 'show'} a wrong state{where}; {shows}"

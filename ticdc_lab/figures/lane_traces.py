@@ -1,0 +1,201 @@
+"""The traces of consumer lanes at a moment; each function gives the same number of traces for every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, Scene
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, label
+
+_TICKS = ("line-ns", "line-ne", "line-nw", "cross-thin", "x-thin", "y-up", "y-down")
+_SIZE = {UNREAD: 7, BUFFERED: 22, APPLIED: 12, THROWN: 6}
+_WIDTH = {UNREAD: 1, BUFFERED: 3.5, APPLIED: 2, THROWN: 1}
+_SHOWN = {UNREAD: 0.35, BUFFERED: 1.0, APPLIED: 0.95, THROWN: 0.35}
+_FRONT, _HELD = "rgba(0,158,115,0.20)", "rgba(230,159,0,0.28)"
+_FEW, _SHORT = 60, 100_000
+"""Of so few rows with commit_ts so short these are written under the ticks."""
+
+
+def ms(at_us: float) -> str:
+    """A consumer time in words: ``12.3 ms``, ``4.25 s``."""
+    return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
+
+
+def bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """The applied front of each lane, and from there what it holds."""
+    states, start = s.states(at_us), extent(s)[0] - 0.5
+    done = s.fronts(at_us)
+    fronts = [(start, max(start, done.get(lane, start - 0.5) + 0.5), lane) for lane in range(len(s.lanes))]
+    held: list[tuple[float, float, int]] = []
+    for lane in range(len(s.lanes)):
+        buffered = s.rows.loc[(s.rows["lane"] == lane).to_numpy() & (states == BUFFERED), "x"]
+        if len(buffered):
+            held += [(float(buffered.min()) - 0.4, float(buffered.max()) + 0.4, lane)]
+    look = {"mode": "lines", "hoverinfo": "skip"}
+    return [
+        go.Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
+        go.Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
+    ]
+
+
+def seam(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """In commit order: a line where the downstream is a state of upstream, or the band in which it is none."""
+    seam, (starts, ends) = s.seam(at_us), extent(s)
+    top, foot = -0.5, len(s.lanes) - 0.5
+    shows = s.order == "commit"
+    torn, there = shows and seam.missing > 0, shows and not seam.missing and seam.ahead >= starts
+    left, right = max(seam.behind, starts) - 0.5, min(seam.ahead, ends) + 0.5
+    band = ([left, right, right, left, left], [top, top, foot, foot, top]) if torn else ([], [])
+    line = ([seam.ahead + 0.5] * 2, [top, foot]) if there else ([], [])
+    look = {"mode": "lines", "hoverinfo": "skip", "showlegend": shows}
+    return [
+        go.Scatter(
+            x=band[0], y=band[1], fill="toself", fillcolor="rgba(213,94,0,0.13)", line={"width": 0},
+            name="later without earlier", **look,
+        ),
+        go.Scatter(
+            x=line[0], y=line[1], line={"width": 2, "dash": "dot", "color": OKABE_ITO[0]}, name="a state of upstream",
+            **look,
+        ),
+    ]  # fmt: skip
+
+
+def ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Row changes, a trace for each table."""
+    states, (starts, ends) = s.states(at_us), extent(s)
+    dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
+    tables = sorted({str(t) for t in s.rows["table"]})
+    named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
+    of = s.rows["table"].where(s.rows["table"].isin(named), named[-1] if named else "")
+    out = []
+    for k, table in enumerate(named):
+        mine = (of == table).to_numpy()
+        r, at = s.rows[mine], states[mine]
+        color, small = OKABE_ITO[k % len(OKABE_ITO)], _is_small(s)
+        out.append(
+            go.Scatter(
+                x=r["x"].tolist(),
+                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                mode="markers+text" if small else "markers",
+                marker={
+                    "symbol": _TICKS[k],
+                    "size": [dense * _SIZE[a] for a in at],
+                    "opacity": [_SHOWN[a] for a in at],
+                    "line": {"width": [dense * _WIDTH[a] for a in at], "color": color},
+                    "color": color,
+                },
+                name=label(table),
+                text=[str(ts) for ts in r["commit_ts"]] if small else None,
+                textposition="bottom center",
+                customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
+                hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>"
+                + label(table)
+                + "</extra>",
+            )
+        )
+    return out
+
+
+def thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Row changes that are thrown away, one trace for each way."""
+    gone = s.states(at_us) == THROWN
+    out = []
+    for outcome, symbol in (("dropped", "x-open"), ("filtered", "circle-x-open"), ("forgotten", "square-x-open")):
+        r = s.rows[gone & (s.rows["outcome"] == outcome).to_numpy()]
+        marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
+        out.append(
+            go.Scatter(
+                x=r["x"].tolist(),
+                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                mode="markers",
+                marker=marker,
+                name=outcome,
+                hoverinfo="name",
+                showlegend=bool((s.rows["outcome"] == outcome).any()),
+            )
+        )
+    return out
+
+
+def controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Resolved events as flags, DDL as diamonds, open until executed."""
+    m = s.marks
+    read = (m["at"] <= at_us).to_numpy()
+    flags, ddl = (m["kind"] == "resolved").to_numpy(), (m["kind"] == "ddl").to_numpy()
+    done = (m["done_at"] <= at_us).to_numpy()
+    poles = [(x, x, lane - 0.42, lane) for x, lane in zip(m["x"][flags & read], m["lane"][flags & read], strict=True)]
+    pole = {"x": _gapped([p[:2] for p in poles]), "y": _gapped([p[2:] for p in poles])}
+    styles = (
+        ("resolved event", flags, "triangle-right", GREY, -0.34, 11),
+        ("DDL event", ddl & ~done, "diamond-open", OKABE_ITO[5], 0.0, 17),
+        ("DDL executed", done, "diamond", OKABE_ITO[5], 0.0, 17),
+    )
+    out = [go.Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
+    for name, which, symbol, color, dy, size in styles:
+        mine = m[which]
+        marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
+        out.append(
+            go.Scatter(
+                x=mine["x"].tolist(),
+                y=(mine["lane"] + dy).tolist(),
+                mode="markers+text" if _is_small(s) else "markers",
+                marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
+                name=name,
+                text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
+                textposition="middle right",
+                customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+                hovertemplate="%{customdata}<extra>" + name + "</extra>",
+                showlegend=bool((flags if name == "resolved event" else ddl).any()),
+            )
+        )
+    return out
+
+
+def _said(commit_ts: int, detail: object) -> str:
+    return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
+
+
+def walls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+    """Where a listener stops, and which are down."""
+    waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
+    at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
+    wall = {"x": _gapped([a[:2] for a in at]), "y": _gapped([a[2:] for a in at])}
+    lines = {"mode": "lines", "line": {"width": 7, "color": WRONG}, "name": "wall: waits"}
+    starts, ends = extent(s)
+    texts = [f" since {ms(w.since)}: {label(w.detail or 'DDL', most=60)} " for w in waiting.itertuples()]
+    sides = ["bottom left" if w.x > (starts + ends) / 2 else "bottom right" for w in waiting.itertuples()]
+    words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
+    off = _strokes([(starts - 0.5, ends + 0.5, int(d)) for d in down["lane"]])
+    return [
+        go.Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
+        go.Scatter(
+            x=[a[0] for a in at], y=(waiting["lane"] + 0.22).tolist(), **words, hoverinfo="skip", showlegend=False
+        ),
+        go.Scatter(
+            **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",
+            hoverinfo="skip", showlegend=not s.downs.empty,
+        ),
+    ]  # fmt: skip
+
+
+def _is_small(s: Scene) -> bool:
+    """Whether commit_ts can be written beside the marks."""
+    return len(s.rows) <= _FEW and bool((s.rows["commit_ts"] < _SHORT).all())
+
+
+def extent(s: Scene) -> tuple[float, float]:
+    """The first and the last place at which anything stands."""
+    places = [*s.rows["x"], *s.marks["x"]] or [0.0]
+    return min(places), max(places)
+
+
+def _strokes(spans: Sequence[tuple[float, float, int]]) -> dict[str, list[float | None]]:
+    return {"x": _gapped([s[:2] for s in spans]), "y": _gapped([(s[2], s[2]) for s in spans])}
+
+
+def _gapped(pairs: Sequence[tuple[float, ...]]) -> list[float | None]:
+    """Ends of strokes with gaps between them."""
+    return [v for pair in pairs for v in (*pair, None)]

@@ -1,0 +1,103 @@
+"""Consumer lanes that play without a kernel: one frame for each moment, with a slider, play and pause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.consumer_lanes import drawn
+from ticdc_lab.figures.lane_scene import Order, Scene, scene
+from ticdc_lab.figures.lane_traces import ms
+from ticdc_lab.figures.theme import count, finish, label, sentence
+
+_CONTROLS_PX = 84
+_FRAME_MS = 350
+_AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+_PLAYING = {
+    "mode": "immediate", "fromcurrent": True, "frame": {"duration": _FRAME_MS, "redraw": True},
+    "transition": {"duration": 0},
+}  # fmt: skip
+
+
+def consumer_lanes_stepped(
+    deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
+    finding: str = "",
+) -> go.Figure:  # fmt: skip
+    """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
+
+    Parameters
+    ----------
+    deliveries, steps, order
+        As there.
+    moments
+        Frames at most; of more moments at which something happens they are thinned evenly, which the note says.
+    most
+        Row changes drawn: the first ones read.
+    finding
+        What the player shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if deliveries.empty and steps.empty:
+        return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
+    s = scene(deliveries, steps, order=order, most=most)
+    times, every = s.moments(moments), len(s.moments(1 << 30))
+    figures = {ms(t): drawn(s, t) for t in times}
+    fig = go.Figure(figures[ms(times[0])])
+    fig.layout.annotations = ()
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or _finding(s),
+        note=_note(figures[ms(times[0])], shown=len(times), of=every),
+        height=int(fig.layout.height),
+    )
+    fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
+    fig.frames = [go.Frame(name=name, data=[_moving(t) for t in f.data]) for name, f in figures.items()]
+    bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
+    return fig.update_layout(
+        sliders=[_slider(list(figures), bottom)], updatemenus=[_buttons(bottom)], height=height,
+        margin_b=bottom + _CONTROLS_PX,
+    )  # fmt: skip
+
+
+def _finding(s: Scene) -> str:
+    outcomes = s.rows["outcome"].value_counts()
+    n = len(s.rows)
+    of = f" (the first of {s.total:,})" if n < s.total else ""
+    told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
+    less = [f"{outcomes[o]:,} {o}" for o in ("dropped", "filtered", "forgotten", "pending") if o in outcomes]
+    told += f"; {', '.join(less)}" if less else ""
+    return told + (f"; listeners stop at a DDL {count(len(s.waits), 'time')}" if len(s.waits) else "")
+
+
+def _note(fig: go.Figure, *, shown: int, of: int) -> str:
+    left = f" Of {of:,} moments at which something happens {shown:,} are shown." if shown < of else ""
+    return f"{fig.layout.meta['note']}{left} Play, or move the slider."
+
+
+def _moving(trace: Any) -> dict[str, Any]:
+    """What of a trace a moment can change."""
+    plain = trace.to_plotly_json()
+    if isinstance(plain.get("marker", {}).get("size"), list):  # row changes stay in their place
+        size, shown, width = plain["marker"]["size"], plain["marker"]["opacity"], plain["marker"]["line"]["width"]
+        color = plain["marker"]["color"]
+        line = {"width": width, "color": color}
+        return {"type": "scatter", "marker": {"size": size, "opacity": shown, "line": line}}
+    return {"type": "scatter"} | {k: v for k, v in plain.items() if k not in ("showlegend",)}
+
+
+def _slider(names: list[str], below_px: int) -> dict[str, Any]:
+    steps = [{"method": "animate", "label": name, "args": [[name], _AT_ONCE]} for name in names]
+    return {
+        "active": 0, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
+        "currentvalue": {"prefix": "consumer time: ", "xanchor": "left"},
+    }  # fmt: skip
+
+
+def _buttons(below_px: int) -> dict[str, Any]:
+    play = {"method": "animate", "label": "play", "args": [None, _PLAYING]}
+    pause = {"method": "animate", "label": "pause", "args": [[None], _AT_ONCE]}
+    return {
+        "type": "buttons", "direction": "left", "buttons": [play, pause], "x": 0, "xanchor": "left", "y": 0,
+        "yanchor": "top", "pad": {"t": below_px + 22}, "showactive": False,
+    }  # fmt: skip
