@@ -105,8 +105,8 @@ KEYS = StructType(
 
 IMAGE_HASHES = StructType(
     [
-        field("after_hash", _LONG, "ticdc_lab.keys.image_hash of the image after; null without one"),
-        field(
+        described("after_hash", _LONG, "ticdc_lab.keys.image_hash of the image after; null without one"),
+        described(
             "before_hash",
             _LONG,
             "the same of the image before, with what it lacks as in the image after; null without one",

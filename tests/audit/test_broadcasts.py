@@ -23,9 +23,8 @@ def test_falls_without_end_are_held_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(breaches, "AT_ONCE", 10)
     marks = [{"kind": "watermark", "topic": "t", "partition": 0, "offset": i, "seq": 0, "commit_ts": i or 10**9}
              for i in range(95)]  # fmt: skip
-    place = {"kind": "other", "topic": "t", "partition": 0, "offset": 0, "seq": None, "commit_ts": 1, "held": None} | {
-        "last_ts": 10**9
-    }
+    place = {"kind": "other", "topic": "t", "partition": 0, "offset": 0, "seq": None, "commit_ts": 1, "last_ts": 10**9}
+    place["held"] = None
     facts = pa.Table.from_pylist([{"place": 7, **place}, *[m | {"place": None, "last_ts": None} for m in marks]])
     found = list(breaches.breaches(facts, ["watermarks_are_monotone"], ddl_in_partition_0_only=False))
     assert [len(b) for b in found] == [10] * 9 + [4]

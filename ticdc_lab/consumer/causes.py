@@ -1,4 +1,4 @@
-"""Why a delivery is odd: sent again, by which kind of restart; written out of order; or what went before it was lost."""
+"""Why a delivery is odd: sent again, by which kind of restart; written out of order; or what preceded it was lost."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def episodes(d: Deliveries, before: Before) -> Iterator[Episode]:
         return
     is_mark = d.kind == WATERMARK
     highest = np.maximum.accumulate(np.where(is_mark, d.commit_ts, before.highest))
-    stretch = np.cumsum(_ends(d, highest, before))
+    stretch: Ints = np.cumsum(_ends(d, highest, before), dtype=np.int64)
     number = _times(stretch[again], d.identity[again])
     new = np.append(True, (np.diff(stretch[again]) > 0) | (np.diff(number) > 0))
     starts = np.flatnonzero(new)
