@@ -65,6 +65,8 @@ TO_THE_DRIVER = {
     "consumer/study.py": "the same, with a number for each strategy",
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
+    "consumer/replay.py": "one row a partition, and the timestamps at which batches are cut",
+    "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
     "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",

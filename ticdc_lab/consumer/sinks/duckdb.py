@@ -1,0 +1,262 @@
+"""DuckDB as a target: it reads what Spark has decoded, merges it and writes it, all in this process.
+
+Rows, DDL and progress of a batch are one transaction. Tables have their columns and no keys or indexes: a batch holds
+one change a key, so it deletes the keys it touches and inserts what is there afterwards. The schema ``_ticdc_lab``
+holds ``progress`` (a row a partition) and ``notes``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.catalog import DDL, ColumnDef, TableDef, TableName
+from ticdc_lab.consumer.replay_ddl import Change, Move, moves
+from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows, literal, quoted
+from ticdc_lab.consumer.sinks import Note
+from ticdc_lab.consumer.sinks.duckdb_types import column_type, may_not_fit, value
+from ticdc_lab.errors import SourceError
+from ticdc_lab.tables.mysql_types import NUMBERED, parsed
+from ticdc_lab.tables.stretches import carried
+
+_DATABASE = "ticdc_lab_target"  # by its file's name it might be one with a schema in it
+OWN = f"{_DATABASE}._ticdc_lab"
+MEMORY = "2GiB"
+"""What DuckDB may use; beyond it, it writes to a temporary folder."""
+
+_TABLES_THERE = f"duckdb_tables() WHERE database_name = '{_DATABASE}'"
+_OWN_TABLES = f"{_TABLES_THERE} AND schema_name = '_ticdc_lab'"
+_TABLES = f"""
+CREATE SCHEMA {OWN};
+CREATE TABLE {OWN}.progress (mode VARCHAR, origin VARCHAR, topic VARCHAR, "partition" INTEGER, applied_ts BIGINT,
+    ddl_ts BIGINT);
+CREATE TABLE {OWN}.notes (commit_ts BIGINT, "table" VARCHAR, said VARCHAR);
+"""
+
+
+class DuckDBSink:
+    """A database file.
+
+    Parameters
+    ----------
+    path
+        The file; made if it is not there.
+    files, protocol
+        The decoded log: Parquet files of :data:`ticdc_lab.schema.DECODED`.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be opened: another process has it open, or it is none of DuckDB's.
+    """
+
+    rows_a_batch = 1_000_000
+
+    def __init__(self, path: str, files: Sequence[str], protocol: str) -> None:
+        self.name = f"duckdb:///{path}"
+        try:
+            self.db = duckdb.connect()
+            self.db.execute(f"ATTACH {literal(path)} AS {_DATABASE}; USE {_DATABASE}")
+        except duckdb.Error as e:
+            raise SourceError(
+                f"{path} cannot be opened as a DuckDB database: {e}",
+                hint="Close it in other processes, or name a file that does not exist yet.",
+            ) from e
+        self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
+        self.db.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
+        self.db.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+        self.rows = LogRows(self.db, files)
+        self.numbered = protocol in NUMBERED
+
+    def progress(self) -> Progress | None:
+        """As the table ``progress`` says."""
+        (n,) = self.db.execute(f"SELECT count(*) FROM {_OWN_TABLES} AND table_name = 'progress'").fetchall()[0]
+        rows = self.db.execute(f"SELECT * FROM {OWN}.progress").fetchall() if n else []
+        if not rows:
+            return None
+        mode, origin, *_, ddl_ts = rows[0]
+        return Progress(mode, origin, {(topic, partition): ts for _, _, topic, partition, ts, _ in rows}, ddl_ts)
+
+    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`."""
+        with _Transaction(self.db):
+            self.db.execute(_TABLES)
+            for definition in given:
+                self._change(Change("create", (definition.schema_name, definition.table_name), after=definition), 0)
+            self._say(progress)
+
+    def tables(self) -> frozenset[TableName]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
+        found = self.db.execute(f"SELECT schema_name, table_name FROM {_TABLES_THERE} AND schema_name <> '_ticdc_lab'")
+        return frozenset((schema, table) for schema, table in found.fetchall())
+
+    def apply(
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+    ) -> int:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`."""
+        merged = self.rows.merge(batch, tables) if batch.rows else None
+        with _Transaction(self.db):
+            for number, name in enumerate(merged.tables if merged else ()):
+                (self._upsert if tables[name].handle_columns else self._count)(number, tables[name])
+                self._note_unfit(number, tables[name], batch.until)
+            for name, n in (merged.left_out if merged else {}).items():
+                self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+            for change in changes:
+                self._change(change, batch.until)
+                if change.reason:
+                    self._note(batch.until, change.name, change.reason)
+            self._say(batch.after)
+        return merged.changes if merged else 0
+
+    def _upsert(self, number: int, table: TableDef) -> None:
+        """Delete every key that the batch touches, insert what is there afterwards."""
+        own = f"{MERGED} m WHERE m.tbl = {number}"
+        key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
+        typed = [f"{self._value(f'm.key[{i + 1}]', c)} AS k{i}" for i, c in enumerate(key)]
+        same = " AND ".join(f"t.{quoted(c.name)} = k.k{i}" for i, c in enumerate(key))
+        self.db.execute(f"DELETE FROM {_of(table)} t USING (SELECT {', '.join(typed)} FROM {own}) k WHERE {same}")
+        self.db.execute(
+            f"INSERT INTO {_of(table)} SELECT {self._values(table, 'm.texts')} FROM {own} AND m.texts IS NOT NULL"
+        )
+
+    def _count(self, number: int, table: TableDef) -> None:
+        """Take away and add as many copies of each row as the batch says."""
+        names = [quoted(c.name) for c in carried(table)]
+        listed = ", ".join(names)
+        net = f"SELECT {self._values(table, 'm.texts')}, copies FROM {NET} m WHERE m.tbl = {number}"
+        net = f"SELECT {listed}, sum(copies) AS copies FROM ({net}) GROUP BY ALL"
+        same = " AND ".join(f"t.{n} IS NOT DISTINCT FROM g.{n}" for n in names)
+        self.db.execute(
+            f"DELETE FROM {_of(table)} WHERE rowid IN (SELECT t.id FROM (SELECT rowid AS id, *, row_number() OVER "
+            f"(PARTITION BY {listed}) AS copy FROM {_of(table)}) t JOIN ({net}) g ON {same} AND t.copy <= -g.copies)"
+        )
+        self.db.execute(f"INSERT INTO {_of(table)} SELECT {listed} FROM ({net}), range(greatest(copies, 0)::BIGINT)")
+
+    def _values(self, table: TableDef, texts: str) -> str:
+        return ", ".join(
+            f"{self._value(f'{texts}[{i + 1}]', c)} AS {quoted(c.name)}" for i, c in enumerate(carried(table))
+        )
+
+    def _value(self, text: str, column: ColumnDef) -> str:
+        return value(text, column.mysql_type, numbered=self.numbered)
+
+    def _note_unfit(self, number: int, table: TableDef, ts: int) -> None:
+        """Say which values became NULL because their DuckDB type cannot hold them."""
+        for i, c in enumerate(carried(table)):
+            if may_not_fit(c.mysql_type):
+                text = f"texts[{i + 1}]"
+                n, example = self.db.execute(
+                    f"SELECT count(*), min({text}) FROM (SELECT tbl, texts FROM {MERGED} UNION ALL SELECT tbl, texts "
+                    f"FROM {NET} WHERE copies > 0) WHERE tbl = {number} AND {text} IS NOT NULL AND "
+                    f"{self._value(text, c)} IS NULL"
+                ).fetchall()[0]
+                if n:
+                    said = (
+                        f"{n} values of {c.name} became NULL, such as {example}: {c.mysql_type} has no other form here"
+                    )
+                    self._note(ts, (table.schema_name, table.table_name), said)
+
+    def _change(self, change: Change, ts: int) -> None:
+        """What a DDL does to tables without keys."""
+        name, after, db = change.name, change.after, self.db
+        if change.kind == "create database":
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
+        elif change.kind == "drop database":
+            db.execute(f"DROP SCHEMA IF EXISTS {_DATABASE}.{quoted(name[0])} CASCADE")
+        elif change.kind == "drop":
+            db.execute(f"DROP TABLE IF EXISTS {_named(name)}")
+        elif change.kind == "truncate":
+            db.execute(f"DELETE FROM {_named(name)}")
+        elif change.kind == "create" and after is not None:
+            columns = ", ".join(f"{quoted(c.name)} {column_type(c.mysql_type)}" for c in carried(after))
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
+            db.execute(f"CREATE OR REPLACE TABLE {_named(name)} ({columns})")
+        elif change.kind == "rename" and change.origin is not None:
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
+            db.execute(f"CREATE OR REPLACE TABLE {_named(name)} AS SELECT * FROM {_named(change.origin)}")
+            db.execute(f"DROP TABLE {_named(change.origin)}")
+        elif change.kind == "reshape" and change.before is not None and after is not None:
+            self._reshape(name, moves(change.before, after), ts)
+
+    def _reshape(self, name: TableName, columns: Sequence[Move], ts: int) -> None:
+        """Write the table anew with other columns: DuckDB adds columns at the end only."""
+        values = ", ".join(f"{self._moved(m)} AS {quoted(m.column.name)}" for m in columns)
+        draft = ("_ticdc_lab", "draft")
+        self.db.execute(f"CREATE TABLE {_named(draft)} AS SELECT {values} FROM {_named(name)}")
+        for m in columns:
+            self._note_moved(m, name, ts)
+        self.db.execute(f"CREATE OR REPLACE TABLE {_named(name)} AS SELECT * FROM {_named(draft)}")
+        self.db.execute(f"DROP TABLE {_named(draft)}")
+
+    def _moved(self, move: Move) -> str:
+        kind = column_type(move.column.mysql_type)
+        if move.source is None:
+            text = "NULL" if move.text is None else literal(move.text)
+            labelled = parsed(move.column.mysql_type).family in ("enum", "set")
+            added = text if labelled else value(text, move.column.mysql_type, numbered=False)
+            return f"CAST({added} AS {kind})"
+        old = quoted(move.source.name)
+        if parsed(move.source.mysql_type).family == "float" != parsed(move.column.mysql_type).family:
+            old = f"CAST({old} AS VARCHAR)"  # the shortest digits, as MySQL prints them, not the exact binary number
+        return f"CAST(NULL AS {kind})" if move.how == "unknown" else f"TRY_CAST({old} AS {kind})"
+
+    def _note_moved(self, move: Move, name: TableName, ts: int) -> None:
+        """Say which values became NULL because what TiDB made of them cannot be told, or fits no more."""
+        if move.source is None:
+            n = self.db.execute(f"SELECT count(*) FROM {OWN}.draft").fetchall()[0][0] if move.reason else 0
+        else:
+            had = f"SELECT count({quoted(move.source.name)}) FROM {_named(name)}"
+            n = self.db.execute(f"SELECT ({had}) - count({quoted(move.column.name)}) FROM {OWN}.draft").fetchall()[0][0]
+        if n:
+            why = move.reason or f"they do not fit {move.column.mysql_type}"
+            self._note(ts, name, f"{n} values of {move.column.name} became NULL: {why}")
+
+    def _note(self, ts: int, name: TableName, said: str) -> None:
+        self.db.execute(f"INSERT INTO {OWN}.notes VALUES (?, ?, ?)", [ts, ".".join(filter(None, name)), said])
+
+    def _say(self, progress: Progress) -> None:
+        self.db.execute(f"DELETE FROM {OWN}.progress")
+        rows = [[progress.mode, progress.origin, *home, ts, progress.ddl_ts] for home, ts in progress.positions.items()]
+        if rows:
+            self.db.executemany(f"INSERT INTO {OWN}.progress VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
+        """The table as DuckDB writes it to Parquet."""
+        path = Path(folder) / "rows.parquet"
+        self.db.execute(f"COPY {_of(table)} TO {literal(str(path))} (FORMAT parquet)")
+        return spark.read.parquet(str(path))
+
+    def notes(self) -> list[Note]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.notes`."""
+        return self.db.execute(f'SELECT * FROM {OWN}.notes ORDER BY commit_ts, "table", said').fetchall()
+
+    def close(self) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.close`."""
+        self.db.close()
+        self.spill.cleanup()
+
+
+class _Transaction:
+    """All or nothing."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
+        self.db = db
+
+    def __enter__(self) -> None:
+        self.db.execute("BEGIN")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _named(name: TableName) -> str:
+    return f"{_DATABASE}.{quoted(name[0])}.{quoted(name[1])}"
+
+
+def _of(table: TableDef) -> str:
+    return _named((table.schema_name, table.table_name))
