@@ -196,8 +196,8 @@ class Browser:
         Returns
         -------
         DataFrame
-            ``topic, partition, offset, seq``, and a column of texts for each of the table's; NULL and what a delete
-            leaves is None.
+            A column of texts for each of the table's, by an index of ``topic, partition, offset, seq``; NULL and what a
+            delete leaves is None.
         """
         found = self._frame(
             f"""
@@ -207,8 +207,8 @@ class Browser:
             """,
             [table, until_ts],
         )
-        values = pd.DataFrame([_dict(image) for image in found.pop("columns")], index=found.index)
-        return found.join(values)
+        values = [_dict(image) for image in found.pop("columns")]
+        return pd.DataFrame(values, index=pd.MultiIndex.from_frame(found))
 
     def _frame(self, query: str, values: list[Any] | None = None) -> pd.DataFrame:
         return self._connection.execute(query, values or []).df()
