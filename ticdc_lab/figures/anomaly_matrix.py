@@ -66,10 +66,8 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
 
 
 def _columns(a: pd.DataFrame, varies: Sequence[str]) -> list[str]:
-    words = {"strategy": "{}", "partitions": "{} partitions", "speeds": "{}"}
-    return [
-        ", ".join(words[c].format(v) for c, v in zip(varies, row, strict=True)) for row in a[list(varies)].to_numpy()
-    ]
+    rows = a[list(varies)].to_dict("records")
+    return [", ".join(count(v, "partition") if c == "partitions" else str(v) for c, v in r.items()) for r in rows]
 
 
 def _headline(a: pd.DataFrame, counted: str) -> pd.DataFrame:
@@ -91,7 +89,7 @@ def _cell(fig: go.Figure, row: int, column: int, cell: pd.DataFrame | None) -> N
     else:
         share = _share(cell)
         told = percent(int(cell["wrong_us"].max()), int(cell["total_us"].max()))
-        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of the time", _BROKEN.format(0.22 + 0.4 * share)
+        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of time", _BROKEN.format(0.22 + 0.4 * share)
     box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
     fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
     fig.add_annotation(x=column, y=row, text=text, showarrow=False)
