@@ -276,7 +276,20 @@ def test_the_matrix_says_never_and_how_long() -> None:
     )
     assert title(fig) == "whole never shows a wrong state; row shows 5 states that never existed"
     cells = [a.text for a in fig.layout.annotations]
-    assert cells[:2] == ["<b>5</b><br>25 % of the time", "never"]
+    assert cells[:2] == ["<b>5</b><br>25 % of time", "never"]
+
+
+def test_the_matrix_counts_states_and_tells_the_other_kinds_apart() -> None:
+    """Where states were judged they are counted, and the kinds behind them are in the hover."""
+    state = "state that never existed"
+    fig = figures.anomaly_matrix(
+        anomalies(
+            ("a", "ts", state, 2, 500), ("a", "ts", "torn", 7, 900), ("b", "ts", state, 0, 0), ("b", "ts", "late", 3, 0)
+        )
+    )
+    assert title(fig) == "b never shows a wrong state; a shows 2 states that never existed"
+    assert [a.text for a in fig.layout.annotations[:2]] == ["<b>2</b><br>5 % of time", "never<br>3 other anomalies"]
+    assert "torn: 7, together 0.9 ms" in fig.data[-1].hovertext[0]
 
 
 def test_the_matrix_has_a_column_for_what_varies() -> None:

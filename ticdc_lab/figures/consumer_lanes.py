@@ -102,8 +102,8 @@ def _finding(s: Scene, at_us: int) -> str:
     waiting = s.now(s.waits, at_us).sort_values("since", kind="stable")
     if len(waiting):
         first = waiting.iloc[0]
-        others = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-        told += f"; partition {s.lanes[first['lane']][1]}{others} waits since {ms(first['since'])}"
+        others = f" and {len(waiting) - 1} more wait" if len(waiting) > 1 else " waits"
+        told += f"; partition {s.lanes[first['lane']][1]}{others} since {ms(first['since'])}"
     return told
 
 
