@@ -62,6 +62,7 @@ TO_THE_DRIVER = {
     "cli/common.py": "aggregates that are printed",
     "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
     "consumer/narrow.py": "an excerpt of at most a million narrow events, refused above",
+    "consumer/sql_curve.py": "images of at most 100,000 row changes, refused above",
     "consumer/study.py": "the same, with a number for each strategy",
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
