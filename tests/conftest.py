@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Tests run many small queries once each: optimising compilers and parallel collectors cost more there than they give."""
+"""Tests run many small queries once each: optimising compilers and parallel collectors cost more than they give."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
