@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from ticdc_lab.lake import Tables
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.schema import OF_IMAGES
 from ticdc_lab.transactions import transactions
 from ticdc_lab.watermarks import partition_watermarks
 
@@ -23,7 +23,7 @@ def assert_batch_answers(tables: Tables, messages: DataFrame, events: DataFrame,
     """Every table holds what the batch functions give of the same log."""
     for name, want in {
         "messages": messages.drop("headers", "timestamp"),
-        "events": events.drop(*DISPATCH.names),  # the lake leaves out what its images say
+        "events": events.drop(*OF_IMAGES),  # the lake leaves out what its images say
         "quarantine": quarantine,
         "transactions": events.transform(transactions),
         "watermarks": events.transform(partition_watermarks),

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.load import ChangeLog, load
-from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, KEYS, MESSAGES, QUARANTINE
+from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, MESSAGES, QUARANTINE
 
 NAMES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
 WITHOUT_TS = "messages_canal-json_small.jsonl.gz"
@@ -45,7 +45,7 @@ def test_frames_keep_their_contracts(spark: SparkSession, tmp_path: Path) -> Non
     """Lazy or stored, each frame has the columns and types of its contract."""
     log = load(spark, str(golden(NAMES[0])))
     for some in (log, log.materialise(str(tmp_path / "log"))):
-        events = StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *DISPATCH.fields])
+        events = StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, *DISPATCH.fields, *IMAGE_HASHES.fields])
         assert some.events.schema.simpleString() == events.simpleString()
         assert some.quarantine.schema.simpleString() == QUARANTINE.simpleString()
         assert some.decoded.schema.simpleString() == DECODED.simpleString()

@@ -21,7 +21,7 @@ from ticdc_lab.dispatch import dispatch
 from ticdc_lab.errors import ContractError, DispatchError, ProtocolError
 from ticdc_lab.load import load
 from ticdc_lab.produce import produce, resolved_values
-from ticdc_lab.schema import CHECKSUMS, DISPATCH, EVENTS, KEYS, MESSAGES
+from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, OF_IMAGES
 from ticdc_lab.topic_writer import write_topic
 from ticdc_lab.watermarks import topic_watermarks
 
@@ -250,7 +250,7 @@ def test_a_written_topic_can_be_loaded_again(spark: SparkSession, written: Any, 
     write_topic(messages, place)
     log = load(spark, place)
     assert log.protocol == "mq-v1"
-    assert plain(log.events.drop(*CHECKSUMS.names, *DISPATCH.names)) == events
+    assert plain(log.events.drop(*CHECKSUMS.names, *OF_IMAGES)) == events
 
 
 def test_a_reason_that_a_task_gives_reaches_the_caller(spark: SparkSession, tmp_path: Path, events_of: Any) -> None:

@@ -16,7 +16,7 @@ from ticdc_lab.audit.marks import blocked_tables
 from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
 from ticdc_lab.keys import with_keys
 from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.schema import KEYS, require_batch, require_columns
 
 RESTART, TABLE, DDL = "replay of a restart", "replay of a table", "replay around a DDL"
 REORDERED, LOST = "reordered by the producer", "lost"
@@ -42,7 +42,8 @@ def delivery_causes(events: DataFrame) -> DataFrame:
     Parameters
     ----------
     events
-        The events contract. Rows without commit_ts are left out: nothing orders them.
+        The events contract; images only where the hash columns are missing. Rows without commit_ts are left out:
+        nothing orders them.
 
     Returns
     -------
@@ -80,8 +81,9 @@ def delivery_causes(events: DataFrame) -> DataFrame:
     require_columns(events, *_NEEDED)
     require_batch(events, function="delivery_causes", why="a change may be delivered again at any later offset")
     repeats = _repeats(events)
-    known = _judged(repeats).select(*PARTITION, "from_offset", "cause", "sentence")
-    replayed = repeats.where(F.col("kind") == CHANGE).join(F.broadcast(known), on=[*PARTITION, "from_offset"])
+    known = _judged(repeats).select(*PARTITION, "from_offset", "episode", "cause", "sentence")
+    replayed = repeats.join(F.broadcast(known), on=[*PARTITION, "from_offset"]).drop("from_offset")
+    replayed = replayed.withColumnRenamed("episode", "from_offset")
     own = F.struct("partition", "offset", "commit_ts")
     first = F.struct("partition", F.col("first_offset").alias("offset"), "commit_ts")
     said = replayed.select(
@@ -119,13 +121,28 @@ def delivery_episodes(events: DataFrame) -> DataFrame:
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="delivery_episodes", why="a change may be delivered again at any later offset")
-    shown = ("from_commit_ts", "to_commit_ts", "n_changes", "tables", "cause", "sentence")
-    return _judged(_repeats(events)).select(*PARTITION, "from_offset", "to_offset", "checkpoint", *shown)
+    one = ("tables", "cause", "sentence")
+    return (
+        _judged(_repeats(events))
+        .drop("from_offset")
+        .withColumnRenamed("episode", "from_offset")
+        .groupBy(*PARTITION, "from_offset", "checkpoint", *one)
+        .agg(
+            F.max("to_offset").alias("to_offset"),
+            F.min("from_commit_ts").alias("from_commit_ts"),
+            F.max("to_commit_ts").alias("to_commit_ts"),
+            F.sum("n_changes").alias("n_changes"),
+        )
+        .select(
+            *(*PARTITION, "from_offset", "to_offset", "checkpoint", "from_commit_ts", "to_commit_ts", "n_changes"), *one
+        )
+    )
 
 
 def _repeats(events: DataFrame) -> DataFrame:
     """Repeats of rows and DDL in their partitions, each with its stretch: one shuffle by change, one by partition."""
-    keyed = events.where("commit_ts IS NOT NULL").transform(with_keys)
+    keyed = events.where("commit_ts IS NOT NULL")
+    keyed = keyed if set(KEYS.names) <= set(events.columns) else with_keys(keyed)
     named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
     identity = F.xxhash64("kind", "schema_name", "table_name", "commit_ts", "op", "query", _row_id())
     same = Window.partitionBy(*PARTITION, "identity").orderBy("offset", "seq")
@@ -207,13 +224,17 @@ def _same_partition(one: pa.RecordBatch, two: pa.RecordBatch) -> bool:
 
 
 def _judged(repeats: DataFrame) -> DataFrame:
-    """One row a stretch, with its cause: what partitions repeat after one checkpoint belongs together."""
+    """One row a stretch, with its cause: what partitions repeat after one checkpoint belongs together.
+
+    ``episode`` is the first offset of the stretches that are one: other changes come between those of a table alone.
+    """
     is_row = F.col("blocked").isNull()
     each = repeats.groupBy(*_EPISODE).agg(
         F.max("offset").alias("to_offset"),
         F.min("commit_ts").alias("from_commit_ts"),
         F.max("commit_ts").alias("to_commit_ts"),
         F.count(F.lit(1)).alias("n_changes"),
+        F.min("nth").alias("times"),
         F.count_distinct("identity").alias("own"),
         F.sort_array(F.collect_set("table")).alias("tables"),
         F.collect_set(F.when(is_row, F.col("table"))).alias("of_rows"),
@@ -233,7 +254,10 @@ def _judged(repeats: DataFrame) -> DataFrame:
         .when((F.size("of_rows") > 1) | (F.col("restated") & ~F.col("left_out")), RESTART)
         .otherwise(TABLE)
     )
-    return each.withColumns(seen).withColumn("cause", cause).withColumn("sentence", _sentence())
+    alone = Window.partitionBy(*PARTITION, "checkpoint", "tables", "times", "cause")
+    start = F.when(F.col("cause") == TABLE, F.min("from_offset").over(alone)).otherwise(F.col("from_offset"))
+    judged = each.withColumns(seen).withColumn("cause", cause)
+    return judged.withColumns({"sentence": _sentence(), "episode": start})
 
 
 def _sentence() -> Column:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
@@ -22,21 +22,31 @@ LATER = 1 << 45
 _NARROW = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c not in ("columns", "before")]
 
 
-def findings(events: DataFrame, faults: Sequence[Fault], *, protocol: str) -> list[list[Row]]:
-    """What the audit finds in the log without fault, and then in each copy with one."""
+def copies(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
+    """The log without fault as topic ``copy-0``, and one more for each fault, in narrow rows and cached."""
     topics = F.array(*[F.lit(f"copy-{i}") for i in range(len(faults) + 1)])
-    copies = events.select(*_NARROW).withColumn("topic", F.explode(topics))
+    each = events.select(*_NARROW).withColumn("topic", F.explode(topics))
     placed = [replace(f, topic=f"copy-{i}") for i, f in enumerate(faults, 1)]
-    number = F.substring("topic", 6, 9).cast("bigint")
-    apart = {"offset": F.col("offset") + number * APART, "commit_ts": F.col("commit_ts") + number * LATER}
     # rows of two copies are two rows
     hashes = {h: F.when(F.col(h).isNotNull(), F.xxhash64(h, "topic")) for h in KEYS.names}
-    whole = with_faults(copies, placed).withColumns(apart | hashes).cache()
-    found = whole.transform(audit, protocol=protocol, max_per_guarantee=None, with_keys=False).collect()
+    return with_faults(each, placed).withColumns(hashes).cache()
+
+
+def copy_col() -> Column:
+    """Number of the copy (int)."""
+    return F.substring("topic", 6, 9).cast("int")
+
+
+def findings(events: DataFrame, faults: Sequence[Fault], *, protocol: str) -> list[list[Row]]:
+    """What the audit finds in the log without fault, and then in each copy with one."""
+    whole, number = copies(events, faults), copy_col().cast("bigint")
+    apart = {"offset": F.col("offset") + number * APART, "commit_ts": F.col("commit_ts") + number * LATER}
+    found = whole.withColumns(apart).transform(audit, protocol=protocol, max_per_guarantee=None, with_keys=False)
+    rows = found.collect()
     whole.unpersist()
     first = events.agg(F.min("commit_ts")).collect()[0][0]
     out: list[list[Row]] = [[] for _ in range(len(faults) + 1)]
-    for f in found:
+    for f in rows:
         copy = f.offset // APART if f.offset is not None else (f.commit_ts - first) // LATER
         out[copy].append(f)
     return out
