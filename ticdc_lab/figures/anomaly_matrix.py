@@ -118,8 +118,10 @@ def _finding(a: pd.DataFrame, policies: Sequence[str], columns: int) -> str:
     where = f" under {count(columns, 'choice')} tried" if columns > 1 else ""
     if len(clean) == len(policies):
         return f"No policy ever shows a state that never existed{where}"
-    worst = max(policies, key=lambda p: int(total[p]))
-    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed"
+    shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
+    worst = max(policies, key=lambda p: (shares[p], int(total[p])))
+    share = f", up to {percent(shares[worst], 1)} of the time" if shares[worst] else ""
+    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed{share}"
     if not clean:
         return f"No policy is safe here; {shows}"
     who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"

@@ -147,7 +147,8 @@ def _range(c: pd.DataFrame) -> tuple[float, float]:
     usual = by_value[(share >= _SELDOM) & (share <= 1 - _SELDOM)]
     low, high = (c[name].to_numpy(dtype=float) for name in ("expected_low", "expected_high"))
     off = np.maximum(low - value, value - high)
-    shown = np.append(usual if len(usual) else by_value, np.nanargmax(off))
+    shown = usual if len(usual) else by_value
+    shown = np.append(shown, np.nanargmax(off)) if np.nanmax(off) > 0 else shown
     nearest = np.clip(value[shown], low[shown], high[shown])
     both = np.concatenate([value[shown], nearest])
     return float(np.nanmin(both)), float(np.nanmax(both))
