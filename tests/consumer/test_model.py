@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from plain_consumer import Plain, narrow_table, random_log, reading_order
+from plain_consumer import Message, Plain, narrow_table, random_log, reading_order
 
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.consumer.waiting import why_waiting
 from ticdc_lab.errors import ContractError
 
 SEEDS = range(150)
@@ -212,3 +213,49 @@ def test_listeners_that_cannot_be_are_refused(what: dict[str, Any]) -> None:
     with pytest.raises(ContractError) as caught:
         Listeners(**what)
     assert caught.value.hint
+
+
+def test_a_listener_ends_when_nothing_is_left_for_it() -> None:
+    """Whether it read its last message by itself, while another one moved, or stood at it."""
+    log = Log.of(narrow_table([[("resolved", 1, "", 0), ("resolved", 2, "", 0)], [("row", 1, "t0", 1)]]))
+    ends = [(s["partition"], s["at"]) for s in run(log, STRICT).steps.to_pylist() if s["action"] == "end"]
+    assert ends == [(1, 100), (0, 200)]
+    ddl = Log.of(narrow_table([[("ddl", 1, "t0", 0)], [("resolved", 1, "", 0), ("ddl", 1, "t0", 0)]]))
+    ends = [(s["partition"], s["at"]) for s in run(ddl, SEED_ROW).steps.to_pylist() if s["action"] == "end"]
+    assert ends == [(0, 200), (1, 200)]
+
+
+def of_topics(*logs: list[list[Message]]) -> pa.Table:
+    """Logs as topics a, b, ..."""
+    tables = [narrow_table(log) for log in logs]
+    return pa.concat_tables(
+        t.set_column(0, "topic", pa.array([name] * len(t))) for name, t in zip("abc", tables, strict=False)
+    )
+
+
+def test_only_a_topic_with_more_partitions_tells_that_ddl_goes_to_partition_0_alone() -> None:
+    """A topic of one partition would otherwise be laid out over eight with DDL in the first only."""
+    ddl, row = ("ddl", 2, "t0", 0), ("row", 1, "t1", 0)
+    assert Log.of(narrow_table([[ddl]])).everywhere
+    assert not Log.of(narrow_table([[ddl], [row]])).everywhere
+    assert Log.of(narrow_table([[ddl], [ddl]])).everywhere
+    assert Log.of(of_topics([[ddl]], [[row], [row]])).everywhere
+    assert not Log.of(of_topics([[ddl], [row]], [[ddl]])).everywhere
+
+
+def test_why_waiting_names_a_listener_of_the_topic_whose_ddl_is_waited_for() -> None:
+    """Not the one of another topic, though that is behind; and what it has read, from offset 0 on."""
+    log = Log.of(
+        of_topics([[("ddl", 2, "t0", 0)], [("row", 1, "t0", 1), ("ddl", 2, "t0", 0)]], [[("resolved", 1, "", 0)] * 2])
+    )
+    found = run(log, SEED_TRANSACTION, Listeners(per_second=1000))
+    wait = why_waiting(found, log, SEED_TRANSACTION, at_us=1500)
+    assert wait is not None and (wait.topic, wait.partition) == ("a", 1)
+    assert "has read offset 0" in wait.answer
+    log = Log.of(narrow_table([[("row", 1, "t0", 0)], [("resolved", 1, "", 0)]]))
+    found = run(log, STRICT, Listeners(speeds={0: 1000, 1: 500}))
+    assert why_waiting(found, log, STRICT, at_us=500) is None
+    for at_us, since in ((1500, 0), (2500, 2000)):
+        wait = why_waiting(found, log, STRICT, at_us=at_us)
+        assert wait is not None and (wait.partition, wait.since_us) == (0, since)
+        assert "is at its end" in wait.answer
