@@ -259,3 +259,14 @@ def test_why_waiting_names_a_listener_of_the_topic_whose_ddl_is_waited_for() -> 
         wait = why_waiting(found, log, STRICT, at_us=at_us)
         assert wait is not None and (wait.partition, wait.since_us) == (0, since)
         assert "is at its end" in wait.answer
+
+
+def test_partitions_of_several_topics_can_be_told_apart() -> None:
+    """By number alone speeds, pauses and moves are of that partition in every topic."""
+    log = of_topics(*[[[("row", 1, "t0", 0), ("resolved", 1, "", 0)]] for _ in "ab"])
+    both, one = Listeners(speeds={0: 1000}), Listeners(speeds={("b", 0): 500, 0: 1000})
+    assert (read_at(log, both), read_at(log, one)) == ([1000, 1000], [1000, 2000])
+    assert read_at(log, Listeners(pauses=(Pause(0, 0, 900),))) == [1000, 1000]
+    assert read_at(log, Listeners(pauses=(Pause(0, 0, 900, topic="b"),))) == [100, 1000]
+    moved = run(Log.of(log), STRICT, Listeners(processes=2, faults=(Rebalance(0, 1, 50, 60, topic="a"),)))
+    assert [s["topic"] for s in moved.steps.to_pylist() if s["action"] == "move"] == ["a"]

@@ -119,9 +119,10 @@ class Pace:
 
     def __init__(self, log: Log, part: Part, listeners: Listeners, arrival: Ints) -> None:
         self.log, self._part = log, part
-        speed = listeners.speeds.get(part.partition, listeners.per_second)
+        of_all = listeners.speeds.get(part.partition, listeners.per_second)
+        speed = listeners.speeds.get((part.topic, part.partition), of_all)
         self._cost = _SECOND_US // speed if speed else 0
-        self._pauses = Pauses(p for p in listeners.pauses if p.partition == part.partition)
+        self._pauses = Pauses(p for p in listeners.pauses if part.is_named(p.topic, p.partition))
         self._arrival = arrival if arrival.any() else None
         offsets = log.events["offset"].to_numpy()[part.first : part.end]
         self._message = np.concatenate([[0], np.cumsum(np.diff(offsets) != 0)]) if len(offsets) else _NOTHING

@@ -45,6 +45,10 @@ class Part:
     first: int
     end: int
 
+    def is_named(self, topic: str | None, partition: int) -> bool:
+        """Whether it is this partition of the topic, or of any topic if that is None."""
+        return self.partition == partition and topic in (None, self.topic)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Log:

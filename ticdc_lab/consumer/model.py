@@ -230,7 +230,7 @@ class _Consumer:
             hit, action = [m for m in self.listeners if m.process == fault.process], "crash"
             self._up[fault.process] = begins = max(fault.back_us, self._up[fault.process])
         else:
-            hit, action = [m for m in self.listeners if m.part.partition == fault.partition], "move"
+            hit, action = [m for m in self.listeners if m.part.is_named(fault.topic, fault.partition)], "move"
             begins = max(fault.back_us, self._up[fault.to_process])
         pending = self.barriers.pending_places()
         for m in hit:
