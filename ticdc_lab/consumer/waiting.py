@@ -63,7 +63,7 @@ def why_waiting(run: Run, log: Log, policy: Policy, *, at_us: int) -> Wait | Non
         ts, text = standing[0]["stands_at"]
         query = text.split(": ", 1)[-1]
         topics = _topics(log, ts, query)
-        behind = [m for m in now if m["stands_at"] is None and m["topic"] in topics]
+        behind = [m for m in now if m["stands_at"] is None and (m["topic"] in topics or m["resolved"] < ts)]
         late = min(behind, key=lambda m: (m["resolved"], m["partition"]), default=None)
         if late is not None:
             since = max(m["stood_since"] for m in standing)
@@ -124,9 +124,9 @@ def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:
 
 
 def _topics(log: Log, ts: int, query: str) -> set[str]:
-    """Topics whose listeners a DDL waits for."""
+    """Topics of which each listener has to get to a DDL, and none passes it with a watermark."""
     same = [d for d, ddl in enumerate(log.ddls) if (ddl.commit_ts, ddl.query) == (ts, query)]
-    return {p.topic for p in log.parts if not log.everywhere or np.isin(log.ddl[p.first : p.end], same).any()}
+    return {p.topic for p in log.parts if log.everywhere and np.isin(log.ddl[p.first : p.end], same).any()}
 
 
 def _last(read: pa.Table, own: pa.Table, at_us: int) -> int | None:
