@@ -19,8 +19,8 @@ SOUND = [
     *(row(0, 18, 1, key="5"), row(0, 19, 2, "update", key="5", v="7") | {"before": None}),
     row(0, 20, 5, "update", key="6", v="7"),
 ]
-"""Repeats, a late change, an unsplit key change and the key taken again, a DDL between, no key, no old image, a row from
-before the log."""
+"""Repeats, a late change, an unsplit key change and the key taken again, a DDL between, no key, no old image, and a row
+that was there before the log."""
 
 BROKEN = [
     *(row(0, 0, 1, key="1"), row(0, 1, 2, "update", key="1", v="2")),
