@@ -6,7 +6,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures import lane_traces as traces
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene
 from ticdc_lab.figures.lane_traces import extent, ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
@@ -35,7 +36,7 @@ def consumer_lanes(
     at_us
         The moment of consumer time, µs; by default the end.
     order
-        What goes to the right, see :func:`ticdc_lab.figures.lane_scene.scene`.
+        What goes to the right, see :func:`ticdc_lab.figures.lane_layout.scene`.
     most
         Row changes drawn; of a longer log those read around the moment, which the note says.
     finding
