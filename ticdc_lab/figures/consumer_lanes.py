@@ -12,6 +12,8 @@ from ticdc_lab.figures.lane_traces import extent, ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
 _LANE_PX = 64
+_EACH = 20
+"""Up to so many places each has its number."""
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 870
 _AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
@@ -66,7 +68,8 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
         names = [f"{label(topic)} {p}" for topic, p in s.lanes]
     starts, ends = extent(s)
     room = 0.03 * (ends - starts) + 0.5
-    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False)
+    few = 1 if ends - starts <= _EACH else None
+    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False, dtick=few)
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.62], showgrid=False,
         zeroline=False,
