@@ -124,7 +124,7 @@ class LogRows:
                 left_out[name] = left_out.get(name, 0) + n
                 continue
             if partial or layout is None:
-                raise _partial(name, partial or n, batch)
+                raise partly_known(name, partial or n, batch)
             if name not in names:
                 names.append(name)
             shapes.append(_shape(len(shapes), names.index(name), name, layout, tables[name]))
@@ -174,7 +174,8 @@ class LogRows:
             GROUP BY tbl, texts HAVING sum(copies) <> 0"""
 
 
-def _partial(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
+def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
+    """Rows of a table that the log does not hold whole would be written."""
     return IncompleteHistoryError(
         f"{'.'.join(name)}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] are known only in part, "
         "so the target would hold rows that never were.",
