@@ -12,7 +12,7 @@ database ``_ticdc_lab``, or the one that the URL names, holds ``state``, ``progr
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,18 @@ from pyspark.sql import functions as F
 from ticdc_lab.catalog import DDL, TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
-from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows, literal
+from ticdc_lab.consumer.replay_rows import LogRows
+from ticdc_lab.consumer.replay_shapes import literal
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected
 from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
-from ticdc_lab.consumer.sinks.mysql_text import literal_of, named, printed, same_value, tuple_of, written
+from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
+from ticdc_lab.consumer.sinks.mysql_text import named, printed
 from ticdc_lab.errors import SourceError
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.stretches import carried
 
 MEMORY = "1GiB"
-STATEMENT_BYTES = 4 << 20
-"""A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
-
 FETCHED = 5_000
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
@@ -122,7 +121,11 @@ class MySQLSink:
         if merged is not None:
             self.db.begin()
             for number, name in enumerate(merged.tables):
-                (self._upsert if tables[name].handle_columns else self._count)(number, tables[name], batch.until)
+                if not tables[name].handle_columns:
+                    self._count(number, tables[name], batch.until)
+                    continue
+                for sql in upserts(self.merging, number, tables[name], numbered=self.numbered):
+                    self._do(sql)
             for name, n in merged.left_out.items():
                 self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
             self._say(batch.after)
@@ -131,62 +134,16 @@ class MySQLSink:
             self._run(batch, changes, ddl)
         return merged.changes if merged else 0
 
-    def _upsert(self, number: int, table: TableDef, ts: int) -> None:
-        """Delete and write by key in statements of many rows.
-
-        Where a second unique key may move from one row to another, all keys of the batch are deleted before any is
-        written. In row mode another partition may hold the row that has such a value still: it gives way.
-        """
-        key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
-        own = f"{MERGED} WHERE tbl = {number}"
-        keys = tuple_of([literal_of(f"key[{i + 1}]", c, numbered=self.numbered) for i, c in enumerate(key)])
-        others = len(table.unique_indexes) > 1
-        gone = f"SELECT {keys} FROM {own}" + ("" if others else " AND texts IS NULL")
-        listed = ", ".join(named(c.name) for c in key)
-        for rows in self._statements(gone):
-            self._do(f"DELETE FROM {_of(table)} WHERE ({listed}) IN ({rows})")
-        columns = written(table)
-        names = [named(c.name) for _, c in columns]
-        values = tuple_of([literal_of(f"texts[{i + 1}]", c, numbered=self.numbered) for i, c in columns])
-        order = ", ".join(
-            f"TRY_CAST(key[{i + 1}] AS HUGEINT)" for i, c in enumerate(key) if parsed(c.mysql_type).family == "integer"
-        )
-        there = f"SELECT {values} FROM {own} AND texts IS NOT NULL" + (f" ORDER BY {order}" if order else "")
-        verb = "REPLACE" if others else "INSERT"
-        update = "" if others else " ON DUPLICATE KEY UPDATE " + ", ".join(f"{n} = VALUES({n})" for n in names)
-        for rows in self._statements(there):
-            self._do(f"{verb} INTO {_of(table)} ({', '.join(names)}) VALUES {rows}{update}")
-
     def _count(self, number: int, table: TableDef, ts: int) -> None:
-        """Take away and add as many copies of each row as the batch says."""
-        columns = [(c, literal_of(f"texts[{i + 1}]", c, numbered=self.numbered)) for i, c in written(table)]
-        where = f"concat_ws(' AND ', {', '.join(same_value(c, text) for c, text in columns)})"
-        taken = self.merging.execute(f"SELECT {where}, -copies FROM {NET} WHERE tbl = {number} AND copies < 0")
+        """Take away and add as many copies of each row as the batch says; say which were not there."""
         lacking = 0
-        for condition, copies in taken.fetchall():
-            lacking += copies - self._do(f"DELETE FROM {_of(table)} WHERE {condition} LIMIT {copies}")
+        for sql, copies in taken(self.merging, number, table, numbered=self.numbered):
+            lacking += copies - self._do(sql)
         if lacking:
             said = f"{lacking} rows were to be deleted and were not there: they are older than the log"
             self._note(ts, (table.schema_name, table.table_name), said)
-        values = tuple_of([text for _, text in columns])
-        names = ", ".join(named(c.name) for c, _ in columns)
-        added = f"SELECT {values} FROM {NET}, range(copies) WHERE tbl = {number} AND copies > 0"
-        for rows in self._statements(added):
-            self._do(f"INSERT INTO {_of(table)} ({names}) VALUES {rows}")
-
-    def _statements(self, query: str) -> Iterator[str]:
-        """The rows of a query, each a literal, joined to pieces of a bounded size."""
-        pieces: list[str] = []
-        size = 0
-        for batch in self.merging.sql(query).to_arrow_reader(FETCHED):
-            for row in batch.column(0).to_pylist():
-                pieces.append(row)
-                size += len(row)
-                if size > STATEMENT_BYTES:
-                    yield ",".join(pieces)
-                    pieces, size = [], 0
-        if pieces:
-            yield ",".join(pieces)
+        for sql in added(self.merging, number, table, numbered=self.numbered):
+            self._do(sql)
 
     def _run(self, batch: Batch, changes: Sequence[Change], ddl: Sequence[DDL]) -> None:
         """Run the DDL of one commit_ts, each committed by itself, and say before and after that it was."""
@@ -247,7 +204,7 @@ class MySQLSink:
         columns, path = carried(table), str(Path(folder) / "rows.parquet")
         schema = pa.schema([(c.name, pa.string()) for c in columns])
         with self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
-            cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {_of(table)}")
+            cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}")
             while rows := cursor.fetchmany(FETCHED):
                 arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(len(columns))]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
@@ -283,14 +240,10 @@ def _text(value: object) -> str | None:
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
-def _of(table: TableDef) -> str:
-    return f"{named(table.schema_name)}.{named(table.table_name)}"
-
-
 def _created(table: TableDef) -> str:
     """CREATE TABLE for a table that was there before the log: its columns and keys, no defaults."""
     columns = [f"{named(c.name)} {c.mysql_type}{'' if c.nullable else ' NOT NULL'}" for c in carried(table)]
     keys = [
         f"{'PRIMARY' if i.primary else 'UNIQUE'} KEY ({', '.join(map(named, i.columns))})" for i in table.unique_indexes
     ]
-    return f"CREATE TABLE IF NOT EXISTS {_of(table)} ({', '.join([*columns, *keys])})"
+    return f"CREATE TABLE IF NOT EXISTS {of(table)} ({', '.join([*columns, *keys])})"
