@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.figures.invariant_curve import wrong_stretches
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD
 
 EVIL = "<b>x</b>"
 TSO = 450_000_000_000_000_001

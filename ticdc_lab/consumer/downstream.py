@@ -5,6 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
+from ticdc_lab.consumer.model import Run
+
 PLACE = ("topic", "partition", "offset", "seq")
 _INTEGERS = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
 
@@ -12,6 +14,11 @@ _INTEGERS = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
 def small_frame(table: pa.Table) -> pd.DataFrame:
     """An Arrow table as a pandas frame whose whole numbers stay whole where some are missing, as TSO must."""
     return table.to_pandas(types_mapper=_INTEGERS.get)
+
+
+def frames_of(found: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Deliveries and steps of a run, as figures take them."""
+    return small_frame(found.deliveries), small_frame(found.steps)
 
 
 def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, table: str) -> pd.DataFrame:

@@ -46,5 +46,5 @@ class Pauses:
     def when(self, worked: Ints) -> Ints:
         """The first moment by which so much is worked, µs."""
         begins = self._at - self._lost[:-1]
-        lost: Ints = self._lost[np.searchsorted(begins, worked, side="left")]
-        return worked + lost
+        moments: Ints = worked + self._lost[np.searchsorted(begins, worked, side="left")]
+        return moments

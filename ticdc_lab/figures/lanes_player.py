@@ -8,7 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.consumer_lanes import drawn
-from ticdc_lab.figures.lane_scene import Order, Scene, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import Order, Scene
 from ticdc_lab.figures.lane_traces import ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 

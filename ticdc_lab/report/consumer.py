@@ -12,7 +12,7 @@ from ticdc_lab import figures
 from ticdc_lab.consumer.anomalies import anomalies
 from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
-from ticdc_lab.consumer.downstream import small_frame
+from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import run
@@ -71,7 +71,7 @@ def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     wrong = small_frame(anomalies(hasty, part, most=1))
     shown: list[go.Figure] = [counted]
     shown += [figures.counterexample(a) for a in _two_lanes(wrong.to_dict("records"))[:1]]
-    shown += [figures.consumer_lanes_stepped(small_frame(hasty.deliveries), small_frame(hasty.steps), order="commit")]
+    shown += [figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")]
     shown += [figures.ddl_timeline(ddl_timeline(whole, part))] if part.ddls else []
     return Studies(f"{plain(counted)}.", [*limits, _MODEL, _NO_VALUES], shown)
 
