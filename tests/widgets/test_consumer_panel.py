@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from ticdc_lab.consumer import producer
@@ -22,6 +23,22 @@ def panel() -> Panel[ConsumerView]:
     cluster = CASES["recovery"]().cluster
     images = {f"shop.{t}": producer.images(cluster) for t in ("orders", "users")}
     return consumer_panel(Log.of(producer.events(cluster)), images)
+
+
+def test_listeners_of_several_topics_have_speeds_of_their_own() -> None:
+    """Also where their partitions have the same number."""
+    cluster = CASES["recovery"]().cluster
+    log, name = producer.events(cluster), "shop.orders"
+    other = log.set_column(log.schema.get_field_index("topic"), "topic", pa.array(["z"] * len(log)))
+    panel = consumer_panel(Log.of(pa.concat_tables([log, other])), {name: producer.images(cluster)})
+    speeds = panel.controls["speeds"]
+    assert [s.description for s in speeds.sliders][2:] == ["z 0", "z 1"]
+    panel.value = replace(panel.value, speeds=(1000, 1000, 10, 10), policy="seed-row", step=8)
+    slow = finding(panel)
+    panel.value = replace(panel.value, speeds=(10, 10, 1000, 1000))
+    assert finding(panel) == slow
+    panel.value = replace(panel.value, speeds=(10, 10, 10, 10))
+    assert finding(panel).split()[1:3] != slow.split()[1:3], "no listener is fast"
 
 
 def finding(panel: Panel[ConsumerView]) -> str:

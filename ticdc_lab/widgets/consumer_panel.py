@@ -60,11 +60,13 @@ def consumer_panel(log: Log, images: Mapping[str, pd.DataFrame], *, per_second: 
     per_second
         Messages a second that all listeners begin with, one of :data:`ticdc_lab.widgets.composed.SPEEDS`.
     """
-    partitions = [p.partition for p in log.parts]
+    partitions = sorted({p.partition for p in log.parts})
+    lanes = [(p.topic, p.partition) for p in log.parts]
+    one_topic = len(lanes) == len(partitions)
     last_ms = 2 * max((p.end - p.first for p in log.parts), default=1) * 1000 / per_second
     controls = {
         "policy": widgets.Dropdown(options=[(p.name, k) for k, p in POLICIES.items()], description="policy"),
-        "speeds": Speeds([f"partition {p}" for p in partitions], start=per_second),
+        "speeds": Speeds([f"{'partition' if one_topic else t} {p}" for t, p in lanes], start=per_second),
         "paused": widgets.Dropdown(
             options=[("nobody", NOBODY), *_numbered("partition", partitions)], description="pauses"
         ),
@@ -81,8 +83,8 @@ def consumer_panel(log: Log, images: Mapping[str, pd.DataFrame], *, per_second: 
     @lru_cache(maxsize=8)
     def consumed(policy: str, speeds: tuple[int, ...], paused: tuple[Pause, ...], crashes: tuple[Crash, ...]) -> _Seen:
         how = Listeners(
-            per_second=per_second, speeds=MappingProxyType(dict(zip(partitions, speeds, strict=True))),
-            processes=_PROCESSES, pauses=paused, faults=crashes,
+            per_second=per_second, speeds=MappingProxyType(dict(zip(lanes, speeds, strict=True))), processes=_PROCESSES,
+            pauses=paused, faults=crashes,
         )  # fmt: skip
         return _Seen.of(run(log, POLICIES[policy], how))
 
