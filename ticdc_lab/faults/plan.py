@@ -141,7 +141,7 @@ class Layout:
 
     def moved(self, offset: int) -> int:
         """Where a message of the log lies now."""
-        before = bisect_right(self.puts, (offset, len(self.puts) + self.puts[-1][1])) if self.puts else 0
+        before = bisect_right(self.puts, offset, key=lambda put: put[0])
         return offset - bisect_left(self.closed, offset) + before
 
     def put(self, number: int) -> int:
