@@ -67,6 +67,8 @@ TO_THE_DRIVER = {
     "ingest.py": "one row a Kafka partition, each batch",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
     "consumer/replay.py": "one row a partition, and the timestamps at which batches are cut",
+    "consumer/sinks/delta_rows.py": "one row a table, each batch",
+    "consumer/sinks/delta_state.py": "how far a target is: a row a partition, a table and a note",
     "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",

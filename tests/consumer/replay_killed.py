@@ -16,6 +16,7 @@ import duckdb
 
 from ticdc_lab.consumer.replay import run
 from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
+from ticdc_lab.consumer.sinks.mysql import MySQLSink
 
 plan_file, target, protocol, statement, *files = sys.argv[1:]
 
@@ -42,6 +43,28 @@ class Deadly:
         return self.db.executemany(*args)
 
 
-sink = DuckDBSink(target, files, protocol)
-sink.db = Deadly(sink.db)  # type: ignore[assignment]
-run(pickle.loads(Path(plan_file).read_bytes()), sink)
+def deadly_server() -> MySQLSink:
+    """A target on a server, whose statements are counted likewise."""
+    sink, left = MySQLSink(target, files, protocol), int(statement)
+    real = sink._do
+
+    def counted(sql: str, *values: object) -> int:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(sql, *values)
+
+    sink._do = counted  # type: ignore[method-assign]
+    return sink
+
+
+def deadly_file() -> DuckDBSink:
+    """A target in a file."""
+    sink = DuckDBSink(target, files, protocol)
+    sink.db = Deadly(sink.db)  # type: ignore[assignment]
+    return sink
+
+
+plan = pickle.loads(Path(plan_file).read_bytes())
+run(plan, deadly_server() if target.startswith("mysql://") else deadly_file())

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
 from ticdc_lab.catalog import TableDef, TableName
 from ticdc_lab.consumer.replay_plan import Batch
+from ticdc_lab.consumer.replay_shapes import Shape, in_order, keys_in, listed, literal, old_keys, old_texts, shape_of
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.tables.stretches import carried
 
 MERGED, NET = "_ticdc_merged", "_ticdc_net"
 """Temporary tables: the newest change of each key (``tbl``, ``key``, ``texts``: null for a delete), and for tables
@@ -25,20 +24,6 @@ without a key how many of which row came (``tbl``, ``copies``, ``texts``)."""
 _RANK = "CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END"
 # of several deliveries the first counts, so that the same log always gives the same
 _AT = f'(commit_ts * 4 + {_RANK})::HUGEINT * 9223372036854775808::HUGEINT - "offset"'
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Row changes of one table that have the same columns in the same order."""
-
-    number: int
-    table: int
-    name: TableName
-    layout: str
-    places: tuple[int, ...]
-    """Where (from 1; 0: nowhere) an image has each column of the definition."""
-    key: tuple[int, ...]
-    key_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +37,6 @@ class Merged:
     tables: tuple[TableName, ...]
     changes: int
     left_out: Mapping[TableName, int]
-
-
-def quoted(name: str) -> str:
-    """An identifier of DuckDB."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """A text as a literal of DuckDB."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +99,10 @@ class LogRows:
                 left_out[name] = left_out.get(name, 0) + n
                 continue
             if partial or layout is None:
-                raise _partial(name, partial or n, batch)
+                raise partly_known(name, partial or n, batch)
             if name not in names:
                 names.append(name)
-            shapes.append(_shape(len(shapes), names.index(name), name, layout, tables[name]))
+            shapes.append(shape_of(len(shapes), names.index(name), name, layout, tables[name]))
         return names, shapes, sum(n for *_, n, _ in found), left_out
 
     def _rows(self, batch: Batch) -> str:
@@ -144,11 +119,11 @@ class LogRows:
         if not shapes:
             return "SELECT 0 AS tbl, []::VARCHAR[] AS key, []::VARCHAR[] AS texts WHERE false"
         rows, is_key = f"{self._rows(batch)} JOIN shape USING (schema_name, table_name, layout)", "lambda c: c.value"
-        after, before = _by_key(shapes, "columns"), _by_key(shapes, "before")
-        old = _by_name(shapes)
+        after, before = keys_in(shapes, "columns"), keys_in(shapes, "before")
+        old = old_keys(shapes)
         gone = "NULL::VARCHAR[] AS texts"
         return f"""
-            WITH shape(n, tbl, schema_name, table_name, layout) AS (VALUES {_values(shapes)}),
+            WITH shape(n, tbl, schema_name, table_name, layout) AS (VALUES {listed(shapes)}),
             change AS (
                 SELECT n, tbl, {after} AS key, {_AT} AS place, list_transform(columns, {is_key}) AS texts
                 FROM {rows} WHERE op <> 'delete'
@@ -156,15 +131,15 @@ class LogRows:
                 UNION ALL SELECT n, tbl, {old}, {_AT.replace(_RANK, "0")}, {gone}
                 FROM {rows} WHERE op = 'update' AND before_key_hash IS NOT NULL),
             newest AS (SELECT tbl, key, arg_max({{n: n, texts: texts}}, place) AS last FROM change GROUP BY tbl, key)
-            SELECT tbl, key, {_in_order(shapes, "last.n", "last.texts")} AS texts FROM newest"""
+            SELECT tbl, key, {in_order(shapes, "last.n", "last.texts")} AS texts FROM newest"""
 
     def _net(self, batch: Batch, shapes: Sequence[Shape]) -> str:
         if not shapes:
             return "SELECT 0 AS tbl, 1 AS copies, []::VARCHAR[] AS texts WHERE false"
-        after = _in_order(shapes, "n", "list_transform(columns, lambda c: c.value)")
-        old = "CASE n " + " ".join(f"WHEN {s.number} THEN [{_old_texts(s)}]" for s in shapes) + " END"
+        after = in_order(shapes, "n", "list_transform(columns, lambda c: c.value)")
+        old = "CASE n " + " ".join(f"WHEN {s.number} THEN [{old_texts(s)}]" for s in shapes) + " END"
         return f"""
-            WITH shape(n, tbl, schema_name, table_name, layout) AS (VALUES {_values(shapes)}),
+            WITH shape(n, tbl, schema_name, table_name, layout) AS (VALUES {listed(shapes)}),
             change AS (
                 SELECT DISTINCT ON (commit_ts, op, change_hash, tbl) n, tbl, columns, before
                 FROM {self._rows(batch)} JOIN shape USING (schema_name, table_name, layout))
@@ -174,70 +149,11 @@ class LogRows:
             GROUP BY tbl, texts HAVING sum(copies) <> 0"""
 
 
-def _partial(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
+def partly_known(name: TableName, n: int, batch: Batch) -> IncompleteHistoryError:
+    """Rows of a table that the log does not hold whole would be written."""
     return IncompleteHistoryError(
         f"{'.'.join(name)}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] are known only in part, "
         "so the target would hold rows that never were.",
         hint="Give the claim-check folder, let the changefeed send large messages whole, or stop before: --until "
         f"{batch.since}.",
     )
-
-
-def _shape(number: int, table: int, name: TableName, layout: str, definition: TableDef) -> Shape:
-    there = [n.replace("\x1f", ",") for n in layout.split(",,")[0].split(",")]
-    places = tuple(there.index(c.name) + 1 if c.name in there else 0 for c in carried(definition))
-    key = definition.handle_columns
-    return Shape(number, table, name, layout, places, tuple(there.index(k) + 1 if k in there else 0 for k in key), key)
-
-
-def _values(shapes: Sequence[Shape]) -> str:
-    return ", ".join(
-        f"({s.number}, {s.table}, {literal(s.name[0])}, {literal(s.name[1])}, {literal(s.layout)})" for s in shapes
-    )
-
-
-def _grouped(shapes: Sequence[Shape], of: str) -> dict[Any, list[int]]:
-    groups: dict[Any, list[int]] = {}
-    for s in shapes:
-        groups.setdefault(getattr(s, of), []).append(s.number)
-    return groups
-
-
-def _choice(number: str, choices: Mapping[str, Sequence[int]]) -> str:
-    """Choose by a shape's number; the same for all is no choice."""
-    if len(choices) == 1:
-        return next(iter(choices))
-    whens = (f"WHEN {number} IN ({', '.join(map(str, numbers))}) THEN {sql}" for sql, numbers in choices.items())
-    return f"CASE {' '.join(whens)} END"
-
-
-def _by_key(shapes: Sequence[Shape], image: str) -> str:
-    keys = _grouped(shapes, "key").items()
-    return _choice("n", {f"[{', '.join(f'{image}[{i}].value' for i in key)}]": numbers for key, numbers in keys})
-
-
-def _by_name(shapes: Sequence[Shape]) -> str:
-    """The key before an update; columns that the image before leaves out are as after."""
-    keys = _grouped(shapes, "key_names").items()
-    return _choice("n", {f"[{', '.join(map(_old_text, names))}]": numbers for names, numbers in keys})
-
-
-def _old_text(name: str) -> str:
-    own, other = (f"list_filter({image}, lambda c: c.name = {literal(name)})" for image in ("before", "columns"))
-    return f"CASE WHEN len({own}) > 0 THEN {own}[1].value ELSE {other}[1].value END"
-
-
-def _old_texts(shape: Shape) -> str:
-    there = [n.replace("\x1f", ",") for n in shape.layout.split(",,")[0].split(",")]
-    return ", ".join(_old_text(there[i - 1]) if i else "NULL" for i in shape.places)
-
-
-def _in_order(shapes: Sequence[Shape], number: str, texts: str) -> str:
-    """Texts in the order of the definition's columns."""
-    choices: dict[str, list[int]] = {}
-    for places, numbers in _grouped(shapes, "places").items():
-        listed = ", ".join(f"{texts}[{i}]" if i else "NULL" for i in places)
-        straight = places == tuple(range(1, len(places) + 1))
-        sql = texts if straight else f"CASE WHEN {texts} IS NOT NULL THEN [{listed}] END"
-        choices.setdefault(sql, []).extend(numbers)
-    return _choice(number, choices)

@@ -97,25 +97,24 @@ def episodes(d: Deliveries, before: Before) -> Iterator[Episode]:
     again = np.flatnonzero((d.kind == CHANGE) & (d.nth > 1))
     if not len(again):
         return
-    is_mark = d.kind == WATERMARK
-    highest = np.maximum.accumulate(np.where(is_mark, d.commit_ts, before.highest))
-    stretch: Ints = np.cumsum(_ends(d, highest, before), dtype=np.int64)
+    stated, fresh = np.flatnonzero(d.kind == WATERMARK), np.flatnonzero(_is_first(d))
+    highest = np.maximum.accumulate(np.where(d.kind == WATERMARK, d.commit_ts, before.highest))
+    ends = _ends(d, highest, before)
+    rising = np.flatnonzero(ends & (d.kind == WATERMARK))
+    stretch: Ints = np.cumsum(ends, dtype=np.int64)
     number = _times(stretch[again], d.identity[again])
-    new = np.append(True, (np.diff(stretch[again]) > 0) | (np.diff(number) > 0))
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(np.append(True, (np.diff(stretch[again]) > 0) | (np.diff(number) > 0)))
     for low, high in zip(starts, np.append(starts[1:], len(again)), strict=True):
         at = again[low:high]
-        start = int(at[0])
-        so_far, top = d[:start], int(highest[start])
-        known = before.then(so_far)
-        least = int(np.searchsorted(known.watermarks, d.commit_ts[at].min()))
-        checkpoint = int(known.watermarks[least - 1]) if least else NO_TS
-        stated = np.flatnonzero(is_mark[:start])
-        last = int(stated[-1]) if len(stated) else -1
-        earlier = int(highest[last - 1]) if last > 0 else before.highest
-        fresh = np.flatnonzero(_is_first(so_far))
-        restated = last > (fresh[-1] if len(fresh) else -1) and earlier == top
-        yield Episode(at, checkpoint, len(known.open), bool(restated and top != NO_TS))
+        start, top = int(at[0]), int(highest[at[0]])
+        known = np.append(before.watermarks, d.commit_ts[rising[: np.searchsorted(rising, start)]])
+        below = int(np.searchsorted(known, d.commit_ts[at].min()))
+        sent = fresh[: np.searchsorted(fresh, start)]
+        pending = np.count_nonzero(d.commit_ts[sent] > top) + np.count_nonzero(before.open > top)
+        last = stated[np.searchsorted(stated, start) - 1] if len(stated) and stated[0] < start else -1
+        earlier = highest[last - 1] if last > 0 else before.highest
+        restated = last > (sent[-1] if len(sent) else -1) and earlier == top != NO_TS
+        yield Episode(at, int(known[below - 1]) if below else NO_TS, int(pending), bool(restated))
 
 
 def cut(d: Deliveries, before: Before) -> int:

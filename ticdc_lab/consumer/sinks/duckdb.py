@@ -15,21 +15,21 @@ import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.catalog import DDL, ColumnDef, TableDef, TableName
-from ticdc_lab.consumer.replay_ddl import Change, Move, moves
+from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
-from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows, literal, quoted
+from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
+from ticdc_lab.consumer.replay_shapes import literal, quoted
 from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.duckdb_types import column_type, may_not_fit, value
+from ticdc_lab.consumer.sinks.duckdb_tables import DATABASE, OWN, changed, named
+from ticdc_lab.consumer.sinks.duckdb_types import may_not_fit, value
 from ticdc_lab.errors import SourceError
-from ticdc_lab.tables.mysql_types import NUMBERED, parsed
+from ticdc_lab.tables.mysql_types import NUMBERED
 from ticdc_lab.tables.stretches import carried
 
-_DATABASE = "ticdc_lab_target"  # by its file's name it might be one with a schema in it
-OWN = f"{_DATABASE}._ticdc_lab"
 MEMORY = "2GiB"
 """What DuckDB may use; beyond it, it writes to a temporary folder."""
 
-_TABLES_THERE = f"duckdb_tables() WHERE database_name = '{_DATABASE}'"
+_TABLES_THERE = f"duckdb_tables() WHERE database_name = '{DATABASE}'"
 _OWN_TABLES = f"{_TABLES_THERE} AND schema_name = '_ticdc_lab'"
 _TABLES = f"""
 CREATE SCHEMA {OWN};
@@ -61,7 +61,7 @@ class DuckDBSink:
         self.name = f"duckdb:///{path}"
         try:
             self.db = duckdb.connect()
-            self.db.execute(f"ATTACH {literal(path)} AS {_DATABASE}; USE {_DATABASE}")
+            self.db.execute(f"ATTACH {literal(path)} AS {DATABASE}; USE {DATABASE}")
         except duckdb.Error as e:
             raise SourceError(
                 f"{path} cannot be opened as a DuckDB database: {e}",
@@ -87,7 +87,7 @@ class DuckDBSink:
         with _Transaction(self.db):
             self.db.execute(_TABLES)
             for definition in given:
-                self._change(Change("create", (definition.schema_name, definition.table_name), after=definition), 0)
+                changed(self.db, Change("create", (definition.schema_name, definition.table_name), after=definition))
             self._say(progress)
 
     def tables(self) -> frozenset[TableName]:
@@ -107,9 +107,8 @@ class DuckDBSink:
             for name, n in (merged.left_out if merged else {}).items():
                 self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
             for change in changes:
-                self._change(change, batch.until)
-                if change.reason:
-                    self._note(batch.until, change.name, change.reason)
+                for said in changed(self.db, change):
+                    self._note(batch.until, change.name, said)
             self._say(batch.after)
         return merged.changes if merged else 0
 
@@ -161,61 +160,6 @@ class DuckDBSink:
                     )
                     self._note(ts, (table.schema_name, table.table_name), said)
 
-    def _change(self, change: Change, ts: int) -> None:
-        """What a DDL does to tables without keys."""
-        name, after, db = change.name, change.after, self.db
-        if change.kind == "create database":
-            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
-        elif change.kind == "drop database":
-            db.execute(f"DROP SCHEMA IF EXISTS {_DATABASE}.{quoted(name[0])} CASCADE")
-        elif change.kind == "drop":
-            db.execute(f"DROP TABLE IF EXISTS {_named(name)}")
-        elif change.kind == "truncate":
-            db.execute(f"DELETE FROM {_named(name)}")
-        elif change.kind == "create" and after is not None:
-            columns = ", ".join(f"{quoted(c.name)} {column_type(c.mysql_type)}" for c in carried(after))
-            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
-            db.execute(f"CREATE OR REPLACE TABLE {_named(name)} ({columns})")
-        elif change.kind == "rename" and change.origin is not None:
-            db.execute(f"CREATE SCHEMA IF NOT EXISTS {_DATABASE}.{quoted(name[0])}")
-            db.execute(f"CREATE OR REPLACE TABLE {_named(name)} AS SELECT * FROM {_named(change.origin)}")
-            db.execute(f"DROP TABLE {_named(change.origin)}")
-        elif change.kind == "reshape" and change.before is not None and after is not None:
-            self._reshape(name, moves(change.before, after), ts)
-
-    def _reshape(self, name: TableName, columns: Sequence[Move], ts: int) -> None:
-        """Write the table anew with other columns: DuckDB adds columns at the end only."""
-        values = ", ".join(f"{self._moved(m)} AS {quoted(m.column.name)}" for m in columns)
-        draft = ("_ticdc_lab", "draft")
-        self.db.execute(f"CREATE TABLE {_named(draft)} AS SELECT {values} FROM {_named(name)}")
-        for m in columns:
-            self._note_moved(m, name, ts)
-        self.db.execute(f"CREATE OR REPLACE TABLE {_named(name)} AS SELECT * FROM {_named(draft)}")
-        self.db.execute(f"DROP TABLE {_named(draft)}")
-
-    def _moved(self, move: Move) -> str:
-        kind = column_type(move.column.mysql_type)
-        if move.source is None:
-            text = "NULL" if move.text is None else literal(move.text)
-            labelled = parsed(move.column.mysql_type).family in ("enum", "set")
-            added = text if labelled else value(text, move.column.mysql_type, numbered=False)
-            return f"CAST({added} AS {kind})"
-        old = quoted(move.source.name)
-        if parsed(move.source.mysql_type).family == "float" != parsed(move.column.mysql_type).family:
-            old = f"CAST({old} AS VARCHAR)"  # the shortest digits, as MySQL prints them, not the exact binary number
-        return f"CAST(NULL AS {kind})" if move.how == "unknown" else f"TRY_CAST({old} AS {kind})"
-
-    def _note_moved(self, move: Move, name: TableName, ts: int) -> None:
-        """Say which values became NULL because what TiDB made of them cannot be told, or fits no more."""
-        if move.source is None:
-            n = self.db.execute(f"SELECT count(*) FROM {OWN}.draft").fetchall()[0][0] if move.reason else 0
-        else:
-            had = f"SELECT count({quoted(move.source.name)}) FROM {_named(name)}"
-            n = self.db.execute(f"SELECT ({had}) - count({quoted(move.column.name)}) FROM {OWN}.draft").fetchall()[0][0]
-        if n:
-            why = move.reason or f"they do not fit {move.column.mysql_type}"
-            self._note(ts, name, f"{n} values of {move.column.name} became NULL: {why}")
-
     def _note(self, ts: int, name: TableName, said: str) -> None:
         self.db.execute(f"INSERT INTO {OWN}.notes VALUES (?, ?, ?)", [ts, ".".join(filter(None, name)), said])
 
@@ -254,9 +198,5 @@ class _Transaction:
         self.db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-def _named(name: TableName) -> str:
-    return f"{_DATABASE}.{quoted(name[0])}.{quoted(name[1])}"
-
-
 def _of(table: TableDef) -> str:
-    return _named((table.schema_name, table.table_name))
+    return named((table.schema_name, table.table_name))

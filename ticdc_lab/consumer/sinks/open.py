@@ -30,6 +30,10 @@ def open_sink(target: str, log: ChangeLog) -> Sink:
         from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
 
         return DuckDBSink(target.removeprefix("duckdb:///"), files_of(log), log.protocol)
+    if target.startswith("delta:"):
+        from ticdc_lab.consumer.sinks.delta import DeltaSink
+
+        return DeltaSink(target.removeprefix("delta:"), log.events)
     if target.startswith("mysql://"):
         from ticdc_lab.consumer.sinks.mysql import MySQLSink
 

@@ -1,0 +1,79 @@
+"""What follows from a row's whole history: the chain of its images; DDL in time; offsets without holes."""
+
+from __future__ import annotations
+
+import numpy as np
+from tiny_logs import ddl, found, mark, row
+
+from ticdc_lab.audit.judge import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, _torn
+
+CHAIN, IN_TIME, HOLES = "row_images_chain", "ddl_events_are_in_time", "offsets_are_contiguous"
+
+SOUND = [
+    *(row(0, 0, 1), row(0, 1, 2, "update"), row(0, 2, 1), row(0, 3, 2, "update"), row(0, 4, 3, "delete"), row(0, 5, 4)),
+    *(row(0, 6, 2, "update", key="2"), row(0, 7, 1, key="2")),
+    *(row(0, 8, 1, key="3"), row(0, 9, 2, "update", key="4", old="3"), row(0, 10, 3, key="3")),
+    row(0, 11, 4, "delete", key="4"),
+    *(row(0, 12, 1, table="b"), ddl(0, 13, 2, table="b"), row(0, 14, 3, "update", table="b", v="9")),
+    *(row(0, 15, 1, key=None), row(0, 16, 2, "delete", key=None), row(0, 17, 3, "delete", key=None)),
+    *(row(0, 18, 1, key="5"), row(0, 19, 2, "update", key="5", v="7") | {"before": None}),
+    row(0, 20, 5, "update", key="6", v="7"),
+]
+"""Repeats, a late change, an unsplit key change and the key taken again, a DDL between, no key, no old image, and a row
+that was there before the log."""
+
+BROKEN = [
+    *(row(0, 0, 1, key="1"), row(0, 1, 2, "update", key="1", v="2")),
+    *(row(0, 2, 1, key="2"), row(0, 3, 2, key="2")),
+    *(row(0, 4, 1, "delete", key="3"), row(0, 5, 2, "update", key="3")),
+    *(row(0, 6, 1, "delete", key="4"), row(0, 7, 2, "delete", key="4"), row(0, 8, 2, "delete", key="4")),
+]
+"""Another image, an insert of what is there, an update and a delete of what is gone; the last is delivered twice."""
+
+
+def test_a_row_whose_changes_follow_each_other_gives_no_finding(spark):
+    """Compared are first deliveries in commit order, where the log tells the images."""
+    assert found(spark, SOUND, CHAIN) == []
+
+
+def test_each_way_of_not_following_is_found_at_the_later_change(spark):
+    """Beside the row's former change; a repeat says nothing more."""
+    assert found(spark, BROKEN, CHAIN) == [
+        ((CHAIN, "error", "s.a", f"id={key}", 2, 0, offset), [(0, offset - 1, 1), (0, offset, 2)])
+        for key, offset in (("1", 1), ("2", 3), ("3", 5), ("4", 7))
+    ]
+
+
+def test_what_another_partition_may_have_held_is_a_warning(spark):
+    """A row that moves, in a log of which a partition was recorded only from later on."""
+    moved = [row(0, 0, 1), row(1, 7, 5, "update", v="2"), mark(0, 1, 9), mark(1, 8, 9)]
+    assert [f[0][1] for f in found(spark, moved, CHAIN)] == ["warning"]
+    whole = [e | {"offset": e["offset"] - 7 * e["partition"]} for e in moved]
+    assert [f[0][1] for f in found(spark, whole, CHAIN)] == ["error"]
+
+
+def test_images_are_compared_where_both_name_the_same_columns() -> None:
+    """The high half of a hash names the columns; what is not known is not compared."""
+    one, same_columns, others = 5 << 32 | 1, 5 << 32 | 2, 6 << 32 | 1
+    left = np.array([one, one, one, ABSENT, ABSENT, one, SOME, SOME, ABSENT, -one])
+    then = np.array([one, same_columns, others, one, ABSENT, ABSENT, ABSENT, one, UNKNOWN, -one])
+    how = [0, IS_OTHER, 0, IS_GONE, 0, IS_THERE, IS_THERE, 0, 0, 0]
+    assert _torn(left, then).tolist() == how
+
+
+def test_a_ddl_behind_a_watermark_above_it_is_late(spark):
+    """At its own FinishedTS it is in time; one that is delivered again is a warning."""
+    events = [mark(0, 0, 5), ddl(0, 1, 5), mark(0, 2, 9), ddl(0, 3, 5), ddl(0, 4, 7, table="b")]
+    assert found(spark, events, IN_TIME) == [
+        ((IN_TIME, "error", "s.b", None, 7, 0, 4), [(0, 2, 9), (0, 4, 7)]),
+        ((IN_TIME, "warning", "s.a", None, 5, 0, 3), [(0, 2, 9), (0, 3, 5)]),
+    ]
+
+
+def test_holes_in_offsets_are_one_warning_a_partition(spark):
+    """At the message behind the first; not where offsets do not count messages."""
+    dense = [mark(0, o, o + 1) for o in (*range(60, 70), *range(72, 130), 131)]
+    sparse = [mark(1, o * 1000, o + 1) for o in range(10)]
+    assert found(spark, [*dense, *sparse], HOLES) == [
+        ((HOLES, "warning", None, None, None, 0, 72), [(0, 69, None), (0, 72, None)])
+    ]
