@@ -14,7 +14,7 @@ from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import ROW, Log
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
@@ -40,7 +40,7 @@ _NO_VALUES = (
 
 
 def watch(log: ChangeLog) -> Studies:
-    """Let consumers read the beginning of a log; two Spark jobs at most."""
+    """Let consumers read the beginning of a log; three Spark jobs at most."""
     if not log.has_commit_ts:
         return Studies("It cannot be told from this log, because nothing orders its changes.", log.limits, ())
     events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
@@ -60,7 +60,7 @@ def _beginning(events: DataFrame, total: int) -> DataFrame:
 
 def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     """Draw what consumers make of a log; no Spark job."""
-    if not part.tables or not len(part.parts):
+    if not (part.kind == ROW).any():
         return Studies("The log holds no row change, so nothing ends up downstream.", limits, ())
     speeds = _speeds(part)
     study = Study(part, ())
