@@ -210,6 +210,13 @@ def test_consumers_of_nothing() -> None:
     assert "It was not computed for this report." in parsed(render(summary())).text
 
 
+def test_rows_that_no_watermark_releases_are_said() -> None:
+    """Where nothing is written, nothing is wrong; that must not read as a good sign."""
+    rows = CASES["owner-switch"]().log.filter(pc.field("kind") == "row")
+    assert watched(Log.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
+    assert not any("still held" in limit for limit in consumers().limits)
+
+
 def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2,289 events about 500, which the limits say."""
     monkeypatch.setattr("ticdc_lab.report.consumer.MOST_EVENTS", 500)

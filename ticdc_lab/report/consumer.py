@@ -19,6 +19,7 @@ from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.study import Study
+from ticdc_lab.figures.theme import count
 from ticdc_lab.load import ChangeLog
 from ticdc_lab.report.page import plain
 from ticdc_lab.report.what_if import Studies
@@ -73,7 +74,11 @@ def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     shown += [figures.counterexample(a) for a in _two_lanes(wrong.to_dict("records"))[:1]]
     shown += [figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")]
     shown += [figures.ddl_timeline(ddl_timeline(whole, part))] if part.ddls else []
-    return Studies(f"{plain(counted)}.", [*limits, _MODEL, _NO_VALUES], shown)
+    held = whole.deliveries["outcome"].to_pylist().count("pending")
+    left = (
+        f"At the end {count(held, 'row change is', 'row changes are')} still held: no watermark of all releases them."
+    )
+    return Studies(f"{plain(counted)}.", [*limits, *([left] if held else []), _MODEL, _NO_VALUES], shown)
 
 
 def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, object]]:
