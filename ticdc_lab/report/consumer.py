@@ -67,7 +67,11 @@ def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     study = Study(part, ())
     scenarios = [Scenario(p, RECORDED, 0, how, words) for words, how in speeds.items() for p in _SHOWN]
     counted = figures.anomaly_matrix(matrix(study, scenarios))
-    slow = list(speeds.values())[-1]
+    words, slow = list(speeds.items())[-1]
+    which = (
+        f"Below the matrix, {words}: the example and the player are of {SEED_ROW.name}, the DDL timeline of "
+        f"{SEED_TRANSACTION.name}."
+    )
     hasty, whole = run(part, SEED_ROW, slow), run(part, SEED_TRANSACTION, slow)
     wrong = small_frame(anomalies(hasty, part, most=1))
     shown: list[go.Figure] = [counted]
@@ -78,7 +82,7 @@ def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     left = (
         f"At the end {count(held, 'row change is', 'row changes are')} still held: no watermark of all releases them."
     )
-    return Studies(f"{plain(counted)}.", [*limits, *([left] if held else []), _MODEL, _NO_VALUES], shown)
+    return Studies(f"{plain(counted)}.", [*limits, *([left] if held else []), which, _MODEL, _NO_VALUES], shown)
 
 
 def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, object]]:
