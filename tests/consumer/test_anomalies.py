@@ -20,6 +20,7 @@ from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import CLASSIC, POLICIES, REFERENCE, SEED_ROW, SEED_ROW_SHARED, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.smallest import smallest
+from ticdc_lab.errors import ContractError
 
 Rows = dict[tuple[str, int], int]
 """Newest change of each row: (table, key) to commit_ts."""
@@ -62,7 +63,7 @@ def measured(table: pa.Table) -> pa.Table:
 
 def snapshots(found: Run) -> list[Rows]:
     """Upstream at every commit_ts and before, from all changes of the log."""
-    rows = {(x["table"], x["key_hash"], x["commit_ts"]) for x in found.deliveries.to_pylist()}
+    rows = {(x["table"], x["key_hash"], x["commit_ts"]) for x in found.changes.to_pylist()}
     out: list[Rows] = [{}]
     for ts in sorted({c for _, _, c in rows}):
         out.append(out[-1] | {(t, k): ts for t, k, c in rows if c == ts})
@@ -193,9 +194,13 @@ def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
             as_read = Listeners(per_second=0, arrival="as recorded", write_us=how.write_us)
 
             def shows(
-                events: pa.Table, anomaly: dict[str, Any] = anomaly, policy: Any = policy, how: Any = as_read
+                events: pa.Table,
+                anomaly: dict[str, Any] = anomaly,
+                policy: Any = policy,
+                how: Any = as_read,
+                everywhere: bool = few.everywhere,
             ) -> bool:
-                part = Log.of(events)
+                part = replace(Log.of(events), everywhere=everywhere)
                 found = anomalies(run(part, policy, how), part).to_pylist()
                 same = ("guarantee", "table", "commit_ts")
                 return any(all(f[s] == anomaly[s] for s in same) for f in found)
@@ -205,6 +210,7 @@ def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
                 rest = few.events.take([j for j in range(len(few.events)) if j != i])
                 assert not shows(rest), f"seed {seed}: {anomaly['guarantee']} without message {i}"
             assert len(few.events) <= 6, f"seed {seed}: {few.events.to_pylist()}"
+            assert few.everywhere == log.everywhere
             checked.add(anomaly["guarantee"])
     assert checked >= {"torn transaction", "row goes back", "lost update", "lost change"}
     assert checked <= set(KINDS)
@@ -219,3 +225,29 @@ def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
     assert wrong_time(states(found)) == (1, 3000)
     counted = {c["kind"]: (c["n"], c["wrong_us"]) for c in anomaly_counts(found, log).to_pylist()}
     assert counted["torn transaction"] == (1, 3000)
+
+
+def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -> None:
+    """Partition 0 lacks the DDL at which the others stand: it shows 9 without 5, which upstream never was."""
+    log = Log.of(
+        narrow_table(
+            [[("row", 9, "t0", 0), ("resolved", 9, "", 0)],
+             [("ddl", 1, "t1", 0), ("row", 5, "t0", 1), ("row", 9, "t0", 1), ("resolved", 9, "", 0)]]
+        )
+    )  # fmt: skip
+    found = run(log, SEED_ROW)
+    assert [(x["commit_ts"], x["outcome"], x["read_at"]) for x in found.unread.to_pylist()] == [
+        (5, "unread", None), (9, "unread", None)
+    ]  # fmt: skip
+    (state,) = states(found).to_pylist()
+    assert (state["ahead_ts"], state["behind_ts"], state["existed"]) == (9, 5, False)
+    (torn,) = anomalies(found, log, kinds=("torn transaction", "lost change")).to_pylist()
+    assert (torn["guarantee"], torn["ends_us"]) == ("torn transaction", None)
+    assert len(smallest(log, SEED_ROW, Listeners(), torn).events) == 3
+
+
+def test_a_log_without_the_measure_is_refused() -> None:
+    """With what to do about it."""
+    log = Log.of(narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)]]))
+    with pytest.raises(ContractError, match="measure"):
+        invariant_curve(run(log, STRICT), log)

@@ -42,7 +42,11 @@ def test_restored_transactions_show_nothing_wrong_and_exit_code_0(spark: SparkSe
     assert "Upstream once was as the downstream was" in done.stdout
 
 
-@pytest.mark.parametrize("wrong", [("--speed", "3"), ("--pause", "1=9:3"), ("--crash", "0=5"), ("--speed", "1=0")])
+@pytest.mark.parametrize(
+    "wrong",
+    [("--speed", "3"), ("--pause", "1=9:3"), ("--crash", "0=5"), ("--speed", "1=0"), ("--strategy", "ts"),
+     ("--partitions", "4")],
+)  # fmt: skip
 def test_what_cannot_be_read_is_said_with_what_is_expected(spark: SparkSession, wrong: tuple[str, str]) -> None:
     """Before the log is read."""
     done = consumer(spark, *wrong)

@@ -6,13 +6,16 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from plain_consumer import Plain, narrow_table, random_log, reading_order
+from plain_consumer import Message, Plain, narrow_table, random_log, reading_order
 
+from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.consumer.waiting import why_waiting
 from ticdc_lab.errors import ContractError
 
 SEEDS = range(150)
@@ -212,3 +215,88 @@ def test_listeners_that_cannot_be_are_refused(what: dict[str, Any]) -> None:
     with pytest.raises(ContractError) as caught:
         Listeners(**what)
     assert caught.value.hint
+
+
+def test_a_listener_ends_when_nothing_is_left_for_it() -> None:
+    """Whether it read its last message by itself, while another one moved, or stood at it."""
+    log = Log.of(narrow_table([[("resolved", 1, "", 0), ("resolved", 2, "", 0)], [("row", 1, "t0", 1)]]))
+    ends = [(s["partition"], s["at"]) for s in run(log, STRICT).steps.to_pylist() if s["action"] == "end"]
+    assert ends == [(1, 100), (0, 200)]
+    ddl = Log.of(narrow_table([[("ddl", 1, "t0", 0)], [("resolved", 1, "", 0), ("ddl", 1, "t0", 0)]]))
+    ends = [(s["partition"], s["at"]) for s in run(ddl, SEED_ROW).steps.to_pylist() if s["action"] == "end"]
+    assert ends == [(0, 200), (1, 200)]
+
+
+def of_topics(*logs: list[list[Message]]) -> pa.Table:
+    """Logs as topics a, b, ..."""
+    tables = [narrow_table(log) for log in logs]
+    return pa.concat_tables(
+        t.set_column(0, "topic", pa.array([name] * len(t))) for name, t in zip("abc", tables, strict=False)
+    )
+
+
+def test_only_a_topic_with_more_partitions_tells_that_ddl_goes_to_partition_0_alone() -> None:
+    """A topic of one partition would otherwise be laid out over eight with DDL in the first only."""
+    ddl, row = ("ddl", 2, "t0", 0), ("row", 1, "t1", 0)
+    assert Log.of(narrow_table([[ddl]])).everywhere
+    assert not Log.of(narrow_table([[ddl], [row]])).everywhere
+    assert Log.of(narrow_table([[ddl], [ddl]])).everywhere
+    assert Log.of(of_topics([[ddl]], [[row], [row]])).everywhere
+    assert not Log.of(of_topics([[ddl], [row]], [[ddl]])).everywhere
+
+
+def test_why_waiting_names_a_listener_of_the_topic_whose_ddl_is_waited_for() -> None:
+    """Not the one of another topic that has passed it; and what it has read, from offset 0 on."""
+    late = [("row", 1, "t0", 1), ("resolved", 1, "", 0), ("ddl", 2, "t0", 0)]
+    log = Log.of(of_topics([[("resolved", 3, "", 0)] * 2], [[("ddl", 2, "t0", 0)], late]))
+    found = run(log, SEED_TRANSACTION, Listeners(per_second=1000))
+    wait = why_waiting(found, log, SEED_TRANSACTION, at_us=1500)
+    assert wait is not None and (wait.topic, wait.partition) == ("b", 1)
+    assert "has read offset 0" in wait.answer
+    log = Log.of(narrow_table([[("row", 1, "t0", 0)], [("resolved", 1, "", 0)]]))
+    found = run(log, STRICT, Listeners(speeds={0: 1000, 1: 500}))
+    assert why_waiting(found, log, STRICT, at_us=500) is None
+    for at_us, since in ((1500, 0), (2500, 2000)):
+        wait = why_waiting(found, log, STRICT, at_us=at_us)
+        assert wait is not None and (wait.partition, wait.since_us) == (0, since)
+        assert "is at its end" in wait.answer
+
+
+def test_partitions_of_several_topics_can_be_told_apart() -> None:
+    """By number alone speeds, pauses and moves are of that partition in every topic."""
+    log = of_topics(*[[[("row", 1, "t0", 0), ("resolved", 1, "", 0)]] for _ in "ab"])
+    both, one = Listeners(speeds={0: 1000}), Listeners(speeds={("b", 0): 500, 0: 1000})
+    assert (read_at(log, both), read_at(log, one)) == ([1000, 1000], [1000, 2000])
+    assert read_at(log, Listeners(pauses=(Pause(0, 0, 900),))) == [1000, 1000]
+    assert read_at(log, Listeners(pauses=(Pause(0, 0, 900, topic="b"),))) == [100, 1000]
+    moved = run(Log.of(log), STRICT, Listeners(processes=2, faults=(Rebalance(0, 1, 50, 60, topic="a"),)))
+    assert [s["topic"] for s in moved.steps.to_pylist() if s["action"] == "move"] == ["a"]
+
+
+@pytest.mark.parametrize("canal", [False, True], ids=["ddl everywhere", "ddl in partition 0"])
+def test_a_ddl_waits_for_the_listeners_of_other_topics_too(canal: bool) -> None:
+    """By their watermarks, or where they stand at one as new: nothing is torn, lost, or stands for good."""
+    for seed in range(50):
+        r = random.Random(f"topics {seed}")
+        first, second = random_log(r, partitions=2), random_log(r, partitions=1)
+        if canal:
+            first[1] = [m for m in first[1] if m[0] != "ddl"]
+        log = Log.of(elsewhere(of_topics(first, second)))
+        how = Listeners(speeds={("a", 0): 5000, ("b", 0): r.choice((500, 3000, 20_000))}, write_us=r.choice((0, 30)))
+        for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
+            found = run(log, policy, how)
+            outcomes = set(found.changes["outcome"].to_pylist())
+            assert outcomes <= {"applied", "filtered"}, f"seed {seed}, {policy.name}: {outcomes}"
+            done = [s for s in found.steps.to_pylist() if s["action"] == "ddl"]
+            assert len(done) == len(log.ddls), f"seed {seed}, {policy.name}"
+            if policy is not SEED_ROW:
+                assert wrong_time(states(found)) == (0, 0), f"seed {seed}, {policy.name}"
+
+
+def elsewhere(log: pa.Table) -> pa.Table:
+    """The log with tables and keys of their own in topic b."""
+    b = pc.equal(log["topic"], "b")
+    for name, other in (("schema_name", "x"), ("key_hash", pc.add(log["key_hash"], 5000))):
+        moved = pc.if_else(pc.and_(b, log[name].is_valid()), other, log[name])
+        log = log.set_column(log.schema.get_field_index(name), name, moved)
+    return log

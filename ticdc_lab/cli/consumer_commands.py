@@ -52,17 +52,21 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
     Times are the consumer's own: it begins at 0 and finds the whole log there.
     """
     from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
+    from ticdc_lab.consumer.listeners import Listeners
     from ticdc_lab.consumer.policy import POLICIES
     from ticdc_lab.consumer.study import Study
 
     how = _listeners(where)
+    if bool(where["strategy"]) != bool(where["partitions"]):
+        raise click.UsageError("expected --strategy and --partitions together: they lay the log out")
     policies = [POLICIES[p] for p in where["policy"] or _POLICIES]
     strategy, partitions = where["strategy"] or RECORDED, where["partitions"]
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a consumer's run")
         with progress.shown(spark, "measuring"):
             study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
-        scenarios = [Scenario(p, strategy, partitions, how) for p in policies]
+        speeds = "even" if how == Listeners(per_second=how.per_second) else "as given"
+        scenarios = [Scenario(p, strategy, partitions, how, speeds) for p in policies]
         found = matrix(study, scenarios)
         shown = [e for s in scenarios for e in _examples(study, s, examples)] if examples else []
         if as_json:

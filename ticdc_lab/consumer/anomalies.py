@@ -28,7 +28,7 @@ ANOMALIES = StructType(
     [
         *[f for f in FINDINGS.fields if f.name != "evidence"],
         described("topic", StringType(), "topic of the offending event"),
-        described("begins_us", LongType(), "from when it is seen, µs of consumer time; null for a lost change"),
+        described("begins_us", LongType(), "from when it is seen, or a lost change was read, µs of consumer time"),
         described("ends_us", LongType(), "until when; null where it never ends"),
         described("evidence", ArrayType(_WHERE), "the messages that show it, the one that is ahead first"),
     ]
@@ -106,7 +106,7 @@ def _first(cases: Iterator[_Case], most: int) -> list[_Case]:
 
 
 def _numbers(run: Run, *names: str) -> list[Ints]:
-    return [pc.fill_null(run.deliveries[n], -1).to_numpy() for n in names]
+    return [pc.fill_null(run.changes[n], -1).to_numpy() for n in names]
 
 
 def _torn(run: Run, log: Log) -> Iterator[_Case]:
@@ -133,7 +133,7 @@ def _torn(run: Run, log: Log) -> Iterator[_Case]:
 
 def _changes(run: Run) -> Ints:
     """A number for each distinct change: what was delivered again has the same."""
-    d = run.deliveries
+    d = run.changes
     place = pa.array(np.arange(len(d)))
     own = pc.if_else(d["change_hash"].is_valid(), 0, place)
     columns = [d["table"], d["commit_ts"], pc.fill_null(d["key_hash"], 0), d["op_rank"],
@@ -146,8 +146,8 @@ def _changes(run: Run) -> Ints:
 
 
 def _overwritten(run: Run, *, stays: bool) -> Iterator[_Case]:
-    touches = Touches.of(run.deliveries)
-    seen, batch = touches.after_each_batch(run.deliveries)
+    touches = Touches.of(run.changes)
+    seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
     seen = seen[by_row]
     row, version, record = touches.row[seen], touches.version[seen], touches.record[seen]
@@ -169,10 +169,10 @@ def _overwritten(run: Run, *, stays: bool) -> Iterator[_Case]:
 
 
 def _lost(run: Run, log: Log) -> Iterator[_Case]:
-    outcome = np.array(run.deliveries["outcome"].to_pylist())
+    outcome = np.array(run.changes["outcome"].to_pylist())
     change = _changes(run)
     survives = np.zeros(int(change.max(initial=-1)) + 1, np.bool_)
-    survives[change[np.isin(outcome, ("applied", "pending"))]] = True
+    survives[change[np.isin(outcome, ("applied", "pending", "unread"))]] = True
     (at,) = _numbers(run, "read_at")
     gone = np.flatnonzero(~survives[change])
     for i in gone[np.unique(change[gone], return_index=True)[1]].tolist():
@@ -182,7 +182,7 @@ def _lost(run: Run, log: Log) -> Iterator[_Case]:
 def _around_ddl(run: Run, log: Log, *, early: bool) -> Iterator[_Case]:
     ts, batch, at = _numbers(run, "commit_ts", "batch", "applied_at")
     number = {t: i for i, t in enumerate(log.tables)}
-    table = np.array([number[t] for t in run.deliveries["table"].to_pylist()], np.int64)
+    table = np.array([number[t] for t in run.changes["table"].to_pylist()], np.int64)
     executed = _executed(run)
     for d, ddl in enumerate(log.ddls):
         where = _first_place(log, d)
@@ -224,7 +224,7 @@ _FINDERS: dict[str, Callable[[Run, Log], Iterator[_Case]]] = {
 def _as_table(run: Run, found: list[tuple[str, _Case]]) -> pa.Table:
     names = ["topic", "partition", "offset", "commit_ts", "table"]
     shown = sorted({r for _, c in found for r in c.records})
-    where = dict(zip(shown, run.deliveries.select(names).take(pa.array(shown, pa.int64())).to_pylist(), strict=True))
+    where = dict(zip(shown, run.changes.select(names).take(pa.array(shown, pa.int64())).to_pylist(), strict=True))
     rows = []
     for kind, case in found:
         at = where[case.records[-1]]

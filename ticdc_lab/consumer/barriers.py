@@ -30,6 +30,7 @@ class Barriers:
         self._done: set[int] = set()
         self._pending: list[tuple[int, int]] = []
         self._topics = self._topics_of_each()
+        self._several = len({p.topic for p in log.parts}) > 1
         self.forget_memory()
 
     def _topics_of_each(self) -> list[set[str]]:
@@ -78,7 +79,7 @@ class Barriers:
             if lacking := self._lacking(d):
                 said = f"for {_names(lacking)} to get to: {text}"
                 self._consumer.trace.step(time, "wait", listener=m.number, place=place, ts=ts, detail=said)
-            self._try(d, time)
+            self._try_all(time)
 
     def _skipped(self, m: Listener, d: int) -> str | None:
         """Why a DDL is not to be executed again; empty if it is, None if this partition's copy does not count."""
@@ -113,16 +114,24 @@ class Barriers:
             for d, _ in sorted(self._pending, key=lambda p: (self.log.ddls[p[0]].commit_ts, p[1])):
                 if self.log.ddls[d].commit_ts <= self._consumer.least:
                     self._execute(d, time)
-        elif not self.log.everywhere:
-            for d in dict.fromkeys(m.stands_at for m in self._consumer.listeners if m.stands_at >= 0):
-                self._try(d, time)
+        elif not self.log.everywhere or self._several:
+            self._try_all(time)
 
     def _lacking(self, d: int) -> list[Listener]:
         """Listeners that are not there yet."""
-        if not self.log.everywhere:
-            ts = self.log.ddls[d].commit_ts
-            return [m for m in self._consumer.listeners if m.stands_at != d and m.resolved < ts]
-        return [m for m in self._consumer.listeners if m.part.topic in self._topics[d] and m.stands_at != d]
+        return [m for m in self._consumer.listeners if not self._is_there(m, d)]
+
+    def _is_there(self, m: Listener, d: int) -> bool:
+        """At the DDL; or, where the partition does not get it, at a watermark or another DDL that says as much."""
+        if m.stands_at == d or (self.log.everywhere and m.part.topic in self._topics[d]):
+            return m.stands_at == d
+        other = self.log.ddls[m.stands_at].commit_ts if m.stands_at >= 0 else 0
+        return max(m.resolved, other) >= self.log.ddls[d].commit_ts
+
+    def _try_all(self, time: int) -> None:
+        standing = {m.stands_at for m in self._consumer.listeners if m.stands_at >= 0}
+        for d in sorted(standing, key=lambda d: (self.log.ddls[d].commit_ts, d)):
+            self._try(d, time)
 
     def _try(self, d: int, time: int) -> None:
         """Execute a DDL at which all stand, and let them go on."""

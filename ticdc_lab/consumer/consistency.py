@@ -25,7 +25,7 @@ STATES = pa.schema(
         pa.field("ahead_ts", pa.int64(), metadata={"comment": "TSO: the newest change that is seen"}),
         pa.field("behind_ts", pa.int64(), metadata={"comment": "TSO: the oldest change that is not; null if none"}),
         pa.field("existed", pa.bool_(), metadata={"comment": "upstream once was so: ahead_ts < behind_ts"}),
-        pa.field("ahead", pa.int64(), metadata={"comment": "place among the deliveries of the newest change"}),
+        pa.field("ahead", pa.int64(), metadata={"comment": "place among the run's changes of the newest one"}),
         pa.field("behind", pa.int64(), metadata={"comment": "the same of the oldest that is not seen; null if none"}),
     ]
 )
@@ -38,18 +38,19 @@ def states(run: Run) -> pa.Table:
     ----------
     run
         Of :func:`ticdc_lab.consumer.model.run`. What upstream had is taken from the log itself: all its row changes,
-        those that the consumer dropped included. Rows without a key do not count.
+        those that the consumer dropped or never came to included. Rows without a key do not count, and what DDL does to
+        rows (TRUNCATE, DROP, RENAME) is not followed.
 
     Returns
     -------
     pa.Table
         :data:`STATES`, one row for each downstream transaction that wrote rows with a key.
     """
-    touches = Touches.of(run.deliveries)
-    seen, batch = touches.after_each_batch(run.deliveries)
+    touches = Touches.of(run.changes)
+    seen, batch = touches.after_each_batch(run.changes)
     ends = np.flatnonzero(np.append(np.diff(batch), 1)) if len(batch) else np.empty(0, np.int64)
     judged = list(_judged(touches, seen, ends))
-    at = run.deliveries["applied_at"].take(touches.record[seen[ends]]).to_numpy()
+    at = run.changes["applied_at"].take(touches.record[seen[ends]]).to_numpy()
     at = np.maximum.accumulate(at) if len(at) else at
     ahead, ahead_at, behind, behind_at = (np.array(c, np.int64) for c in zip(*judged, strict=True)) if judged else [
         np.empty(0, np.int64)

@@ -35,7 +35,7 @@ def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
     )
     batch = pc.fill_null(run.deliveries["batch"], -1).to_numpy()
     ts = run.deliveries["commit_ts"].to_numpy()
-    part = np.searchsorted([p.first for p in log.parts], run.places, side="right") - 1
+    part = np.searchsorted([p.first for p in log.parts], run.places[: len(run.deliveries)], side="right") - 1
     seen, executed = _seen(run), _executed(run)
     rows = []
     for ddl in sorted(log.ddls, key=lambda d: d.commit_ts):

@@ -18,6 +18,7 @@ from ticdc_lab.consumer.consistency import states
 from ticdc_lab.consumer.log import Ints, Log
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
+from ticdc_lab.errors import ContractError
 
 MEASURE = "measure"
 _DIGITS = 6
@@ -52,7 +53,8 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
     Parameters
     ----------
     run, log
-        A run over a log whose events have the column ``measure`` (:func:`measure_of`). Rows without a key do not count.
+        A run over a log whose events have the column ``measure`` (:func:`measure_of`). Rows without a key do not count,
+        and what DDL does to rows is not followed.
     label
         Written into every row, for figures of several runs.
 
@@ -62,9 +64,19 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
         ``at_us``, ``until_us`` (µs of consumer time that the value is seen), ``value``, ``expected_low``,
         ``expected_high`` (what upstream's sum was between the newest change that is seen and the oldest that is not;
         both equal ``value`` where the state once existed), ``batch``, ``label``.
+
+    Raises
+    ------
+    ContractError
+        The log's events have no ``measure``.
     """
-    touches = Touches.of(run.deliveries)
-    seen, batch = touches.after_each_batch(run.deliveries)
+    if MEASURE not in log.events.column_names:
+        raise ContractError(
+            f"The log's events have no column `{MEASURE}`, so there is nothing to sum.",
+            hint=f"Make it with excerpt(events, {MEASURE}=measure_of(column)), or Study.of with the same.",
+        )
+    touches = Touches.of(run.changes)
+    seen, batch = touches.after_each_batch(run.changes)
     value = _values(touches, run, log)
     found = states(run)
     shown = np.searchsorted(found["batch"].to_numpy(), batch)
@@ -92,9 +104,9 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
 def _values(touches: Touches, run: Run, log: Log) -> Ints:
     """What each touch gives its row: nothing where it removes it."""
     measure = log.events[MEASURE].to_numpy()[run.places]
-    is_delete = run.deliveries["op_rank"].to_numpy() == 0
+    is_delete = run.changes["op_rank"].to_numpy() == 0
     own = np.where(is_delete, 0, measure)[touches.record]
-    moved = len(touches.record) - int(pc.sum(run.deliveries["before_key_hash"].is_valid()).as_py() or 0)
+    moved = len(touches.record) - int(pc.sum(run.changes["before_key_hash"].is_valid()).as_py() or 0)
     own[moved:] = 0  # an update of the key takes the row away under its old one
     return own
 

@@ -33,6 +33,8 @@ class Listener:
         Where it begins again after a crash or a move.
     stands_at
         The DDL that it waits at; -1 if none.
+    ended
+        Whether it was noted that nothing is left to read.
     """
 
     number: int
@@ -47,6 +49,7 @@ class Listener:
     saved: int = 0
     stands_at: int = -1
     since: int = 0
+    ended: bool = False
     _stop: int = -1
     _times: Ints = field(default_factory=lambda: _NOTHING)
     _from: int = 0
@@ -66,6 +69,8 @@ class Listener:
         high = min(high, int(np.searchsorted(self._times, time, side="right")))
         places = np.arange(self._from + low, self._from + max(low, high))
         self.at = self._from + max(low, high)
+        if self.at >= self.part.end:
+            self.clock = int(self._times[-1])
         kept = self.pace.log.kind[places] == ROW
         return places[kept], self._times[low : max(low, high)][kept]
 
@@ -81,7 +86,7 @@ class Listener:
         """Begin again at ``time`` where progress was saved; what was held is forgotten and returned."""
         lost = self.waiting()
         self.at, self.clock, self.held = self.saved, time, []
-        self.resolved, self.marked_at, self.stands_at, self._stop = 0, -1, -1, -1
+        self.resolved, self.marked_at, self.stands_at, self.ended, self._stop = 0, -1, -1, False, -1
         return lost
 
     def waiting(self) -> Ints:
@@ -114,9 +119,10 @@ class Pace:
 
     def __init__(self, log: Log, part: Part, listeners: Listeners, arrival: Ints) -> None:
         self.log, self._part = log, part
-        speed = listeners.speeds.get(part.partition, listeners.per_second)
+        of_all = listeners.speeds.get(part.partition, listeners.per_second)
+        speed = listeners.speeds.get((part.topic, part.partition), of_all)
         self._cost = _SECOND_US // speed if speed else 0
-        self._pauses = Pauses(p for p in listeners.pauses if p.partition == part.partition)
+        self._pauses = Pauses(p for p in listeners.pauses if part.is_named(p.topic, p.partition))
         self._arrival = arrival if arrival.any() else None
         offsets = log.events["offset"].to_numpy()[part.first : part.end]
         self._message = np.concatenate([[0], np.cumsum(np.diff(offsets) != 0)]) if len(offsets) else _NOTHING

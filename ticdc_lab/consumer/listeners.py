@@ -11,11 +11,15 @@ from ticdc_lab.errors import ContractError
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A listener that reads nothing from ``at_us`` until just before ``until_us`` (µs of consumer time)."""
+    """A listener that reads nothing from ``at_us`` until just before ``until_us`` (µs of consumer time).
+
+    Where ``topic`` is None, the listeners of that partition in every topic.
+    """
 
     partition: int
     at_us: int
     until_us: int
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,16 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """A partition that goes to another process at ``at_us``, which begins at ``back_us`` where progress was saved."""
+    """A partition that goes to another process at ``at_us``, which begins at ``back_us`` where progress was saved.
+
+    Where ``topic`` is None, that partition of every topic.
+    """
 
     partition: int
     to_process: int
     at_us: int
     back_us: int
+    topic: str | None = None
 
 
 Fault = Crash | Rebalance
@@ -49,7 +57,7 @@ class Listeners:
     per_second
         Messages that a listener reads in a second; 0: reading takes no time.
     speeds
-        Partition to messages a second, where it is another number.
+        Partition, or topic and partition, to messages a second, where it is another number.
     processes
         Number of processes; partition p begins in process ``p % processes``.
     pauses, faults
@@ -68,7 +76,7 @@ class Listeners:
     """
 
     per_second: int = 10_000
-    speeds: Mapping[int, int] = field(default_factory=dict)
+    speeds: Mapping[int | tuple[str, int], int] = field(default_factory=dict)
     processes: int = 1
     pauses: tuple[Pause, ...] = ()
     faults: tuple[Fault, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,10 @@ class Part:
     first: int
     end: int
 
+    def is_named(self, topic: str | None, partition: int) -> bool:
+        """Whether it is this partition of the topic, or of any topic if that is None."""
+        return self.partition == partition and topic in (None, self.topic)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Log:
@@ -64,7 +69,8 @@ class Log:
     parts
         The partitions in order.
     everywhere
-        Whether DDL is sent to every partition (canal-json sends it to partition 0 alone).
+        Whether DDL is sent to every partition (canal-json sends it to partition 0 alone); so too where a topic with
+        DDL has no other partition, as nothing tells.
     """
 
     events: pa.Table
@@ -107,7 +113,6 @@ class Log:
         table = np.full(len(kind), -1, np.int64)
         table[rows] = tables.indices.to_numpy(zero_copy_only=False)
         parts = tuple(_parts(events))
-        homes = {p.partition for p in parts for i in range(p.first, p.end) if kind[i] == DDL}
         return cls(
             events,
             kind,
@@ -119,7 +124,7 @@ class Log:
             ddls,
             tuple(tables.dictionary.to_pylist()),
             parts,
-            not homes or homes != {0},
+            _everywhere(parts, kind),
         )
 
     def committed_arrival(self) -> Ints:
@@ -152,6 +157,12 @@ def _ddl(events: pa.Table, kind: npt.NDArray[np.int8]) -> tuple[Ints, tuple[Ddl,
         one = Ddl(t["commit_ts"], t["schema_name"] or "", t["table_name"] or "", t["query"] or "")
         which[i] = known.setdefault(one, len(known))
     return which, tuple(known)
+
+
+def _everywhere(parts: Sequence[Part], kind: npt.NDArray[np.int8]) -> bool:
+    with_ddl = [p for p in parts if (kind[p.first : p.end] == DDL).any()]
+    others = {p.topic for p in parts if p.partition} & {p.topic for p in with_ddl}
+    return not others or any(p.partition for p in with_ddl)
 
 
 def _parts(events: pa.Table) -> list[Part]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ticdc_lab.consumer import trace
 from ticdc_lab.consumer.barriers import Barriers
+from ticdc_lab.consumer.late import Late
 from ticdc_lab.consumer.listener import Listener, Pace, unwritten
 from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
@@ -33,14 +34,23 @@ class Run:
         :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables.
     end_us
         When the last thing happened, µs.
+    unread
+        Row changes that their listener never came to, as it stands at a DDL for good: as the deliveries, outcome
+        ``unread``.
     places
-        For each of the deliveries its place in :attr:`ticdc_lab.consumer.log.Log.events`.
+        For each of :attr:`changes` its place in :attr:`ticdc_lab.consumer.log.Log.events`.
     """
 
     deliveries: pa.Table
     steps: pa.Table
     end_us: int
+    unread: pa.Table
     places: Ints
+
+    @property
+    def changes(self) -> pa.Table:
+        """All that the log says of rows: the deliveries, and behind them what was not read."""
+        return pa.concat_tables([self.deliveries, self.unread])
 
 
 def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
@@ -85,21 +95,17 @@ class _Consumer:
         self._free = [0] * len(log.parts)
         self._up: defaultdict[int, int] = defaultdict(int)
         self._alone = policy.waits_for == "partition" and policy.late_rows in ("none", "partition")
-        self._forget_memory()
-        self._executed = np.full(self._high.shape if policy.duplicates == "listener" else (1, len(log.tables)), -1)
+        self.late = Late(log, policy)
+        # it lies in the target: no crash takes it
+        self._executed = np.full((len(log.parts) if policy.duplicates == "listener" else 1, len(log.tables)), -1)
         self.least = 0
         self._end = 0
-
-    def _forget_memory(self) -> None:
-        """What a process that dies does not know any more; executed timestamps lie in the target."""
-        of_each = (len(self.log.parts), len(self.log.tables))
-        self._high, self._written_to = np.zeros(of_each, np.int64), np.zeros(of_each, np.int64)
 
     def run(self) -> Run:
         while self._step():
             pass
-        deliveries, places = self.trace.deliveries()
-        return Run(deliveries, self.trace.steps(), self._end, places)
+        (deliveries, read), (unread, rest) = self.trace.deliveries(), self.trace.unread()
+        return Run(deliveries, self.trace.steps(), self._end, unread, np.concatenate([read, rest]))
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""
@@ -112,15 +118,20 @@ class _Consumer:
             return False
         self._end = max(self._end, time)
         self._read_until(time, [self.listeners[number]] if self._alone and not self._faults else self.listeners)
-        self._control(self.listeners[number], place, time)
+        if place < self.listeners[number].part.end:
+            self._control(self.listeners[number], place, time)
+        self._note_ends()
         return True
+
+    def _note_ends(self) -> None:
+        for m in self.listeners:
+            if m.at >= m.part.end and m.stands_at < 0 and not m.ended:
+                m.ended = True
+                self.trace.step(m.clock, "end", listener=m.number)
 
     def _control(self, m: Listener, place: int, time: int) -> None:
         m.pass_control(time)
-        if place >= m.part.end:
-            m.at = m.part.end
-            self.trace.step(time, "end", listener=m.number)
-        elif self.log.kind[place] == WATERMARK:
+        if self.log.kind[place] == WATERMARK:
             self._watermark(m, place, time)
         else:
             self.barriers.read(m, place, time)
@@ -131,29 +142,9 @@ class _Consumer:
                 places, at = m.rows_until(time)
                 if len(places):
                     self.trace.read(places, at)
-                    late = self._late(m, places)
+                    late = self.late.among(m, places, self.least)
                     self.trace.settle(places[late], trace.DROPPED)
                     m.held.append(places[~late])
-
-    def _late(self, m: Listener, places: Ints) -> Bools:
-        ts, table = self.log.commit_ts[places], self.log.table[places]
-        late: Bools = np.zeros(len(places), np.bool_)
-        if self.policy.late_rows == "applied":
-            late = ts <= self._written_to[m.number, table]
-        elif self.policy.late_rows == "global":
-            late = ts < self.least
-        elif self.policy.late_rows == "partition":
-            late = (ts < m.resolved) | (ts < self._running_high(m, ts, table))
-        return late
-
-    def _running_high(self, m: Listener, ts: Ints, table: Ints) -> Ints:
-        """The greatest commit_ts of each row's table that the listener has seen up to it."""
-        high = np.empty_like(ts)
-        for t in np.unique(table):
-            own = table == t
-            high[own] = np.maximum(np.maximum.accumulate(ts[own]), self._high[m.number, t])
-            self._high[m.number, t] = high[own][-1]
-        return high
 
     def _watermark(self, m: Listener, place: int, time: int) -> None:
         ts = int(self.log.commit_ts[place])
@@ -178,7 +169,7 @@ class _Consumer:
         fresh = self._fresh(places, who)
         self.trace.settle(places[~fresh], trace.FILTERED)
         for m in whose:
-            self._written_to[m.number, slice(None) if tables is None else tables] = ts
+            self.late.written(m, ts, tables)
         if not fresh.any():
             return time
         return self._write(places[fresh], who[fresh], time)
@@ -239,7 +230,7 @@ class _Consumer:
             hit, action = [m for m in self.listeners if m.process == fault.process], "crash"
             self._up[fault.process] = begins = max(fault.back_us, self._up[fault.process])
         else:
-            hit, action = [m for m in self.listeners if m.part.partition == fault.partition], "move"
+            hit, action = [m for m in self.listeners if m.part.is_named(fault.topic, fault.partition)], "move"
             begins = max(fault.back_us, self._up[fault.to_process])
         pending = self.barriers.pending_places()
         for m in hit:
@@ -252,7 +243,7 @@ class _Consumer:
             if not isinstance(fault, Crash):
                 m.process = fault.to_process
         if len(hit) == len(self.listeners):
-            self._forget_memory()
+            self.late.forget()
             self.barriers.forget_memory()
         self.barriers.forget(hit)
         self._end = max(self._end, time)

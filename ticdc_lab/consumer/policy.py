@@ -24,8 +24,8 @@ class Policy:
         ``group``, the rows of one commit_ts, table and partition; ``transaction``, those of one commit_ts.
     ddl_waits_for
         ``event``: every listener stops at the DDL event and the last one runs it (where the protocol sends DDL to
-        partition 0 only, a listener is there once its watermark has reached it); ``watermark``: nobody stops, and it
-        runs once all watermarks have reached it.
+        partition 0 only, or the DDL is of another topic, a listener is there once its watermark has reached it, or it
+        stops at one as new); ``watermark``: nobody stops, and it runs once all watermarks have reached it.
     ddl_flushes
         Rows at or below the DDL that are written before it: ``all`` of them, or those of the ``blocked`` tables only.
     ddl_repeats

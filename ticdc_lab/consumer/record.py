@@ -20,12 +20,13 @@ DELIVERIES = StructType(
         described("key_hash", _LONG, "the row's key; null without one"),
         described("before_key_hash", _LONG, "its key before, where an update changes it"),
         described("change_hash", _LONG, "the whole change; equal for one delivered again"),
-        described("read_at", _LONG, "consumer time at which it was read, µs"),
+        described("read_at", _LONG, "consumer time at which it was read, µs; null if unread"),
         described(
             "outcome",
             _STR,
             "applied; dropped (thrown away when read, as late); filtered (thrown away when released, as a duplicate); "
-            "pending (still buffered at the end); forgotten (buffered when its listener died or moved)",
+            "pending (still buffered at the end); forgotten (buffered when its listener died or moved); "
+            "unread (a run's `unread` alone: its listener stands at a DDL for good)",
         ),
         described("applied_at", _LONG, "consumer time at which it became visible, µs; null unless applied"),
         described("batch", _LONG, "number of the downstream transaction that wrote it, from 0; null unless applied"),

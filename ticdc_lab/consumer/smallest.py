@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
     Log
         Some messages of ``log``, untouched. Each has, as ``arrival``, the time at which it was read in the whole log,
         so that a run with ``Listeners(per_second=0, arrival="as recorded")`` repeats the order of reading; where
-        ``how`` has faults they are kept as they are.
+        ``how`` has faults they are kept as they are. Whether DDL is sent to every partition stays as in ``log``, though
+        the messages alone may not tell any more.
 
     Raises
     ------
@@ -40,14 +42,14 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
         The anomaly does not appear in the log under this policy and these listeners.
     """
     whole = run(log, policy, how)
-    timed = Log.of(_with(log.events, "arrival", _read_at(log, whole)))
+    timed = _part(log, _with(log.events, "arrival", _read_at(log, whole)))
     as_read = how if how.faults else Listeners(per_second=0, arrival="as recorded", write_us=how.write_us)
 
     def shows(part: Log) -> bool:
         return len(part.kind) > 0 and _appears(part, policy, as_read, anomaly)
 
     for likely in (_about(timed, anomaly), np.ones(len(timed.kind), np.bool_)):
-        part = _part(timed, likely)
+        part = _of(timed, likely)
         if shows(part):
             return _without(_without(part, _messages(part, together=True), shows), None, shows)
     raise ContractError(
@@ -60,8 +62,8 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
 def _without(log: Log, unit: Ints | None, shows: Callable[[Log], bool]) -> Log:
     """The log without all units (messages where none are given) that are not needed."""
     unit = _messages(log, together=False) if unit is None else unit
-    kept = _reduced(np.unique(unit).tolist(), lambda some: shows(_part(log, np.isin(unit, some))))
-    return _part(log, np.isin(unit, kept))
+    kept = _reduced(np.unique(unit).tolist(), lambda some: shows(_of(log, np.isin(unit, some))))
+    return _of(log, np.isin(unit, kept))
 
 
 def _reduced(kept: list[int], shows: Callable[[Sequence[int]], bool]) -> list[int]:
@@ -90,9 +92,8 @@ def _appears(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
 def _about(log: Log, anomaly: Mapping[str, Any]) -> Bools:
     """All that is no row change, and those of the transactions and rows that the evidence names."""
     shown = anomaly["evidence"]
-    named = {(e["partition"], e["offset"]) for e in shown}
-    partition, offset = (log.events[c].to_numpy() for c in ("partition", "offset"))
-    at = np.array([(p, o) in named for p, o in zip(partition.tolist(), offset.tolist(), strict=True)], np.bool_)
+    named = {(e["topic"], e["partition"], e["offset"]) for e in shown}
+    at = np.array([where in named for where in _where(log.events)], np.bool_)
     keys = pc.fill_null(log.events["key_hash"], 0).to_numpy()
     about: Bools = (log.kind != ROW) | np.isin(log.commit_ts, [e["commit_ts"] for e in shown])
     about |= (keys != 0) & np.isin(keys, keys[at])
@@ -110,14 +111,19 @@ def _messages(log: Log, *, together: bool) -> Ints:
     return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
 
 
-def _part(log: Log, which: Bools) -> Log:
-    return Log.of(log.events.filter(pa.array(which)))
+def _of(log: Log, which: Bools) -> Log:
+    return _part(log, log.events.filter(pa.array(which)))
+
+
+def _part(log: Log, events: pa.Table) -> Log:
+    """Some events of a log as a log that follows the same rules for DDL."""
+    return replace(Log.of(events), everywhere=log.everywhere)
 
 
 def _read_at(log: Log, whole: Run) -> Ints:
     """When each event was read first; what never was, after all others."""
     at = np.full(len(log.kind), whole.end_us + 1)
-    np.minimum.at(at, whole.places, whole.deliveries["read_at"].to_numpy())
+    np.minimum.at(at, whole.places[: len(whole.deliveries)], whole.deliveries["read_at"].to_numpy())
     read = whole.steps.filter(pc.is_in(whole.steps["action"], pa.array(["resolved", "ddl seen", "ddl skipped"])))
     place = dict(zip(_where(log.events), range(len(log.kind)), strict=True)) if len(read) else {}
     for where, time in zip(_where(read), read["at"].to_pylist(), strict=True):

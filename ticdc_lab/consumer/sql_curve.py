@@ -76,8 +76,8 @@ def sql_curve(
 
 def _spans(run: Run) -> pa.Table:
     """Each version of each row with a key: since and until which batch downstream, and TSO upstream, shows it."""
-    touches = Touches.of(run.deliveries)
-    seen, batch = touches.after_each_batch(run.deliveries)
+    touches = Touches.of(run.changes)
+    seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
     seen, since = seen[by_row], batch[by_row]
     until = np.append(np.where(touches.row[seen][1:] == touches.row[seen][:-1], since[1:], NEVER), NEVER)[: len(seen)]
@@ -91,7 +91,7 @@ def _spans(run: Run) -> pa.Table:
     return pa.concat_tables(
         pa.table(
             {"side": pa.array([side] * len(own)), "since": begin, "until": end,
-             **{c: run.deliveries[c].take(pa.array(touches.record[own])) for c in POSITION}}
+             **{c: run.changes[c].take(pa.array(touches.record[own])) for c in POSITION}}
         ).filter(pa.array(there[own]))
         for side, own, begin, end in sides
     )  # fmt: skip
@@ -99,8 +99,8 @@ def _spans(run: Run) -> pa.Table:
 
 def _there(touches: Touches, run: Run) -> Bools:
     """Whether a touch leaves a row: not a delete, nor the old key of an update."""
-    there: Bools = (run.deliveries["op_rank"].to_numpy() != 0)[touches.record]
-    moved = int(pc.sum(run.deliveries["before_key_hash"].is_valid()).as_py() or 0)
+    there: Bools = (run.changes["op_rank"].to_numpy() != 0)[touches.record]
+    moved = int(pc.sum(run.changes["before_key_hash"].is_valid()).as_py() or 0)
     there[len(there) - moved :] = False
     return there
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ticdc_lab.consumer.log import Ints, Log
+from ticdc_lab.consumer.log import ROW, Ints, Log
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
 
 _UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
@@ -72,6 +72,11 @@ class Trace:
         order = np.lexsort((all_of["read_at"], all_of["place"]))
         return self._table({c: v[order] for c, v in all_of.items()}), all_of["place"][order]
 
+    def unread(self) -> tuple[pa.Table, Ints]:
+        """Row changes that were never read, in their order, and each one's place in the log."""
+        places = np.flatnonzero((self._outcome == _UNREAD) & (self._log.kind == ROW))
+        return self._table(self._records(places)), places
+
     def steps(self) -> pa.Table:
         """All steps, by time."""
         ordered = sorted(self._steps, key=lambda s: s[0])
@@ -99,7 +104,7 @@ class Trace:
         own = self._log.events.select([c for c in _DELIVERED if c in self._log.events.column_names]).take(place)
         columns = dict(zip(own.column_names, own.columns, strict=True))
         columns["table"] = pa.DictionaryArray.from_arrays(self._log.table[place], list(self._log.tables)).cast("string")
-        columns["read_at"] = pa.array(found["read_at"])
+        columns["read_at"] = pa.array(found["read_at"], mask=outcome == _UNREAD)
         columns["outcome"] = pa.DictionaryArray.from_arrays(outcome, list(_OUTCOMES)).cast("string")
         for name in ("applied_at", "batch", "apply_order"):
             columns[name] = pa.array(found[name], mask=outcome != APPLIED)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.log import WATERMARK, Log
@@ -60,18 +61,21 @@ def why_waiting(run: Run, log: Log, policy: Policy, *, at_us: int) -> Wait | Non
     standing = [m for m in now if m["stands_at"] is not None]
     if standing:
         ts, text = standing[0]["stands_at"]
-        late = min(
-            (m for m in now if m["stands_at"] is None), key=lambda m: (m["resolved"], m["partition"]), default=None
-        )
+        query = text.split(": ", 1)[-1]
+        topics = _topics(log, ts, query)
+        behind = [m for m in now if m["stands_at"] is None and (m["topic"] in topics or m["resolved"] < ts)]
+        late = min(behind, key=lambda m: (m["resolved"], m["partition"]), default=None)
         if late is not None:
             since = max(m["stood_since"] for m in standing)
-            return _wait(late, text.split(": ", 1)[-1], since, held, f"{_each(standing)} at the DDL of commit_ts {ts}")
+            return _wait(late, query, since, held, f"{_each(standing)} at the DDL of commit_ts {ts}")
     if not held:
         return None
     waiting = now if policy.waits_for == "all" else [m for m in now if m["held"]]
     late = min(waiting, key=lambda m: (m["resolved"], m["partition"]))
     others = [m for m in now if m is not late]
-    since = _passed(run, others, late["resolved"]) if policy.waits_for == "all" and others else late["resolved_at"]
+    since = (
+        _passed(run, others, late["resolved"], at_us) if policy.waits_for == "all" and others else late["resolved_at"]
+    )
     until = (
         f"nothing above commit_ts {late['resolved']} can be written" if late["resolved"] else "nothing can be written"
     )
@@ -115,9 +119,22 @@ def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:
             state |= {"stands_at": None, "resolved": 0, "resolved_at": step["at"], "state": "is down"}
         elif action == "end":
             state["state"] = "is at its end"
-    last = int(pc.max(read["offset"]).as_py() or -1) if len(read) else -1
     return {"topic": part.topic, "partition": part.partition, "held": int(held), "next": _next(log, i, own, at_us),
-            "offset": last, **state}  # fmt: skip
+            "offset": _last(read, own, at_us), **state}  # fmt: skip
+
+
+def _topics(log: Log, ts: int, query: str) -> set[str]:
+    """Topics of which each listener has to get to a DDL, and none passes it with a watermark."""
+    same = [d for d, ddl in enumerate(log.ddls) if (ddl.commit_ts, ddl.query) == (ts, query)]
+    return {p.topic for p in log.parts if log.everywhere and np.isin(log.ddl[p.first : p.end], same).any()}
+
+
+def _last(read: pa.Table, own: pa.Table, at_us: int) -> int | None:
+    """Offset of what a listener has read last."""
+    steps = own.filter(pc.and_(pc.less_equal(own["at"], at_us), pc.not_equal(own["action"], "begin")))
+    seen = [*zip(read["read_at"].to_pylist(), read["offset"].to_pylist(), strict=True)]
+    seen += [(a, o) for a, o in zip(steps["at"].to_pylist(), steps["offset"].to_pylist(), strict=True) if o is not None]
+    return max(seen, default=(0, None))[1]
 
 
 def _next(log: Log, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
@@ -131,9 +148,9 @@ def _next(log: Log, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
     return (int(offsets[ahead[0]]), int(log.commit_ts[part.first + ahead[0]])) if len(ahead) else None
 
 
-def _passed(run: Run, others: list[dict[str, Any]], ts: int) -> int:
-    """When the last of the others was above ``ts``."""
-    s = run.steps
+def _passed(run: Run, others: list[dict[str, Any]], ts: int, at_us: int) -> int:
+    """When the last of the others was above ``ts``, of those that were at ``at_us``."""
+    s = run.steps.filter(pc.less_equal(run.steps["at"], at_us))
     above = s.filter(pc.and_(pc.equal(s["action"], "resolved"), pc.greater(s["commit_ts"], ts)))
     first: dict[tuple[str, int], int] = {}
     for topic, partition, at in zip(*(above[c].to_pylist() for c in ("topic", "partition", "at")), strict=True):
@@ -143,11 +160,8 @@ def _passed(run: Run, others: list[dict[str, Any]], ts: int) -> int:
 
 
 def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) -> Wait:
-    state = {"is down": "is down", "is at its end": "is at its end"}.get(
-        late["state"], f"reads at offset {late['offset']}"
-    )
-    if late["state"] == "stands at a DDL":
-        state = "stands at another DDL"
+    reads = "has read nothing" if late["offset"] is None else f"has read offset {late['offset']}"
+    state = {"reads": reads, "stands at a DDL": "stands at another DDL"}.get(late["state"], late["state"])
     ahead = late["next"]
     then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
     answer = (
