@@ -99,6 +99,18 @@ def test_busiest_keys_come_first(browser: Browser) -> None:
     assert browser.busiest_keys("s.other").empty
 
 
+def test_images_are_the_values_after_each_change(browser: Browser) -> None:
+    """In commit order, a column each; up to a commit_ts, and no more than asked for."""
+    found = browser.images("s.t")
+    assert list(found.columns) == ["id", "v"]
+    assert found.index.names == ["topic", "partition", "offset", "seq"]
+    assert len(found) == len(browser.page(Page(kind="row", table="s.t")))
+    assert found.loc["x", 0, 0, 0].tolist() == ["1", "1"]
+    assert browser.images("s.t", until_ts=11).index.get_level_values("offset").tolist() == [0, 1]
+    assert len(browser.images("s.t", n=1)) == 1
+    assert browser.images("s.nothing").empty
+
+
 def test_spans_and_tables(browser: Browser) -> None:
     """First and last offset of each partition, quarantine included; only tables with rows."""
     span = browser.span()

@@ -149,7 +149,7 @@ def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], worke
     (lab.ROOT / "tests/test_x.py").write_text("")
     assert lab.test(rest) == 0
     options = lab.call[-1].split()[1:]
-    assert options == [*(["-n", "2", "--dist", "loadfile"] if workers else []), *rest]
+    assert options == [*(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
 
 
 def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:

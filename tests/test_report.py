@@ -10,15 +10,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 from summaries import summary, ts
 from whatifs import what_if
 
+from ticdc_lab.consumer.cases import CASES
+from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.producer import EVENTS
 from ticdc_lab.load import load
 from ticdc_lab.report import render, report
-from ticdc_lab.report.what_if import compare
+from ticdc_lab.report.consumer import watch, watched
+from ticdc_lab.report.what_if import Studies, compare
 from ticdc_lab.summary import HELD, POINTS
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
@@ -169,3 +174,43 @@ def test_what_if_escapes_names() -> None:
     """A table called like a script stays text in the what-if figures."""
     page = render(summary(EVIL), studies=compare(what_if(EVIL), partitions=2))
     assert "<script>alert" not in page
+
+
+def consumers(name: str = "users") -> Studies:
+    """What consumers make of the log of a table migration with repeats, with another name for a table."""
+    events = CASES["table-migration-repeats"]().log.to_pandas()
+    events["table_name"] = events["table_name"].replace("users", name)
+    return watched(Log.of(pa.Table.from_pandas(events, schema=EVENTS, preserve_index=False)))
+
+
+def test_consumers_are_in_the_report() -> None:
+    """The answer names who is safe; the player stands still; what the model cannot prove is said."""
+    studies = consumers()
+    page = render(summary(), consumers=studies)
+    text = parsed(page).text
+    assert "seed, transaction mode and strict never show a wrong state" in text
+    assert "runs of a model" in text and "at other speeds" in text
+    (player,) = [f for f in studies.figures if f.frames]
+    assert [b.label for b in player.layout.updatemenus[0].buttons] == ["play", "pause"]
+    assert "Plotly.animate(" not in page[page.index("</head>") :]
+    assert render(summary(), consumers=consumers()) == page
+
+
+def test_consumers_escape_names() -> None:
+    """A table called like a script stays text in the lanes."""
+    assert "<script>alert" not in render(summary(), consumers=consumers(EVIL))
+
+
+def test_consumers_of_nothing() -> None:
+    """A log without rows is a sentence; a report without consumers says that they were left out."""
+    nothing = watched(Log.of(EVENTS.empty_table()))
+    assert nothing.answer == "The log holds no row change, so nothing ends up downstream."
+    assert "It was not computed for this report." in parsed(render(summary())).text
+
+
+def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2,289 events about 500, which the limits say."""
+    monkeypatch.setattr("ticdc_lab.report.consumer.MOST_EVENTS", 500)
+    studies = watch(load(spark, str(golden("messages_open-protocol_small.jsonl.gz"))))
+    told = re.fullmatch(r"Only (\d+) of 2,289 events were read: those up to one commit_ts.", studies.limits[0])
+    assert told is not None and 480 <= int(told[1]) <= 520

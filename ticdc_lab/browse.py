@@ -25,6 +25,9 @@ PAGE = 50
 LIVES = 500
 """Versions of one row that are shown at most."""
 
+IMAGES = 5000
+"""Row changes of a table whose values are brought, unless another number is asked for."""
+
 
 def _cells(image: str, *, keys: bool) -> str:
     """SQL for the columns of an image, or those of its key, as ``name=value``."""
@@ -177,6 +180,35 @@ class Browser:
             [table, key, key],
         )
         return _with_changes(found)
+
+    def images(self, table: str, *, until_ts: int | None = None, n: int = IMAGES) -> pd.DataFrame:
+        """The values that the first row changes of a table gave its rows.
+
+        Parameters
+        ----------
+        table
+            ``schema.table``.
+        until_ts
+            Greatest commit_ts (TSO); all where left out.
+        n
+            Row changes at most, in the order of commit_ts.
+
+        Returns
+        -------
+        DataFrame
+            A column of texts for each of the table's, by an index of ``topic, partition, offset, seq``; NULL and what a
+            delete leaves is None.
+        """
+        found = self._frame(
+            f"""
+            SELECT topic, partition, "offset", seq, columns FROM log
+            WHERE kind = 'row' AND table_of = ? AND commit_ts <= coalesce(?, commit_ts)
+            ORDER BY commit_ts, partition, "offset", seq LIMIT {int(n)}
+            """,
+            [table, until_ts],
+        )
+        values = [_dict(image) for image in found.pop("columns")]
+        return pd.DataFrame(values, index=pd.MultiIndex.from_frame(found))
 
     def _frame(self, query: str, values: list[Any] | None = None) -> pd.DataFrame:
         return self._connection.execute(query, values or []).df()

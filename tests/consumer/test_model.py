@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from plain_consumer import Plain, narrow_table, random_log, reading_order
 
@@ -11,6 +13,7 @@ from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.errors import ContractError
 
 SEEDS = range(150)
 
@@ -150,3 +153,62 @@ def test_pauses_and_speeds_say_when_a_message_is_read() -> None:
     log = Log.of(narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]]))
     how = Listeners(per_second=1000, pauses=(Pause(0, 2500, 10_000),))
     assert run(log, SEED_ROW, how).deliveries["read_at"].to_pylist() == [1000, 2000, 10_500, 11_500, 12_500]
+
+
+def read_at(log: pa.Table, how: Listeners) -> list[int]:
+    """When each row change is read."""
+    return run(Log.of(log), SEED_ROW, how).deliveries["read_at"].to_pylist()
+
+
+FIVE = narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]])
+
+
+def test_pauses_that_overlap_are_one() -> None:
+    """From 2.5 ms to 12 ms nothing is read, however often that is said."""
+    pauses = (Pause(0, 2500, 10_000), Pause(0, 5000, 12_000), Pause(0, 5000, 6000))
+    assert read_at(FIVE, Listeners(per_second=1000, pauses=pauses)) == [1000, 2000, 12_500, 13_500, 14_500]
+
+
+def test_after_a_pause_what_has_arrived_is_read_at_the_listeners_speed() -> None:
+    """Not all at once: a thousand messages a second."""
+    arrived = FIVE.append_column("arrival", pa.array([0, 0, 0, 3000, 20_000, 20_000]))
+    how = Listeners(per_second=1000, arrival="as recorded", pauses=(Pause(0, 2500, 10_000),))
+    assert read_at(arrived, how) == [1000, 2000, 10_500, 11_500, 21_000]
+
+
+@pytest.mark.parametrize("per_second", [0, 1000])
+def test_nothing_is_read_in_a_pause(per_second: int) -> None:
+    """Not even by a listener whom reading costs nothing; a message that is finished as the pause begins is read."""
+    for arrival in ("at once", "as recorded"):
+        log = FIVE.append_column("arrival", pa.array([0, 500, 1000, 1500, 2999, 3000]))
+        how = Listeners(per_second=per_second, pauses=(Pause(0, 0, 100), Pause(0, 1000, 3000)), arrival=arrival)
+        at = read_at(log, how)
+        assert at == sorted(at)
+        assert not [t for t in at if t < 100 or 1000 < t < 3000]
+
+
+def test_a_process_that_is_down_does_not_come_back_earlier_because_it_dies_again() -> None:
+    """Nor does a partition begin in a process that is down."""
+    again = (Crash(0, 1500, 9000), Crash(0, 2000, 3000))
+    assert read_at(FIVE, Listeners(per_second=1000, faults=again))[-1] == 14_000
+    moved = (Crash(1, 500, 9000), Rebalance(0, 1, 2000, 3000))
+    assert read_at(FIVE, Listeners(per_second=1000, processes=2, faults=moved))[-1] == 14_000
+
+
+def test_an_empty_log_is_consumed_whatever_happens() -> None:
+    """There is nobody to crash."""
+    found = run(Log.of(FIVE.slice(0, 0)), SEED_ROW, Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),)))
+    assert (len(found.deliveries), len(found.steps)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"processes": 0}, {"per_second": -1}, {"speeds": {0: -1}}, {"write_us": -1}, {"pauses": (Pause(0, 5, 4),)},
+     {"faults": (Crash(0, 5, 4),)}, {"faults": (Rebalance(0, 1, -1, 4),)}],
+    ids=str,
+)  # fmt: skip
+def test_listeners_that_cannot_be_are_refused(what: dict[str, Any]) -> None:
+    """With what to do about it."""
+    with pytest.raises(ContractError) as caught:
+        Listeners(**what)
+    assert caught.value.hint

@@ -12,12 +12,14 @@ from ticdc_lab import load
 from ticdc_lab.codecs import decode
 from ticdc_lab.consumer.consumption import NEVER_WAS, Scenario, consumer_anomalies, consumer_matrix, consumption, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
+from ticdc_lab.consumer.downstream import downstream_at
 from ticdc_lab.consumer.invariant import invariant_curve, measure_of
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import NARROW, Log
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt, narrow
 from ticdc_lab.consumer.policy import POLICIES, REFERENCE, SEED_ROW, SEED_TRANSACTION, STRICT
+from ticdc_lab.consumer.sql_curve import sql_curve
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
 from ticdc_lab.errors import ContractError, DispatchError
@@ -180,3 +182,20 @@ def test_the_narrow_log_has_only_what_is_needed(small: ChangeLog) -> None:
     """No images."""
     assert tuple(narrow(small.events).columns) == NARROW
     assert len(Log.of(narrow(small.events).limit(0).toArrow()).kind) == 0
+
+
+def test_any_query_is_answered_over_the_downstream_and_over_upstreams_snapshots(small: ChangeLog) -> None:
+    """The number of rows of a table, as the rows that are there; right where transactions are restored."""
+    log = excerpt(small.events)
+    sql = "SELECT count(*) FROM shop.orders"
+    row, strict = (run(log, p, ONE_SLOW) for p in (SEED_ROW, STRICT))
+    curve = sql_curve(small.events, row, sql=sql, points=40)
+    deliveries = row.deliveries.to_pandas()
+    images = pd.DataFrame(columns=["topic", "partition", "offset", "seq"])
+    for at, value in zip(curve["at_us"], curve["value"], strict=True):
+        assert value == len(downstream_at(images, deliveries, at, "shop.orders"))
+    assert worst(curve) > 0 == worst(sql_curve(small.events, strict, sql=sql, points=40))
+    with pytest.raises(ContractError, match="no_such_table"):
+        sql_curve(small.events, strict, sql="SELECT 1 FROM no_such_table")
+    total = sql_curve(small.events, strict, sql="SELECT sum(user_id * amount) FROM shop.orders", points=5)
+    assert total["value"].iloc[-1] > 0

@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.figures.invariant_curve import wrong_stretches
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD
 
 EVIL = "<b>x</b>"
 TSO = 450_000_000_000_000_001
@@ -156,6 +157,8 @@ def test_the_player_has_a_frame_for_every_moment_and_starts_by_hand() -> None:
         "listeners stop at a DDL 1 time"
     )
     assert len(fig.layout.annotations) == 1
+    first = fig.layout.sliders[0].active
+    assert list(fig.data[0].x) == list(fig.frames[first].data[0].x), "what is seen is what the slider says"
 
 
 def test_frames_show_what_the_still_picture_shows() -> None:
@@ -274,17 +277,32 @@ def test_the_matrix_says_never_and_how_long() -> None:
     fig = figures.anomaly_matrix(
         anomalies(("row", "ts", "torn", 3, 1000), ("row", "ts", "order", 2, 2500), ("whole", "ts", "torn", 0, 0))
     )
-    assert title(fig) == "whole never shows a wrong state; row shows 5 states that never existed"
+    assert (
+        title(fig) == "whole never shows a wrong state; row shows 5 states that never existed, up to 25 % of the time"
+    )
     cells = [a.text for a in fig.layout.annotations]
-    assert cells[:2] == ["<b>5</b><br>25 % of the time", "never"]
+    assert cells[:2] == ["<b>5</b><br>25 % of time", "never"]
+
+
+def test_the_matrix_counts_states_and_tells_the_other_kinds_apart() -> None:
+    """Where states were judged they are counted, and the kinds behind them are in the hover."""
+    state = "state that never existed"
+    fig = figures.anomaly_matrix(
+        anomalies(
+            ("a", "ts", state, 2, 500), ("a", "ts", "torn", 7, 900), ("b", "ts", state, 0, 0), ("b", "ts", "late", 3, 0)
+        )
+    )
+    assert title(fig) == "b never shows a wrong state; a shows 2 states that never existed, up to 5 % of the time"
+    assert [a.text for a in fig.layout.annotations[:2]] == ["<b>2</b><br>5 % of time", "never<br>3 other anomalies"]
+    assert "torn: 7, together 0.9 ms" in fig.data[-1].hovertext[0]
 
 
 def test_the_matrix_has_a_column_for_what_varies() -> None:
     """A combination that nobody tried says so; no policy safe is said, too; nothing tried is a sentence."""
-    fig = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 1, 1), ("b", "table", "torn", 4, 1)))
+    fig = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 1, 1), ("b", "table", "torn", 4, 2000)))
     assert list(fig.layout.xaxis.ticktext) == ["ts", "table"]
     assert sum(a.text == "not tried" for a in fig.layout.annotations) == 2
-    assert title(fig) == "No policy is safe here; b shows 4 states that never existed"
+    assert title(fig) == "No policy is safe here; b shows 4 states that never existed, up to 20 % of the time"
     clean = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 0, 0)))
     assert title(clean) == "No policy ever shows a state that never existed"
     assert "No consumer was tried" in title(figures.anomaly_matrix(anomalies()))

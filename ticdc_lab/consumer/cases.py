@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.policy import SEED_ROW
+from ticdc_lab.consumer.policy import SEED_ROW, SEED_ROW_SHARED, SEED_TRANSACTION, Policy
 from ticdc_lab.consumer.producer import Change, Cluster, acknowledge, broadcast, hand_over, restart, write
 
 NO_FILTER = replace(SEED_ROW, name="seed, row mode, no filter", duplicates="none")
@@ -39,6 +39,8 @@ class Case:
         One sentence.
     listeners
         What the consumer's listeners do meanwhile.
+    shown
+        The policy under which a picture shows it best.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Case:
     expected_ts: int
     answer: str
     listeners: Listeners = Listeners(per_second=1000)  # noqa: RUF009 (frozen)
+    shown: Policy = SEED_ROW
 
     def expected(self) -> dict[tuple[str, int], str]:
         """The rows that the downstream must end with: table and id to value."""
@@ -146,7 +149,8 @@ def one_record_for_a_table() -> Case:
         "Not in row mode: the faster listener has executed 3, and the slower one's first delivery of 2 is taken for a "
         "duplicate and lost. Each listener needs its own record.",
     )
-    return replace(case, listeners=Listeners(per_second=1000, speeds=MappingProxyType({1: 100})))
+    slow = Listeners(per_second=1000, speeds=MappingProxyType({1: 100}))
+    return replace(case, listeners=slow, shown=SEED_ROW_SHARED)
 
 
 def recovery() -> Case:
@@ -158,7 +162,7 @@ def recovery() -> Case:
         c,
         "Yes: where every listener stops at the same watermark, the downstream is the upstream at that ts.",
     )
-    return replace(case, log=until(case.log, ts=4), expected_ts=4)
+    return replace(case, log=until(case.log, ts=4), expected_ts=4, shown=SEED_TRANSACTION)
 
 
 def stopped_anywhere() -> Case:

@@ -169,8 +169,14 @@ def consumer_matrix(events: DataFrame, *, scenarios: Sequence[Scenario]) -> Data
     return each.groupBy("_scenario").applyInArrow(judge, MATRIX)
 
 
+def layout(study: Study, scenario: Scenario) -> Log:
+    """The log as a scenario's consumer reads it."""
+    recorded = scenario.strategy == RECORDED
+    return study.recorded if recorded else study.laid(scenario.strategy, scenario.partitions)
+
+
 def _judged(study: Study, s: Scenario) -> list[dict[str, Any]]:
-    log = study.recorded if s.strategy == RECORDED else study.laid(s.strategy, s.partitions)
+    log = layout(study, s)
     found = run(log, s.policy, s.listeners)
     n, wrong = wrong_time(states(found))
     counts = [{"kind": NEVER_WAS, "n": n, "wrong_us": wrong}, *anomaly_counts(found, log).to_pylist()]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 import pyarrow as pa
+
+from ticdc_lab.consumer.model import Run
 
 PLACE = ("topic", "partition", "offset", "seq")
 _INTEGERS = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
@@ -16,14 +16,19 @@ def small_frame(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper=_INTEGERS.get)
 
 
+def frames_of(found: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Deliveries and steps of a run, as figures take them."""
+    return small_frame(found.deliveries), small_frame(found.steps)
+
+
 def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, table: str) -> pd.DataFrame:
     """A table of the downstream as readers see it at a moment.
 
     Parameters
     ----------
     images
-        ``topic, partition, offset, seq`` and the values after each change, a column each; rows that it lacks are
-        counted as rows without values.
+        Values after each change, a column each, by an index of ``topic, partition, offset, seq`` (a table may have
+        columns of these names). Rows that it lacks are counted as rows without values.
     deliveries
         :data:`ticdc_lab.consumer.record.DELIVERIES` of a run.
     at_us
@@ -51,11 +56,6 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
     last = ends.drop_duplicates("_key", keep="last")
     loose = written[written["key_hash"].isna() & (written["op_rank"] == 2)]
     there = pd.concat([last[last["_there"]], loose]).sort_values("apply_order", ascending=False, kind="stable")
-    values = [c for c in images.columns if c not in PLACE]
-    found = there[[*PLACE, "commit_ts"]].merge(images, on=list(PLACE), how="left")
-    return found[["commit_ts", *_held(found, values)]].reset_index(drop=True)
-
-
-def _held(found: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Columns that hold anything; all of an empty frame."""
-    return [c for c in columns if found.empty or found[c].notna().any()]
+    found = images.reindex(pd.MultiIndex.from_frame(there[list(PLACE)])).reset_index(drop=True)
+    held = found if found.empty else found.dropna(axis="columns", how="all")
+    return pd.concat([there["commit_ts"].reset_index(drop=True), held], axis="columns")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, Log, Part
+from ticdc_lab.consumer.pauses import Pauses
 
 _NOTHING = np.empty(0, np.int64)
 _SECOND_US = 1_000_000
@@ -115,7 +116,7 @@ class Pace:
         self.log, self._part = log, part
         speed = listeners.speeds.get(part.partition, listeners.per_second)
         self._cost = _SECOND_US // speed if speed else 0
-        self._pauses = sorted((p.at_us, p.until_us) for p in listeners.pauses if p.partition == part.partition)
+        self._pauses = Pauses(p for p in listeners.pauses if p.partition == part.partition)
         self._arrival = arrival if arrival.any() else None
         offsets = log.events["offset"].to_numpy()[part.first : part.end]
         self._message = np.concatenate([[0], np.cumsum(np.diff(offsets) != 0)]) if len(offsets) else _NOTHING
@@ -135,19 +136,21 @@ class Pace:
         # a message that was begun before a control in it costs nothing again
         begun = self._message[first - self._part.first - 1] if first > self._part.first else message[0] - 1
         spent = (message - begun) * self._cost
+        ready = np.full(len(spent), clock)
         if self._arrival is not None:
-            free = np.maximum.accumulate(np.maximum(self._arrival[first:end] - (spent - self._cost), clock))
-            return self._after_pauses(free + spent, clock)
-        return self._after_pauses(clock + spent, clock)
+            ready = np.maximum(ready, self._arrival[first:end])
+        if not self._pauses:
+            return self._read(ready, spent, clock)
+        ready = self._pauses.awake(ready)
+        begins = int(self._pauses.worked(np.array([clock]))[0])
+        busy = self._read(self._pauses.worked(ready), spent, begins)
+        return np.maximum(self._pauses.when(busy), np.maximum.accumulate(ready))
 
-    def _after_pauses(self, times: Ints, clock: int) -> Ints:
-        for at, until in self._pauses:
-            begun = max(at, clock)
-            if until > begun:
-                # what has to arrive first loses nothing in a pause before that
-                late = times + (until - begun) if self._arrival is None else np.maximum(times, until)
-                times = np.where(times > begun, late, times)
-        return times
+    def _read(self, ready: Ints, spent: Ints, clock: int) -> Ints:
+        """When events are read that can be from ``ready`` on, by a listener that never pauses."""
+        if self._arrival is None:
+            return clock + spent
+        return np.maximum.accumulate(np.maximum(ready - (spent - self._cost), clock)) + spent
 
 
 def unwritten(listener: Listener, pending: Sequence[int]) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ticdc_lab.errors import ContractError
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -45,7 +47,7 @@ class Listeners:
     Attributes
     ----------
     per_second
-        Messages that a listener reads in a second.
+        Messages that a listener reads in a second; 0: reading takes no time.
     speeds
         Partition to messages a second, where it is another number.
     processes
@@ -58,6 +60,11 @@ class Listeners:
         ``at once``: all messages are there when the consumer starts; ``as committed``: a message can be read no earlier
         than the commit_ts of it and of all before it in the partition say, the consumer's clock being 0 at the least;
         ``as recorded``: no earlier than the log's ``arrival`` says.
+
+    Raises
+    ------
+    ContractError
+        There is no process, or a speed or time is negative, or something ends before it begins.
     """
 
     per_second: int = 10_000
@@ -67,3 +74,18 @@ class Listeners:
     faults: tuple[Fault, ...] = ()
     write_us: int = 0
     arrival: Literal["at once", "as committed", "as recorded"] = "at once"
+
+    def __post_init__(self) -> None:
+        if self.processes < 1 or min(self.per_second, self.write_us, *self.speeds.values()) < 0:
+            raise ContractError(
+                f"{self.processes} processes, {self.per_second} messages a second ({dict(self.speeds)}) and "
+                f"{self.write_us} µs a write are no consumer.",
+                hint="There is at least one process; speeds and times are 0 or more.",
+            )
+        spans = [*((p, p.at_us, p.until_us) for p in self.pauses), *((f, f.at_us, f.back_us) for f in self.faults)]
+        for what, at_us, end_us in spans:
+            if not 0 <= at_us <= end_us:
+                raise ContractError(
+                    f"{what} ends before it begins, or begins before the consumer does.",
+                    hint="Times are µs of the consumer's clock, which begins at 0.",
+                )

@@ -7,6 +7,7 @@ events are read in one piece, so that a run costs little more than sorting the l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -82,6 +83,7 @@ class _Consumer:
         self.barriers = Barriers(log, policy, self)
         self._faults = sorted(how.faults, key=lambda f: f.at_us)
         self._free = [0] * len(log.parts)
+        self._up: defaultdict[int, int] = defaultdict(int)
         self._alone = policy.waits_for == "partition" and policy.late_rows in ("none", "partition")
         self._forget_memory()
         self._executed = np.full(self._high.shape if policy.duplicates == "listener" else (1, len(log.tables)), -1)
@@ -227,7 +229,7 @@ class _Consumer:
 
     def idle_at(self, time: int) -> int:
         """When all that is being written is there, at ``time`` at the earliest."""
-        return max(time, *self._free)
+        return max([time, *self._free])
 
     def _fault(self) -> None:
         fault = self._faults.pop(0)
@@ -235,13 +237,15 @@ class _Consumer:
         self._read_until(time, self.listeners)
         if isinstance(fault, Crash):
             hit, action = [m for m in self.listeners if m.process == fault.process], "crash"
+            self._up[fault.process] = begins = max(fault.back_us, self._up[fault.process])
         else:
             hit, action = [m for m in self.listeners if m.part.partition == fault.partition], "move"
+            begins = max(fault.back_us, self._up[fault.to_process])
         pending = self.barriers.pending_places()
         for m in hit:
             if self.policy.saves == "unwritten":
                 m.saved = unwritten(m, [p for p in pending if m.part.first <= p < m.part.end])
-            lost = m.go_back(max(time, fault.back_us))
+            lost = m.go_back(max(time, begins))
             self.trace.settle(lost, trace.FORGOTTEN)
             self.trace.step(time, action, listener=m.number, rows=len(lost))
             self.trace.step(m.clock, "begin", listener=m.number, place=m.saved if m.saved < m.part.end else None)

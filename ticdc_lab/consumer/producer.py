@@ -139,14 +139,15 @@ def events(c: Cluster) -> pa.Table:
 
 
 def images(c: Cluster) -> pd.DataFrame:
-    """The rows that the messages carry: ``topic, partition, offset, seq, id, value``."""
+    """The rows that the messages carry: ``id`` and ``value`` by ``topic, partition, offset, seq``."""
     rows = [
         (TOPIC, p, offset, 0, m.change.id, m.change.value)
         for p, part in enumerate(c.partitions)
         for offset, m in enumerate(part)
         if m.change is not None
     ]
-    return pd.DataFrame(rows, columns=["topic", "partition", "offset", "seq", "id", "value"])
+    place = ["topic", "partition", "offset", "seq"]
+    return pd.DataFrame(rows, columns=[*place, "id", "value"]).set_index(place)
 
 
 def upstream_at(c: Cluster, ts: int) -> dict[tuple[str, int], str]:

@@ -15,7 +15,8 @@ from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.invariant_curve import invariant_curve
 from ticdc_lab.figures.lag import lag
-from ticdc_lab.figures.lane_scene import Order, moments
+from ticdc_lab.figures.lane_layout import moments
+from ticdc_lab.figures.lane_scene import Order
 from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
 from ticdc_lab.figures.listing import listing
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults

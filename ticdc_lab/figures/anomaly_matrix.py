@@ -15,9 +15,10 @@ _NOTE = (
 )
 _VARIES = ("strategy", "partitions", "speeds")
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{:.2f})", "rgba(128,128,128,0.18)"
+_MIXED = "rgba(230,159,0,0.25)"
 
 
-def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
+def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never existed") -> go.Figure:
     """Draw policies against what they consume.
 
     Parameters
@@ -25,14 +26,18 @@ def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
     anomalies
         One row per ``policy``, ``strategy``, ``partitions``, ``speeds`` (words) and ``kind`` of anomaly: ``n``, the
         number of wrong states, ``wrong_us``, how long they lasted together, and ``total_us``, how long the consumer
-        ran. A combination without anomaly has a row with ``n`` 0. Kinds may overlap in time: a cell's share is that of
-        the kind which lasted longest, so it is the least that can be said.
+        ran. A combination without anomaly has a row with ``n`` 0.
+    counted
+        The kind that cells show; the others are said when one points at a cell. Where it is missing all kinds are
+        counted together, and as they may overlap in time the share is that of the kind which lasted longest.
     """
     if anomalies.empty:
         return sentence("No consumer was tried", "Choose a policy, a strategy and speeds.")
     varies = [c for c in _VARIES if anomalies[c].nunique() > 1] or ["strategy"]
     a = anomalies.assign(_column=_columns(anomalies, varies), policy=anomalies["policy"].astype(str))
     policies, columns = list(dict.fromkeys(a["policy"])), list(dict.fromkeys(a["_column"]))
+    hovers = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
+    a = _headline(a, counted)
     cells = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
     fig = go.Figure()
     for i, p in enumerate(policies):
@@ -44,7 +49,7 @@ def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
             y=[i for i in range(len(policies)) for _ in columns],
             mode="markers",
             marker={"size": 44, "opacity": 0, "symbol": "square"},
-            hovertext=[_hover(cells.get((p, c)), p, c) for p in policies for c in columns],
+            hovertext=[_hover(hovers.get((p, c)), p, c) for p in policies for c in columns],
             hoverinfo="text",
             showlegend=False,
         )
@@ -61,21 +66,30 @@ def anomaly_matrix(anomalies: pd.DataFrame) -> go.Figure:
 
 
 def _columns(a: pd.DataFrame, varies: Sequence[str]) -> list[str]:
-    words = {"strategy": "{}", "partitions": "{} partitions", "speeds": "{}"}
-    return [
-        ", ".join(words[c].format(v) for c, v in zip(varies, row, strict=True)) for row in a[list(varies)].to_numpy()
-    ]
+    rows = a[list(varies)].to_dict("records")
+    return [", ".join(count(v, "partition") if c == "partitions" else str(v) for c, v in r.items()) for r in rows]
+
+
+def _headline(a: pd.DataFrame, counted: str) -> pd.DataFrame:
+    """The rows that cells show, with the number of all others beside them."""
+    mine = a["kind"] == counted if (a["kind"] == counted).any() else a["kind"].notna()
+    others = a[~mine].groupby(["policy", "_column"])["n"].sum().rename("_others").reset_index()
+    joined = a[mine].merge(others, on=["policy", "_column"], how="left")
+    return joined.assign(_others=joined["_others"].fillna(0).astype(int))
 
 
 def _cell(fig: go.Figure, row: int, column: int, cell: pd.DataFrame | None) -> None:
     if cell is None:
         text, color = "not tried", _UNKNOWN
     elif not cell["n"].sum():
-        text, color = "never", _KEPT
+        others = int(cell["_others"].iloc[0])
+        text, color = (
+            (f"never<br>{count(others, 'other anomaly', 'other anomalies')}", _MIXED) if others else ("never", _KEPT)
+        )
     else:
         share = _share(cell)
         told = percent(int(cell["wrong_us"].max()), int(cell["total_us"].max()))
-        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of the time", _BROKEN.format(0.22 + 0.4 * share)
+        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of time", _BROKEN.format(0.22 + 0.4 * share)
     box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
     fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
     fig.add_annotation(x=column, y=row, text=text, showarrow=False)
@@ -104,8 +118,10 @@ def _finding(a: pd.DataFrame, policies: Sequence[str], columns: int) -> str:
     where = f" under {count(columns, 'choice')} tried" if columns > 1 else ""
     if len(clean) == len(policies):
         return f"No policy ever shows a state that never existed{where}"
-    worst = max(policies, key=lambda p: int(total[p]))
-    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed"
+    shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
+    worst = max(policies, key=lambda p: (shares[p], int(total[p])))
+    share = f", up to {percent(shares[worst], 1)} of the time" if shares[worst] else ""
+    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed{share}"
     if not clean:
         return f"No policy is safe here; {shows}"
     who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"

@@ -29,8 +29,10 @@ def beside(fig: go.Figure, rows: pd.DataFrame, *, name: str) -> go.Figure:
     shown = rows.head(max(3, height // _ROW_PX - 3)).iloc[:, :_MOST_COLUMNS]
     cut = f", {len(shown):,} drawn" if len(shown) < len(rows) else ""
     left = f", {rows.shape[1] - _MOST_COLUMNS} more columns" if rows.shape[1] > _MOST_COLUMNS else ""
-    texts = [["NULL" if pd.isna(v) else label(v, most=24) for v in shown[c]] for c in shown.columns]
+    texts = [["NULL" if pd.isna(v) else label(v, most=24) for v in column] for _, column in shown.items()]
+    widths = [2 + min(20, max(map(len, [str(c), *column]))) for c, column in zip(shown.columns, texts, strict=True)]
     table = go.Table(
+        columnwidth=widths,
         domain={"x": [_SPLIT + _GAP, 1], "y": [0, max(0.5, 1 - _ROW_PX / height)]},
         header={"values": [f"<b>{label(c, most=18)}</b>" for c in shown.columns], "align": "left", "height": _ROW_PX},
         cells={"values": texts, "align": "left", "height": _ROW_PX},

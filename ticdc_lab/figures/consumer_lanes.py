@@ -6,11 +6,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures import lane_traces as traces
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene
 from ticdc_lab.figures.lane_traces import extent, ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
 _LANE_PX = 64
+_EACH = 20
+"""Up to so many places each has its number."""
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 870
 _AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
@@ -35,7 +38,7 @@ def consumer_lanes(
     at_us
         The moment of consumer time, µs; by default the end.
     order
-        What goes to the right, see :func:`ticdc_lab.figures.lane_scene.scene`.
+        What goes to the right, see :func:`ticdc_lab.figures.lane_layout.scene`.
     most
         Row changes drawn; of a longer log those read around the moment, which the note says.
     finding
@@ -65,7 +68,8 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
         names = [f"{label(topic)} {p}" for topic, p in s.lanes]
     starts, ends = extent(s)
     room = 0.03 * (ends - starts) + 0.5
-    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False)
+    few = 1 if ends - starts <= _EACH else None
+    fig.update_xaxes(title_text=_AXIS[s.order], range=[starts - room, ends + room], zeroline=False, dtick=few)
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.45, -0.62], showgrid=False,
         zeroline=False,
@@ -102,8 +106,8 @@ def _finding(s: Scene, at_us: int) -> str:
     waiting = s.now(s.waits, at_us).sort_values("since", kind="stable")
     if len(waiting):
         first = waiting.iloc[0]
-        others = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-        told += f"; partition {s.lanes[first['lane']][1]}{others} waits since {ms(first['since'])}"
+        others = f" and {len(waiting) - 1} more wait" if len(waiting) > 1 else " waits"
+        told += f"; partition {s.lanes[first['lane']][1]}{others} since {ms(first['since'])}"
     return told
 
 

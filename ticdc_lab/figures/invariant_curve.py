@@ -13,11 +13,13 @@ from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, perc
 
 _NOTE = (
     "The value over consumer time; a flat line inside the grey band is correct. Shaded stretches are wrong: readers of "
-    "the downstream saw, for that long, a state that the upstream never had."
+    "the downstream saw, for that long, a state that the upstream never had. What is seldom seen may lie outside."
 )
 _MOST = 12
 _SHADES = 60
 _POINTS = 3000
+_SELDOM = 0.02
+"""Values that are shown for less of the time at either end may lie outside a panel."""
 _PANEL_PX = 118
 
 
@@ -46,19 +48,20 @@ def wrong_stretches(curve: pd.DataFrame) -> Wrong:
     ----------
     curve
         ``at_us, value, expected_low, expected_high`` of one label: the value from ``at_us`` on, in order of time. A
-        value that is missing is not judged.
+        value that is missing is not judged. ``until_us`` tells, where it is there, how long the last one stays.
     """
     at, value = curve["at_us"].to_numpy(dtype=np.int64), curve["value"].to_numpy(dtype=float)
     low, high = (curve[c].to_numpy(dtype=float) for c in ("expected_low", "expected_high"))
     off = np.where(value < low, value - low, np.where(value > high, value - high, 0.0))
-    ends = np.append(at[1:], at[-1:])
+    last = curve["until_us"].iloc[-1:] if "until_us" in curve else at[-1:]
+    ends = np.append(at[1:], last)
     bad = off != 0
     starts = np.flatnonzero(bad & ~np.append([False], bad[:-1]))
     stops = np.flatnonzero(bad & ~np.append(bad[1:], [False]))
     found = [
         (int(at[a]), int(ends[b]), float(max(off[a : b + 1], key=abs))) for a, b in zip(starts, stops, strict=True)
     ]
-    return Wrong(tuple(found), int(at[-1] - at[0]) if len(at) else 0)
+    return Wrong(tuple(found), int(ends[-1] - at[0]) if len(at) else 0)
 
 
 def invariant_curve(curve: pd.DataFrame, *, of: str = "the invariant", unit: str = "") -> go.Figure:
@@ -127,10 +130,28 @@ def _panel(fig: go.Figure, row: int, c: pd.DataFrame, wrong: Wrong, of: str) -> 
         fig.add_vrect(
             x0=a / 1000, x1=b / 1000, fillcolor=WRONG, opacity=0.18, line_width=0, layer="below", row=row, col=1
         )
-    low, high = float(c["expected_low"].min()), float(c["expected_high"].max())
-    lows, highs = float(np.nanmin([low, c["value"].min()])), float(np.nanmax([high, c["value"].max()]))
-    room = 0.15 * (highs - lows) or max(1.0, 0.001 * abs(highs))
-    fig.update_yaxes(range=[lows - room, highs + room], tickformat=",", nticks=4, row=row, col=1)
+    low, high = _range(c)
+    room = 0.15 * (high - low) or max(1.0, 0.001 * abs(high))
+    fig.update_yaxes(range=[low - room, high + room], tickformat=",", nticks=4, row=row, col=1)
+
+
+def _range(c: pd.DataFrame) -> tuple[float, float]:
+    """What a panel shows: where the value is most of the time, where it should be then, and the farthest it is off.
+
+    A table that fills from nothing would else press all later dips flat.
+    """
+    at, value = c["at_us"].to_numpy(dtype=float), c["value"].to_numpy(dtype=float)
+    lasts = np.diff(at, append=at[-1])
+    by_value = np.argsort(value, kind="stable")
+    share = np.cumsum(lasts[by_value]) / (lasts.sum() or 1.0)
+    usual = by_value[(share >= _SELDOM) & (share <= 1 - _SELDOM)]
+    low, high = (c[name].to_numpy(dtype=float) for name in ("expected_low", "expected_high"))
+    off = np.maximum(low - value, value - high)
+    shown = usual if len(usual) else by_value
+    shown = np.append(shown, np.nanargmax(off)) if np.nanmax(off) > 0 else shown
+    nearest = np.clip(value[shown], low[shown], high[shown])
+    both = np.concatenate([value[shown], nearest])
+    return float(np.nanmin(both)), float(np.nanmax(both))
 
 
 def _told(w: Wrong) -> str:

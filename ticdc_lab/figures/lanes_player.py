@@ -8,7 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.consumer_lanes import drawn
-from ticdc_lab.figures.lane_scene import Order, Scene, scene
+from ticdc_lab.figures.lane_layout import scene
+from ticdc_lab.figures.lane_scene import Order, Scene
 from ticdc_lab.figures.lane_traces import ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
@@ -43,19 +44,20 @@ def consumer_lanes_stepped(
     s = scene(deliveries, steps, order=order, most=most)
     times, every = s.moments(moments), len(s.moments(1 << 30))
     figures = {ms(t): drawn(s, t) for t in times}
-    fig = go.Figure(figures[ms(times[0])])
+    start = len(figures) // 3  # the beginning has nothing to show
+    fig = go.Figure(list(figures.values())[start])
     fig.layout.annotations = ()
     fig = finish(
         fig,
         title=label(finding, most=300) or _finding(s),
-        note=_note(figures[ms(times[0])], shown=len(times), of=every),
+        note=_note(figures[ms(times[0])], shown=len(figures), of=every),
         height=int(fig.layout.height),
     )
     fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
     fig.frames = [go.Frame(name=name, data=[_moving(t) for t in f.data]) for name, f in figures.items()]
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
     return fig.update_layout(
-        sliders=[_slider(list(figures), bottom)], updatemenus=[_buttons(bottom)], height=height,
+        sliders=[_slider(list(figures), start, bottom)], updatemenus=[_buttons(bottom)], height=height,
         margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
 
@@ -86,10 +88,10 @@ def _moving(trace: Any) -> dict[str, Any]:
     return {"type": "scatter"} | {k: v for k, v in plain.items() if k not in ("showlegend",)}
 
 
-def _slider(names: list[str], below_px: int) -> dict[str, Any]:
+def _slider(names: list[str], start: int, below_px: int) -> dict[str, Any]:
     steps = [{"method": "animate", "label": name, "args": [[name], _AT_ONCE]} for name in names]
     return {
-        "active": 0, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
+        "active": start, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
         "currentvalue": {"prefix": "consumer time: ", "xanchor": "left"},
     }  # fmt: skip
 

@@ -136,6 +136,14 @@ def what_if(s: Summary, studies: Studies | None) -> Section:
     return Section("what-if", title, studies.answer, studies.limits, studies.figures)
 
 
+def consumer(studies: Studies | None) -> Section:
+    """What consumers would make of it."""
+    title = "What ends up downstream"
+    if studies is None:
+        return Section("consumer", title, "It was not computed for this report.")
+    return Section("consumer", title, studies.answer, studies.limits, studies.figures)
+
+
 def audit(s: Summary) -> Section:
     """Which guarantees are broken, with evidence; which could not be checked."""
     unchecked = [(n, why) for n, why in checks_possible(s.protocol, has_commit_ts=s.has_commit_ts).items() if why]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from ticdc_lab.load import ChangeLog
 from ticdc_lab.report import sections
+from ticdc_lab.report.consumer import watch
 from ticdc_lab.report.page import page
 from ticdc_lab.report.what_if import Studies, study
 from ticdc_lab.summary import Summary, summarise
 
 
 def report(log: ChangeLog, out: str | Path) -> Path:
-    """Write what a log holds, how far it is complete and what another dispatcher would do, as one HTML file.
+    """Write what a log holds, how far it is complete, and what another dispatcher and consumers would do, as one file.
 
     Parameters
     ----------
@@ -44,10 +45,10 @@ def report(log: ChangeLog, out: str | Path) -> Path:
 
 
 def _told(log: ChangeLog) -> str:
-    return render(summarise(log), studies=study(log))
+    return render(summarise(log), studies=study(log), consumers=watch(log))
 
 
-def render(summary: Summary, *, studies: Studies | None = None) -> str:
+def render(summary: Summary, *, studies: Studies | None = None, consumers: Studies | None = None) -> str:
     """Build the HTML text of a report from small frames; pure."""
     parts = [
         sections.contents(summary),
@@ -55,6 +56,7 @@ def render(summary: Summary, *, studies: Studies | None = None) -> str:
         sections.transactions(summary),
         sections.load(summary),
         sections.what_if(summary, studies),
+        sections.consumer(consumers),
         sections.audit(summary),
     ]
     return page(Path(summary.source).name, lead=sections.lead(summary), sections=parts)

@@ -173,7 +173,7 @@ def _multiset(
     if facts.incomplete:
         raise IncompleteHistoryError(f"{table}: {facts.incomplete} of its row changes are known only in part.")
     names = [f"_c{i}" for i in range(len(columns))]
-    shaped = _signed(changes, found, columns)
+    shaped = signed(changes, found, columns)
     *values, inferred, wrong = valued(columns, found, as_of=True)
     typed = shaped.select(
         "_by", *[v.alias(n) for v, n in zip(values, names, strict=True)], inferred, wrong
@@ -198,7 +198,7 @@ def _multiset(
     return rows.select(*own, none, "_said._inferred", "_said._unconvertible"), said
 
 
-def _signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
+def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
     """Each change once: its row after with 1, its row before with -1."""
     keyed = with_keys(changes)
     identity = ("commit_ts", "op", "change_hash")

@@ -52,7 +52,7 @@ _SHAPES = {
     "binary": "^0x([0-9a-f]{2})*$",
     "integer": "^-?[0-9]+$",
 }
-_NUMBERED = ("open-protocol", "canal-json", "simple", "canal", "csv")
+NUMBERED = ("open-protocol", "canal-json", "simple", "canal", "csv")
 """Protocols whose events have ENUM and SET as numbers."""
 
 
@@ -162,7 +162,7 @@ def _value(text: Column, target: MySQLType) -> Column:
 
 def _number(text: Column) -> Column:
     """Whether the protocol carries ENUM and SET as numbers and this is one."""
-    return F.col("protocol").isin(*_NUMBERED) & text.rlike(_SHAPES["integer"])
+    return F.col("protocol").isin(*NUMBERED) & text.rlike(_SHAPES["integer"])
 
 
 def _enum_label(text: Column, target: MySQLType) -> Column:

@@ -9,6 +9,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.catalog import ColumnDef
 from ticdc_lab.tables.mysql_types import common, converted, moved, parsed, typed
 from ticdc_lab.tables.stretches import (
     Stretch,
@@ -166,24 +167,39 @@ def _as_of(trace: Trace, text: Column, n: int) -> list[_Part]:
 def _default(trace: Trace) -> tuple[Column, Column]:
     """What rows hold that were written before the column was added."""
     born, target = trace.at[trace.birth], parsed(trace.newest.mysql_type)
+    source, none = parsed(born.mysql_type), F.lit(None).cast("string")
+    text, why = added_text(born)
+    if why:
+        return F.lit(None).cast(target.spark), F.lit(why)
+    value = F.lit(text).cast("string")
+    if source.family in ("enum", "set"):  # a label, whatever the protocol carries
+        same = moved(source, target) == "same" and target.family == source.family
+        return (value, none) if same else converted(none, source, target)
+    return converted(value, source, target)
+
+
+def added_text(born: ColumnDef) -> tuple[str | None, str]:
+    """The text (of ENUM and SET the label) that rows hold which were there when a column was added.
+
+    Returns
+    -------
+    tuple[str | None, str]
+        The text, None for NULL; and why it cannot be told, empty if it can.
+    """
     source = parsed(born.mysql_type)
     if born.computed_default or (born.default is not None and source.name == "timestamp"):
         why = "the default is computed when the column is added" if born.computed_default else (
             "the default is in the time zone of a session that the log does not name"
         )  # fmt: skip
-        return F.lit(None).cast(target.spark), F.lit(f"the column was added later, and {why}")
-    text, none = born.default, F.lit(None).cast("string")
+        return None, f"the column was added later, and {why}"
+    text = born.default
     if text is None:
         text = None if born.nullable else _zero(source.family, source.elements, source.scale)
     elif source.family == "binary":
         text = "0x" + text.encode().hex()
     elif source.family == "decimal" and "." not in text and source.scale:
         text = f"{text}.{'0' * source.scale}"
-    value = F.lit(text).cast("string")
-    if source.family in ("enum", "set"):  # a label, whatever the protocol carries
-        same = moved(source, target) == "same" and target.family == source.family
-        return (value, none) if same else converted(F.lit(None).cast("string"), source, target)
-    return converted(value, source, target)
+    return text, ""
 
 
 def _zero(family: str, elements: Sequence[str], scale: int) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
-from ticdc_lab.consumer.downstream import downstream_at, small_frame
+from ticdc_lab.consumer.downstream import downstream_at, frames_of
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
@@ -106,7 +106,7 @@ class _Seen:
 
     @classmethod
     def of(cls, found: Run) -> _Seen:
-        deliveries, steps = small_frame(found.deliveries), small_frame(found.steps)
+        deliveries, steps = frames_of(found)
         return cls(deliveries, steps, figures.moments(deliveries, steps, most=STEPS + 1))
 
 

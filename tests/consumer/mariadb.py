@@ -1,0 +1,90 @@
+"""A real MariaDB server of its own, on a free port and in a folder of the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+PASSWORD = "seCret&%/42"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where it is; the user ``lab`` has :data:`PASSWORD`."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The target."""
+        return f"mysql://lab@127.0.0.1:{self.port}"
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with pymysql.connect(host="127.0.0.1", port=self.port, user="lab", password=PASSWORD, autocommit=True) as db:
+            cursor = db.cursor()
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def clear(self) -> None:
+        """Drop all databases that a replay has made."""
+        for (name,) in self.ask("SHOW DATABASES"):
+            if name not in ("information_schema", "mysql", "performance_schema", "sys"):
+                self.ask(f"DROP DATABASE `{name}`")
+
+
+def missing() -> str:
+    """Why there can be no server; empty if there can."""
+    there = all(map(shutil.which, ("mariadbd", "mariadb-install-db")))
+    return "" if there else "no MariaDB server; run: sudo apt-get install -y mariadb-server"
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """Start one in an empty folder and stop it at the end."""
+    data, log = folder / "data", folder / "log"
+    user = ["--user=root"] if os.geteuid() == 0 else []
+    where = ["--no-defaults", f"--datadir={data}", *user]
+    subprocess.run(
+        ["mariadb-install-db", *where, "--auth-root-authentication-method=normal", "--skip-test-db"],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "init.sql").write_text(
+        f"CREATE USER lab@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO lab@'%';".replace("; ", ";\n")
+    )
+    small = ["--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=1", "--skip-log-bin"]
+    with log.open("wb") as said:
+        server = subprocess.Popen(
+            ["mariadbd", *where, f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s",
+             f"--init-file={folder / 'init.sql'}", *small], stdout=said, stderr=said,
+        )  # fmt: skip
+    try:
+        _wait(port, server, log)
+        yield Server(port)
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def _wait(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(300):
+        try:
+            Server(port).ask("SELECT 1")
+            return
+        except pymysql.MySQLError:
+            assert server.poll() is None, log.read_text()[-2000:]
+            time.sleep(0.2)
+    raise AssertionError(log.read_text()[-2000:])

@@ -1,0 +1,54 @@
+"""``ticdc-lab consume``: exit 0 all equal, 1 differences, 2 could not run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from click.testing import CliRunner, Result
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab.cli import main
+
+ADD_COLUMN = 470603993604161536
+
+
+def consume(spark: SparkSession, *args: str) -> Result:
+    """The command on the small log."""
+    source = str(golden("messages_open-protocol_small.jsonl.gz"))
+    return CliRunner().invoke(main, ["consume", source, *args], obj=spark)
+
+
+def answer(result: Result) -> dict[str, Any]:
+    """The one JSON object on stdout."""
+    return dict(json.loads(result.stdout))
+
+
+def test_a_replay_stops_goes_on_and_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+    """To a timestamp, then to the end, where a row that other hands put there is found."""
+    sink = ("--sink", f"duckdb:///{tmp_path}/t.db", "--json")
+    first = consume(spark, *sink, "--until", str(ADD_COLUMN), "--no-check")
+    assert first.exit_code == 0, first.output
+    told = answer(first)
+    assert (told["applied_ts"], told["checked"], told["tables"]) == (ADD_COLUMN, False, [])
+    with duckdb.connect(f"{tmp_path}/t.db") as db:
+        db.execute("INSERT INTO t.shop.parted (id, v) VALUES (-1, 'planted')")
+    second = consume(spark, *sink)
+    assert second.exit_code == 1, second.output
+    told = answer(second)
+    assert {t["table"]: t["different"] for t in told["tables"] if t["different"]} == {"shop.parted": 1}
+    (wrong,) = next(t["first"] for t in told["tables"] if t["different"])
+    assert wrong["expected"] is None and "planted" in wrong["found"]
+    assert any("0000-00-00" in n["said"] for n in told["notes"])
+    third = consume(spark, *sink, "--mode", "row")
+    assert third.exit_code == 2 and "begun in transaction mode" in third.stderr
+
+
+def test_an_unknown_target_is_refused_without_its_password(spark: SparkSession) -> None:
+    """Whatever is wrong with it."""
+    for target in ("postgres://u:s3cret@h/x", "mysql://u:s3cret@h/x"):
+        refused = consume(spark, "--sink", target)
+        assert refused.exit_code == 2 and "s3cret" not in refused.output and "target" in refused.stderr

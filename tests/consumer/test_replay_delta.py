@@ -1,0 +1,80 @@
+"""A log replayed into Delta tables: one state belongs together, and what an interrupted batch left is undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from replays import decoded
+
+from ticdc_lab.consumer import compare, open_sink, replay
+from ticdc_lab.consumer.sinks import delta
+from ticdc_lab.consumer.sinks.delta_state import consistent, read_state
+from ticdc_lab.load import ChangeLog
+from ticdc_lab.tables import knowledge
+
+OPEN = "messages_open-protocol_small.jsonl.gz"
+ADD_COLUMN, TRUNCATE = 470603993604161536, 470603993642696704
+
+
+class _Killed(BaseException):
+    pass
+
+
+def rows(frames: dict[tuple[str, str], DataFrame]) -> dict[tuple[str, str], list[str]]:
+    """The rows of tables as sorted texts."""
+    return {name: sorted(map(repr, frame.collect())) for name, frame in frames.items()}
+
+
+def test_what_an_interrupted_batch_has_written_is_undone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when all tables are merged and ``_state`` is not: a reader sees the old state, the next run goes on.
+
+    A table without a key is in it, which a batch applied twice would show.
+    """
+    log = _of_two_tables(decoded(spark, OPEN)[0])
+    known, target = knowledge(log.events), f"delta:{tmp_path}/lake"
+    replay(log, open_sink(target, log), known=known, until=ADD_COLUMN)
+    before = rows(consistent(spark, f"{tmp_path}/lake"))
+
+    def killed(*_: object) -> None:
+        raise _Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta, "write_state", killed)
+        with pytest.raises(_Killed):
+            replay(log, open_sink(target, log), known=known, until=TRUNCATE)
+    ahead = read_state(spark, f"{tmp_path}/lake")
+    assert ahead is not None and ahead.progress.ts == ADD_COLUMN
+    assert rows(consistent(spark, f"{tmp_path}/lake")) == before
+    assert _newest(spark, tmp_path / "lake") != before
+    sink = open_sink(target, log)
+    done = replay(log, sink, known=known, until=TRUNCATE)
+    found = {c.table: (c.different, c.why_not) for c in compare(log, sink, done.progress, known=known)}
+    assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
+
+
+def _of_two_tables(log: ChangeLog) -> ChangeLog:
+    """The log as a changefeed of two tables would have it."""
+    named = "kind NOT IN ('row', 'ddl') OR table_name IN ('', 'nopk', 'orders')"
+    return replace(log, decoded=log.decoded.where(named))
+
+
+def _newest(spark: SparkSession, folder: Path) -> dict[tuple[str, str], list[str]]:
+    """What a reader sees who takes each table as it is, whatever ``_state`` says."""
+    state = read_state(spark, str(folder))
+    assert state is not None
+    return rows({n: spark.read.format("delta").load(f"{folder}/{at.folder}") for n, at in state.tables.items()})
+
+
+@pytest.mark.soak
+def test_the_whole_log_with_all_its_ddl(spark: SparkSession, tmp_path: Path) -> None:
+    """Renames, dropped and modified columns; minutes, because each of 17 ranges is a commit of each table."""
+    log, known = decoded(spark, OPEN)
+    sink = open_sink(f"delta:{tmp_path}/lake", log)
+    done = replay(log, sink, known=known)
+    found = {c.table: (c.different, c.why_not) for c in compare(log, sink, done.progress, known=known)}
+    assert set(found.values()) == {(0, "")} and "Fin_Ops.Customers" in found

@@ -1,0 +1,207 @@
+"""A log replayed into DuckDB is what the log says, at every commit, however often the run is interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+from replays import BANK_TOTAL, contents, decoded, duckdb_of, into_duckdb, total
+
+from ticdc_lab.consumer import compare, replay
+from ticdc_lab.consumer.replay import plan_of, run
+from ticdc_lab.consumer.replay_plan import Batch
+from ticdc_lab.errors import IncompleteHistoryError, SourceError
+
+OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
+SIMPLE, BANK = "messages_simple_small.jsonl.gz", "messages_canal-json-tidb_bank.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small log in a DuckDB file."""
+    path = tmp_path_factory.mktemp("small") / "small.db"
+    into_duckdb(decoded(spark, OPEN), path)
+    return path
+
+
+def test_every_table_is_what_the_log_says(spark: SparkSession, small: Path) -> None:
+    """Through renames, truncation, and added, dropped, modified columns; a zero date is said to be NULL here."""
+    log, known = decoded(spark, OPEN)
+    sink = duckdb_of(log, small)
+    progress = sink.progress()
+    assert progress is not None
+    found = {c.table: c for c in compare(log, sink, progress, known=known)}
+    assert {t: (c.different, c.why_not) for t, c in found.items()} == dict.fromkeys(
+        ["Fin_Ops.Customers", "Fin_Ops.Ledger", "Fin_Ops.nopk", "shop.orders", "shop.parted"], (0, "")
+    )
+    assert found["shop.orders"].rows == 108
+    assert any("0000-00-00" in said for _, table, said in sink.notes() if table == "Fin_Ops.nopk")
+    sink.close()
+
+
+def test_a_row_that_other_hands_changed_is_found(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """The comparison can fail: a changed value, a missing row, one too many, a copy too many without a key."""
+    log, known = decoded(spark, OPEN)
+    path = tmp_path / "changed.db"
+    path.write_bytes(small.read_bytes())
+    sink = duckdb_of(log, path)
+    (first,) = sink.db.execute("SELECT min(id) FROM shop.parted").fetchall()[0]
+    sink.db.execute("UPDATE shop.parted SET v = 'other' WHERE id = ?", [first])
+    sink.db.execute("DELETE FROM Fin_Ops.Customers WHERE id = (SELECT min(id) FROM Fin_Ops.Customers)")
+    sink.db.execute("INSERT INTO shop.orders (user_id, seq) VALUES (-1, -1)")
+    sink.db.execute("INSERT INTO Fin_Ops.nopk SELECT * FROM Fin_Ops.nopk WHERE a IS NOT NULL ORDER BY ALL LIMIT 1")
+    sink.db.execute("DROP TABLE Fin_Ops.Ledger; CREATE TABLE shop.strange (a INTEGER)")
+    progress = sink.progress()
+    assert progress is not None
+    found = {c.table: c for c in compare(log, sink, progress, known=known)}
+    assert {t: c.different for t, c in found.items()} == dict.fromkeys(
+        ["Fin_Ops.Customers", "Fin_Ops.Ledger", "Fin_Ops.nopk", "shop.orders", "shop.parted", "shop.strange"], 1
+    )
+    (changed,) = found["shop.parted"].first
+    assert (changed.row, changed.columns) == (f'{{"id":{first}}}', ("v",))
+    assert '"v":"other"' in (changed.found or "") and '"v":"other"' not in (changed.expected or "")
+    assert found["Fin_Ops.Customers"].first[0].found is None
+    assert found["shop.orders"].first[0].expected is None
+    assert found["Fin_Ops.nopk"].first[0].found != found["Fin_Ops.nopk"].first[0].expected
+    with pytest.raises(SourceError, match=r"lacks the tables \['Fin_Ops.Ledger'\]"):
+        replay(log, sink, known=known)
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [CANAL, SIMPLE, *(f"messages_open-protocol_small-dup-{kind}.jsonl.gz" for kind in ("restart", "table", "ddl"))],
+)
+def test_protocols_and_duplicates_change_nothing(spark: SparkSession, small: Path, tmp_path: Path, name: str) -> None:
+    """The same changes in another protocol, or delivered again, give the same rows."""
+    into_duckdb(decoded(spark, name), tmp_path / "other.db")
+    mine, other = contents(small), contents(tmp_path / "other.db")
+    assert {t: rows for t, rows in mine.items() if "_ticdc_lab" not in t} == {
+        t: rows for t, rows in other.items() if "_ticdc_lab" not in t
+    }
+
+
+def totals(spark: SparkSession, path: Path, **how: Any) -> tuple[list[int], int]:
+    """The bank's total after each commit, and the commits."""
+    log, known = decoded(spark, BANK)
+    sink, seen = duckdb_of(log, path), list[int]()
+
+    def said(batch: Batch, changes: int) -> None:
+        seen.append(total(sink.db))
+
+    done = replay(log, sink, known=known, said=said, **how)
+    sink.close()
+    return seen, done.commits
+
+
+def test_transaction_mode_never_shows_a_state_that_was_not(spark: SparkSession, tmp_path: Path) -> None:
+    """The bank's total is right at every commit once the accounts are there, in batches of any size."""
+    seen, commits = totals(spark, tmp_path / "bank.db", rows_a_batch=1_500)
+    loaded = seen.index(BANK_TOTAL)
+    assert commits > 30 and set(seen[loaded:]) == {BANK_TOTAL} and loaded < len(seen) // 2
+
+
+def test_row_mode_shows_torn_transactions_on_its_way(spark: SparkSession, tmp_path: Path) -> None:
+    """Partitions that go their own way break the total. Where each key has one partition, the end is right.
+
+    ``accounts_4`` is dispatched by ts, ``accounts_5`` by a column that changes: versions of one of their rows lie
+    in several partitions, and an old one may come last (seed, 行内有序性).
+    """
+    seen, _ = totals(spark, tmp_path / "rows.db", rows_a_batch=5_000, mode="row")
+    assert len(set(seen[len(seen) // 2 :])) > 2
+    into_duckdb(decoded(spark, BANK), tmp_path / "whole.db")
+    rows, whole = contents(tmp_path / "rows.db"), contents(tmp_path / "whole.db")
+    differ = {t for t in rows if rows[t] != whole[t]}
+    assert differ == {"_ticdc_lab.progress", "bank2.accounts_4", "bank2.accounts_5"}
+
+
+def test_a_comparison_after_row_mode_says_what_was_overtaken(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where partitions stand at different commit_ts: each counts as far as it was applied."""
+    log, known = decoded(spark, BANK)
+    lowest = min(known.facts.resolved)
+    held = known.facts.resolved[lowest] - (1 << 28)  # type: ignore[operator]
+    behind = replace(known, facts=replace(known.facts, resolved={**known.facts.resolved, lowest: held}))
+    sink = duckdb_of(log, tmp_path / "behind.db")
+    done = replay(log, sink, known=behind, mode="row", rows_a_batch=10_000)
+    reached = set(done.progress.positions.values())
+    assert len(reached) == 2 and min(reached) == held
+    found = {c.table for c in compare(log, sink, done.progress, known=behind) if c.different or c.why_not}
+    sink.close()
+    assert found == {"bank2.accounts_4", "bank2.accounts_5"}
+
+
+def test_until_stops_at_a_consistent_moment_and_goes_on(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """What is there at ``until`` is the table then; going on from there ends where one run ends."""
+    log, known = decoded(spark, OPEN)
+    ts = 470603993712427008  # a MODIFY COLUMN: its own DDL counts
+    path = tmp_path / "until.db"
+    done = into_duckdb((log, known), path, until=ts)
+    assert (done.progress.ts, done.progress.ddl_ts) == (ts, ts)
+    sink = duckdb_of(log, path)
+    found = list(compare(log, sink, done.progress, known=known))
+    assert [c.table for c in found if c.different or c.why_not] == [] and "shop.audit" in {c.table for c in found}
+    sink.close()
+    into_duckdb((log, known), path)
+    assert contents(path) == contents(small)
+
+
+def test_what_is_not_resolved_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Above resolved_ts a change may still be missing."""
+    log, known = decoded(spark, OPEN)
+    with pytest.raises(IncompleteHistoryError, match="complete only up to resolved_ts"):
+        into_duckdb((log, known), tmp_path / "x.db", until=known.facts.resolved_ts + 1)  # type: ignore[operator]
+
+
+def test_a_target_of_another_log_or_mode_or_beyond_is_refused(spark: SparkSession, small: Path) -> None:
+    """Nothing is written over what another replay has begun."""
+    before = contents(small)
+    with pytest.raises(SourceError, match="holds another log"):
+        into_duckdb(decoded(spark, CANAL), small)
+    with pytest.raises(SourceError, match="begun in transaction mode; asked for is row mode"):
+        into_duckdb(decoded(spark, OPEN), small, mode="row")
+    with pytest.raises(SourceError, match="a target does not go back"):
+        into_duckdb(decoded(spark, OPEN), small, until=470603993712427008)
+    assert contents(small) == before
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """Rows, DDL and progress are one transaction: whichever statement fails, the target is as before the batch."""
+    log, known = decoded(spark, OPEN)
+    plan = plan_of(log, known, mode="transaction", until=None, rows_a_batch=200)
+    path = tmp_path / "failing.db"
+    failures = 0
+    for at in [3, 9, 14, 31, 47, 22, 60, 41, 12, 55, 75, 38, 19, 66, 90]:
+        sink = duckdb_of(log, path)
+        db, sink.db = sink.db, _Failing(sink.db, at)  # type: ignore[assignment]
+        try:
+            run(plan, sink)
+        except _Planted:
+            failures += 1
+        db.close()
+    assert failures >= 12
+    into_duckdb((log, known), path)
+    assert contents(path) == contents(small)
+
+
+class _Planted(Exception):
+    pass
+
+
+class _Failing:
+    """A connection whose statement number ``at`` fails."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, at: int) -> None:
+        self.db, self.left = db, at
+
+    def execute(self, *args: Any) -> Any:
+        self.left -= args[0] not in ("COMMIT", "ROLLBACK")
+        if self.left == 0:
+            raise _Planted
+        return self.db.execute(*args)
+
+    def executemany(self, *args: Any) -> Any:
+        return self.db.executemany(*args)

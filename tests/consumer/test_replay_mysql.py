@@ -1,0 +1,150 @@
+"""A log replayed into a real MariaDB server is what the log says, however often the consumer is killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import mariadb
+import pytest
+from pyspark.sql import SparkSession
+from replays import decoded
+
+from ticdc_lab.catalog import Catalog, ColumnDef
+from ticdc_lab.consumer import compare, open_sink, replay
+from ticdc_lab.consumer.replay import plan_of
+from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD, address_of
+from ticdc_lab.consumer.sinks.mysql_ddl import statement, why_not_run
+from ticdc_lab.consumer.sinks.mysql_text import literal_of
+from ticdc_lab.consumer.sinks.open import files_of
+from ticdc_lab.errors import SourceError
+
+OPEN = "messages_open-protocol_small.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mariadb.Server]:
+    """The one server of this module."""
+    if why := mariadb.missing():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+    with mariadb.running(tmp_path_factory.mktemp("mariadb")) as running:
+        yield running
+
+
+@pytest.fixture
+def server(whole_server: mariadb.Server, monkeypatch: pytest.MonkeyPatch) -> mariadb.Server:
+    """The server, empty, with its password where the consumer looks for it."""
+    whole_server.clear()
+    monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
+    return whole_server
+
+
+def contents(server: mariadb.Server) -> dict[str, list[str]]:
+    """The rows of all tables as sorted texts."""
+    names = server.ask(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN "
+        "('mysql', 'information_schema', 'performance_schema', 'sys') AND table_name <> 'notes' ORDER BY 1, 2"
+    )
+    return {f"{s}.{t}": sorted(map(repr, server.ask(f"SELECT * FROM `{s}`.`{t}`"))) for s, t in names}
+
+
+def test_every_table_is_what_the_log_says_with_its_keys(spark: SparkSession, server: mariadb.Server) -> None:
+    """The log's own DDL made the tables: keys, partitions and zero dates are there, which DuckDB cannot hold."""
+    log, known = decoded(spark, OPEN)
+    sink = open_sink(server.url, log)
+    done = replay(log, sink, known=known)
+    found = list(compare(log, sink, done.progress, known=known))
+    sink.close()
+    assert [(c.table, c.different, c.why_not) for c in found] == [
+        (f"{s}.{t}", 0, "") for s, t in [("Fin_Ops", "Customers"), ("Fin_Ops", "Ledger"), ("Fin_Ops", "nopk"),
+                                         ("shop", "orders"), ("shop", "parted")]
+    ]  # fmt: skip
+    assert server.ask("SELECT count(*) FROM Fin_Ops.nopk WHERE c = '0000-00-00'") == [(4,)]
+    partitions = "SELECT count(*) FROM information_schema.partitions WHERE table_name = 'parted'"
+    assert server.ask(partitions) == [(3,)]
+    assert {name for (_, _, name, *_) in server.ask("SHOW INDEX FROM Fin_Ops.Ledger")} == {"PRIMARY", "u_ref", "i_acct"}
+
+
+@pytest.mark.parametrize("mode", ["transaction", "row"])
+def test_a_killed_consumer_goes_on(spark: SparkSession, server: mariadb.Server, tmp_path: Path, mode: str) -> None:
+    """Killed before, inside and between transactions, and around DDL, which commit by themselves."""
+    log, known = decoded(spark, OPEN)
+    plan = tmp_path / "plan"
+    plan.write_bytes(pickle.dumps(plan_of(log, known, mode=mode, until=None, rows_a_batch=400)))
+    script = Path(__file__).with_name("replay_killed.py")
+    kills = 0
+    for at in [4, 9, 12, 15, 13, 11, 16, 14, 17, 20, 23, 26, 33, 41, 47, 52, 61, 10_000]:
+        command = [sys.executable, str(script), str(plan), server.url, log.protocol, str(at), *files_of(log)]
+        ended = subprocess.run(command, capture_output=True, timeout=120)
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr.decode()
+        kills += ended.returncode != 0
+    assert kills >= 8
+    killed = contents(server)
+    server.clear()
+    sink = open_sink(server.url, log)
+    replay(log, sink, known=known, mode=mode, rows_a_batch=400)
+    sink.close()
+    assert killed == contents(server)
+
+
+def test_no_error_shows_the_password(
+    spark: SparkSession, server: mariadb.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a wrong one nor one that stands where it must not."""
+    monkeypatch.setenv(PASSWORD, "wr0ngSecret")
+    with pytest.raises(SourceError, match="cannot be connected to") as wrong:
+        open_sink(server.url, decoded(spark, OPEN)[0])
+    assert "wr0ngSecret" not in f"{wrong.value!r} {wrong.value.__cause__!r}"
+    with pytest.raises(SourceError, match="holds a password") as shown:
+        address_of("mysql://lab:0penSecret@127.0.0.1")
+    assert "0penSecret" not in str(shown.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("CREATE TABLE t (a INT PRIMARY KEY /*T![clustered_index] CLUSTERED */)", "CREATE TABLE t (a INT PRIMARY KEY)"),
+        ("CREATE TABLE t (a BIGINT AUTO_RANDOM(5) PRIMARY KEY)", "CREATE TABLE t (a BIGINT PRIMARY KEY)"),
+        ("CREATE TABLE t (a INT) SHARD_ROW_ID_BITS = 4 PRE_SPLIT_REGIONS=2", "CREATE TABLE t (a INT)"),
+        ("ALTER TABLE t COMMENT 'CLUSTERED', ADD `TTL` INT;", "ALTER TABLE t COMMENT 'CLUSTERED', ADD `TTL` INT"),
+        ("CREATE TABLE t (a INT) PLACEMENT POLICY=`p` COMMENT='x'", "CREATE TABLE t (a INT) COMMENT='x'"),
+    ],
+)  # fmt: skip
+def test_what_only_tidb_understands_is_taken_out(query: str, expected: str) -> None:
+    """But not from texts and names."""
+    assert " ".join(statement(query).split()).replace(" )", ")") == expected
+
+
+def test_ddl_of_things_that_only_tidb_has_are_not_run() -> None:
+    """And it is said."""
+    assert why_not_run("CREATE PLACEMENT POLICY p FOLLOWERS = 4") == "only TiDB has a placement"
+    assert why_not_run("CREATE TABLE placement (a INT)") == ""
+    assert Catalog.from_ddl([(1, "", "", "CREATE PLACEMENT POLICY p FOLLOWERS = 4")]).unparsed == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "mysql_type", "expected"),
+    [
+        (None, "int", "NULL"),
+        ("18446744073709551615", "bigint unsigned", "18446744073709551615"),
+        ("-1.50", "decimal(5,2)", "-1.50"),
+        ("it's \\ here", "varchar(20)", "'it''s \\\\ here'"),
+        ("0x", "blob", "''"),
+        ("0x00ff", "binary(2)", "0x00ff"),
+        ("5", "bit(10)", "5"),
+        ("2", "enum('a','b')", "2"),
+        ("-838:59:59", "time", "'-838:59:59'"),
+        ("0000-00-00", "date", "'0000-00-00'"),
+        ('{"a": "b\\"c"}', "json", '\'{"a": "b\\\\"c"}\''),
+    ],
+)
+def test_a_value_becomes_a_literal(text: str | None, mysql_type: str, expected: str) -> None:
+    """As MySQL reads it back."""
+    sql = literal_of("x", ColumnDef("c", mysql_type), numbered=True)
+    assert duckdb.execute(f"SELECT {sql} FROM (SELECT ?::VARCHAR AS x)", [text]).fetchall() == [(expected,)]

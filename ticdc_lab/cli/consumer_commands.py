@@ -1,0 +1,135 @@
+"""The command that asks what a consumer would have shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ticdc_lab import progress
+from ticdc_lab.cli.common import (
+    CLEAN,
+    FINDINGS,
+    decoded,
+    facts_of,
+    json_flag,
+    main,
+    print_json,
+    print_table,
+    source_options,
+)
+
+_POLICIES = ("seed-row", "seed-row-shared", "seed-transaction", "strict", "classic", "reference", "reference-fixed")
+
+
+@main.command()
+@source_options
+@click.option(
+    "--policy",
+    type=click.Choice(_POLICIES),
+    multiple=True,
+    help="A consumer's rules; may be repeated; all if left out.",
+)
+@click.option("--strategy", help="Lay the log out by this dispatcher first; as recorded if left out.")
+@click.option("--partitions", type=int, default=0, help="With --strategy: the number of partitions.")
+@click.option(
+    "--per-second", type=click.IntRange(1), default=10_000, show_default=True, help="Messages a listener reads."
+)
+@click.option("--speed", multiple=True, metavar="PARTITION=N", help="Another speed of one listener.")
+@click.option("--pause", multiple=True, metavar="PARTITION=FROM_MS:UNTIL_MS", help="A listener that reads nothing.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Partition p is in p modulo N.")
+@click.option("--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process that dies and comes back.")
+@click.option("--write-ms", type=click.IntRange(0), default=0, help="What one transaction of the target takes.")
+@click.option(
+    "--examples", type=click.IntRange(0), default=1, show_default=True, help="Of each kind, in the fewest messages."
+)
+@json_flag
+def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
+    """What would a consumer have shown that upstream never had? Exit 0 nothing, 1 something, 2 could not run.
+
+    Times are the consumer's own: it begins at 0 and finds the whole log there.
+    """
+    from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
+    from ticdc_lab.consumer.policy import POLICIES
+    from ticdc_lab.consumer.study import Study
+
+    how = _listeners(where)
+    policies = [POLICIES[p] for p in where["policy"] or _POLICIES]
+    strategy, partitions = where["strategy"] or RECORDED, where["partitions"]
+    with decoded(source, where) as (spark, log):
+        log.require_commit_ts("a consumer's run")
+        with progress.shown(spark, "measuring"):
+            study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
+        scenarios = [Scenario(p, strategy, partitions, how) for p in policies]
+        found = matrix(study, scenarios)
+        shown = [e for s in scenarios for e in _examples(study, s, examples)] if examples else []
+        if as_json:
+            print_json(facts_of(log) | {"matrix": found.to_dict("records"), "anomalies": shown})
+        else:
+            _print(found.to_dict("records"), shown)
+    sys.exit(FINDINGS if found["n"].sum() else CLEAN)
+
+
+def _listeners(where: dict[str, Any]) -> Any:
+    from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
+
+    return Listeners(
+        per_second=where.pop("per_second"),
+        speeds={p: n for p, (n,) in _numbers("--speed", where.pop("speed"), 1)},
+        processes=where.pop("processes"),
+        pauses=tuple(Pause(p, a * 1000, b * 1000) for p, (a, b) in _numbers("--pause", where.pop("pause"), 2)),
+        faults=tuple(Crash(p, a * 1000, b * 1000) for p, (a, b) in _numbers("--crash", where.pop("crash"), 2)),
+        write_us=where.pop("write_ms") * 1000,
+    )
+
+
+def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[int]]]:
+    """``1=20:30`` as (1, [20, 30])."""
+    out = []
+    for text in given:
+        who, _, rest = text.partition("=")
+        values = rest.split(":")
+        if not who.isdigit() or len(values) != n or not all(map(str.isdigit, values)):
+            raise click.BadParameter(f"{text!r}; expected NUMBER={':'.join(['NUMBER'] * n)}", param_hint=option)
+        numbers = [int(v) for v in values]
+        if numbers != sorted(numbers) or (n == 1 and numbers[0] < 1):
+            raise click.BadParameter(f"{text!r}; expected rising numbers, and a speed above 0", param_hint=option)
+        out.append((int(who), numbers))
+    return out
+
+
+def _examples(study: Any, scenario: Any, most: int) -> list[dict[str, Any]]:
+    """The first anomalies of each kind, each with the fewest messages that show it."""
+    from ticdc_lab.consumer.anomalies import anomalies
+    from ticdc_lab.consumer.consumption import layout
+    from ticdc_lab.consumer.model import run
+    from ticdc_lab.consumer.smallest import smallest
+
+    log = layout(study, scenario)
+    found = anomalies(run(log, scenario.policy, scenario.listeners), log, most=most).to_pylist()
+    fields = ("topic", "partition", "offset", "kind", "commit_ts")
+    out = []
+    for a in found:
+        few = smallest(log, scenario.policy, scenario.listeners, a).events.sort_by("arrival")
+        out.append({"policy": scenario.policy.name, **a, "messages": few.select(fields).to_pylist()})
+    return out
+
+
+def _print(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> None:
+    told = [
+        {**r, "share of time": f"{r['wrong_us'] / r['total_us']:.1%}" if r["total_us"] else "-"}
+        for r in found
+        if r["n"]
+    ]
+    if not told:
+        click.echo("Upstream once was as the downstream was, after every transaction of the downstream.")
+        return
+    print_table(told, "policy", "strategy", "partitions", "kind", "n", "share of time")
+    for a in shown:
+        until = "for good" if a["ends_us"] is None else f"until {a['ends_us'] / 1000:.1f} ms"
+        click.echo(f"\n{a['policy']}: {a['guarantee']}, {a['table']}, from {a['begins_us'] / 1000:.1f} ms {until}")
+        click.echo(f"  {a['message']}")
+        for m in a["messages"]:
+            click.echo(f"    {m['topic']}/{m['partition']} offset {m['offset']}: {m['kind']} {m['commit_ts']}")

@@ -1,0 +1,202 @@
+"""A log replayed into a database, to a consistent timestamp, exactly once however often it is interrupted.
+
+In transaction mode the target is at every commit exactly what the upstream was at the end of the range that was
+committed: all row changes up to it, each transaction whole, then the DDL of that moment. Ranges are merged: of each key
+only its newest version in the range is written. In row mode each partition goes its own way up to its own resolved_ts
+(seed, "Kafka Consumer 逻辑", 3.1), and only DDL wait until all partitions are there.
+
+How far it is, the target says itself, in the same transaction as the rows: a consumer that is killed at any moment goes
+on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import DDL, Catalog, ddl_of
+from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
+from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
+from ticdc_lab.consumer.sinks import Note, Sink
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import ChangeLog
+from ticdc_lab.prefix import PARTITION
+from ticdc_lab.tables.knowledge import Knowledge, knowledge
+from ticdc_lab.tables.refusals import at, require_dated, require_resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay has done.
+
+    Attributes
+    ----------
+    target, progress
+        The target, and what it says of itself now.
+    commits
+        Transactions of the target in this run.
+    changes
+        Row changes read in this run, deliveries counted one by one.
+    notes
+        What the target cannot hold or tell, from its beginning on.
+    """
+
+    target: str
+    progress: Progress
+    commits: int
+    changes: int
+    notes: tuple[Note, ...]
+
+
+def replay(
+    log: ChangeLog,
+    sink: Sink,
+    *,
+    mode: str = TRANSACTION,
+    until: int | None = None,
+    rows_a_batch: int | None = None,
+    known: Knowledge | None = None,
+    said: Callable[[Batch, int], None] | None = None,
+) -> Replayed:
+    """Replay a log into a target, from where the target is.
+
+    Starts small jobs that bring the log's DDL and facts of each partition and table to the driver; no rows.
+
+    Parameters
+    ----------
+    log
+        A decoded log (:meth:`ticdc_lab.load.ChangeLog.materialise`).
+    sink
+        The target (:func:`ticdc_lab.consumer.sinks.open.open_sink`).
+    mode
+        ``transaction`` or ``row``.
+    until
+        commit_ts (TSO) to stop at, DDL of it included; where left out, as far as the log is resolved.
+    rows_a_batch
+        Row changes of one transaction of the target, about; more where one upstream transaction has more.
+    known
+        As for :func:`ticdc_lab.tables.table_as_of`.
+    said
+        Called after each commit with the batch and the row changes it read.
+
+    Returns
+    -------
+    Replayed
+        What was done.
+
+    Raises
+    ------
+    IncompleteHistoryError
+        ``until`` is above the log's resolved_ts, nothing is resolved, or rows are known only in part.
+    ProtocolError
+        Row changes lack commit_ts.
+    SourceError
+        The target holds another log or mode, is beyond ``until`` already, or other hands changed its tables.
+
+    References
+    ----------
+    Seed, "Kafka Consumer 逻辑"; `design/protocols.md` section 4.
+    """
+    known = knowledge(log.events) if known is None else known
+    rows = rows_a_batch or sink.rows_a_batch
+    return run(plan_of(log, known, mode=mode, until=until, rows_a_batch=rows), sink, said=said)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a replay needs to know of a log beside its rows; ``fresh`` is a target that has nothing yet."""
+
+    catalog: Catalog
+    ddl: tuple[DDL, ...]
+    goal: Goal
+    fresh: Progress
+
+
+def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, rows_a_batch: int) -> Plan:
+    """What is to be replayed; arguments and errors are those of :func:`replay`."""
+    log.require_commit_ts("a replay")
+    facts = known.facts
+    for (schema, table), own in sorted(facts.tables.items()):
+        require_dated(f"{schema}.{table}", own)
+    require_resolved("a replay", until, facts)
+    resolved = {home: ts for home, ts in facts.resolved.items() if ts is not None}
+    ddl = tuple(d for d in ddl_of(log.events) if d[0] is not None)
+    moments = sorted({ts for ts, *_ in ddl if ts is not None})
+    goal = Goal(resolved, moments, cuts_of(log, rows_a_batch), until)
+    return Plan(known.catalog, ddl, goal, Progress(mode, origin_of(log), dict.fromkeys(resolved, 0)))
+
+
+def run(plan: Plan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
+    """Carry out a plan on a target, from where the target is; arguments and errors are those of :func:`replay`."""
+    before = sink.progress()
+    if before is None:
+        sink.begin(plan.fresh, given_tables(plan.catalog))
+    done = plan.fresh if before is None else _continued(before, plan, sink.name)
+    _require_tables(sink, plan.catalog, done)
+    commits = changes = 0
+    for batch in batches(done, plan.goal):
+        statements = [d for d in plan.ddl if batch.ddl and d[0] == batch.until]
+        steps = changes_at(plan.catalog, plan.ddl, batch.until) if batch.ddl else []
+        n = sink.apply(batch, tables_at(plan.catalog, batch.since), steps, statements)
+        done, commits, changes = batch.after, commits + 1, changes + n
+        if said is not None:
+            said(batch, n)
+    return Replayed(sink.name, done, commits, changes, tuple(sink.notes()))
+
+
+def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:
+    """commit_ts (TSO) between which there are about ``rows_a_batch`` row changes; none for a small log."""
+    n = 0 if log.counts is None else log.counts.events
+    parts = -(-n // rows_a_batch)
+    if parts <= 1:
+        return []
+    shares = [i / parts for i in range(1, parts)]
+    rows = log.events.where("kind = 'row'")
+    found = rows.agg(F.percentile_approx("commit_ts", shares, 100 * parts).alias("cuts")).collect()[0]["cuts"]
+    return sorted(set(found or ()))
+
+
+def origin_of(log: ChangeLog) -> str:
+    """Name the log by its protocol and the first event of each partition, which a longer recording of it has too."""
+    first = F.min(F.struct("offset", "seq", "commit_ts", "kind")).alias("first")
+    rows = log.events.groupBy(*PARTITION).agg(first).collect()
+    facts = sorted([r["topic"], r["partition"], *map(str, r["first"])] for r in rows)
+    return hashlib.sha256(json.dumps([log.protocol, facts]).encode()).hexdigest()[:16]
+
+
+def _continued(before: Progress, plan: Plan, name: str) -> Progress:
+    """What the target says, if it is of this log and mode and not beyond where the plan ends."""
+    fresh, until = plan.fresh, plan.goal.until
+    if before.origin != fresh.origin or set(before.positions) != set(fresh.positions):
+        raise SourceError(
+            f"{name} holds another log: its origin is {before.origin}, with {len(before.positions)} partitions; that "
+            f"of this log is {fresh.origin}, with {len(fresh.positions)}.",
+            hint="Name another target, or the recording that it was begun with, from the same first offsets on.",
+        )
+    if before.mode != fresh.mode:
+        raise SourceError(
+            f"{name} was begun in {before.mode} mode; asked for is {fresh.mode} mode.",
+            hint=f"Go on with --mode {before.mode}, or name another target.",
+        )
+    beyond = max(before.positions.values(), default=0)
+    if until is not None and until < beyond:
+        raise SourceError(
+            f"{name} is at {at(beyond)}, which is after {at(until)}; a target does not go back.",
+            hint="Replay into another target with this --until.",
+        )
+    return before
+
+
+def _require_tables(sink: Sink, catalog: Catalog, progress: Progress) -> None:
+    """The target has the tables that it should have where it is."""
+    missing = set(tables_at(catalog, progress.ddl_ts)) - sink.tables()
+    if missing:
+        raise SourceError(
+            f"{sink.name} lacks the tables {sorted('.'.join(m) for m in missing)}, which the log has at "
+            f"{progress.ddl_ts}: other hands have removed them, or the log now tells of tables that it did not before.",
+            hint="Replay into a new target.",
+        )

@@ -1,0 +1,185 @@
+"""What a target holds beside what the log says that it should hold."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import TableDef
+from ticdc_lab.consumer.replay_ddl import tables_at
+from ticdc_lab.consumer.replay_plan import Progress
+from ticdc_lab.consumer.sinks import Sink
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.load import ChangeLog
+from ticdc_lab.tables import TableAsOf, table_as_of
+from ticdc_lab.tables.knowledge import Knowledge, knowledge
+
+MOST = 20
+"""Differing rows that are shown of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that differs, as JSON texts; ``expected`` or ``found`` is None where it is missing.
+
+    ``columns`` are the ones that differ; none where the whole row is missing, and in tables without a key, where
+    ``expected`` and ``found`` say how many copies there are.
+    """
+
+    row: str
+    columns: tuple[str, ...]
+    expected: str | None
+    found: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One table of the target beside :func:`ticdc_lab.tables.table_as_of`.
+
+    ``rows`` are distinct keys (rows, in a table without a key) on either side, ``different`` how many of them differ,
+    ``first`` the first :data:`MOST` of these; ``why_not`` says why the table could not be compared, else it is empty;
+    ``untold`` counts the values left aside because the log does not tell them, or no Spark type holds them.
+    """
+
+    table: str
+    rows: int = 0
+    different: int = 0
+    first: tuple[Difference, ...] = ()
+    why_not: str = ""
+    untold: int = 0
+
+
+def compare(
+    log: ChangeLog, sink: Sink, progress: Progress, *, known: Knowledge | None = None, most: int = MOST
+) -> Iterator[Compared]:
+    """Compare every table of a target with the log, one after the other.
+
+    Parameters
+    ----------
+    log, sink
+        As for :func:`ticdc_lab.consumer.replay.replay`.
+    progress
+        What the target says of itself. Where row mode has left partitions at different commit_ts, each partition
+        counts as far as it was applied.
+    known
+        As for :func:`ticdc_lab.tables.table_as_of`.
+    most
+        Differing rows that are shown of a table.
+
+    Yields
+    ------
+    Compared
+        By the tables' names; first those that the target lacks or has too many.
+    """
+    events, known, ts = _applied(log, progress, knowledge(log.events) if known is None else known)
+    expected, found = tables_at(known.catalog, progress.ddl_ts), sink.tables()
+    for name in sorted(set(expected) - found):
+        yield Compared(".".join(name), 1, 1, (Difference("{}", (), "a table", None),))
+    for name in sorted(found - set(expected)):
+        unknown = name in known.catalog.versions and known.catalog.versions[name][-1].event == "unknown"
+        said = "what its columns are is unknown: a DDL of it was not understood" if unknown else ""
+        yield Compared(".".join(name), 0 if said else 1, 0 if said else 1,
+                       () if said else (Difference("{}", (), None, "a table"),), said)  # fmt: skip
+    for name in sorted(set(expected) & found):
+        try:
+            told = table_as_of(events, schema_name=name[0], table_name=name[1], ts=ts, known=known)
+        except TiCDCLabError as e:
+            yield Compared(".".join(name), why_not=e.message)
+            continue
+        yield _compared(told, expected[name], sink, most)
+
+
+def _applied(log: ChangeLog, progress: Progress, known: Knowledge) -> tuple[DataFrame, Knowledge, int]:
+    """The events that the target has seen, and the timestamp (TSO) they reach."""
+    positions = progress.positions
+    if len(set(positions.values())) <= 1:
+        return log.events, known, progress.ts
+    done = [
+        (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("commit_ts") <= ts)
+        for (topic, partition), ts in positions.items()
+    ]
+    is_row, is_ddl = F.col("kind") == "row", F.col("kind") == "ddl"
+    seen = (is_row & reduce(or_, done)) | (is_ddl & (F.col("commit_ts") <= progress.ddl_ts)) | ~(is_row | is_ddl)
+    events, ts = log.events.where(seen), max(positions.values())
+    own = knowledge(events)
+    return events, replace(own, facts=replace(own.facts, resolved=dict.fromkeys(own.facts.resolved, ts))), ts
+
+
+def _compared(told: TableAsOf, definition: TableDef, sink: Sink, most: int) -> Compared:
+    table = f"{told.schema_name}.{told.table_name}"
+    columns = [f for f in told.rows.schema.fields if not f.name.startswith("_")]
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
+        frame = sink.frame(told.rows.sparkSession, definition, folder)
+        lacking = [f.name for f in columns if f.name not in frame.columns]
+        if lacking:
+            return Compared(table, 1, 1, (Difference("{}", tuple(lacking), "columns", None),))
+        found = frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in columns])
+        names = [f.name for f in columns]
+        each = _by_key(told, found, names) if told.key else _by_row(told, found, names)
+        n, different, untold = each.agg(
+            F.count(F.lit(1)), F.count_if("different"), F.coalesce(F.sum("untold"), F.lit(0))
+        ).collect()[0]
+        wrong = each.where("different").orderBy("row").limit(most).collect() if different else []
+    first = tuple(Difference(r["row"], tuple(r["columns"]), r["expected"], r["found"]) for r in wrong)
+    return Compared(table, n, different, first, "", untold)
+
+
+def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
+    """``row``, ``different``, ``columns``, ``expected``, ``found``, ``untold`` of each key."""
+    unfit = F.transform("_unconvertible", lambda u: u["column"]).alias("unfit")
+    left = told.rows.select(_struct(told.key).alias("key"), _struct(names).alias("expected"), unfit)
+    right = found.select(_struct(told.key).alias("key"), _struct(names).alias("found"))
+    both = left.alias("l").join(right.alias("r"), F.expr("l.key <=> r.key"), "full_outer")
+    differing = F.array_compact(
+        F.array(
+            *[
+                F.when(
+                    ~F.col(f"expected.`{c}`").eqNullSafe(F.col(f"found.`{c}`"))
+                    & ~F.coalesce(F.array_contains("unfit", c), F.lit(False)),
+                    F.lit(c),
+                )
+                for c in names
+            ]
+        )
+    )
+    missing = F.col("expected").isNull() | F.col("found").isNull()
+    return both.select(
+        F.to_json(F.coalesce("l.key", "r.key")).alias("row"),
+        (missing | (F.size(differing) > 0)).alias("different"),
+        F.when(missing, F.array().cast("array<string>")).otherwise(differing).alias("columns"),
+        F.to_json("expected").alias("expected"),
+        F.to_json("found").alias("found"),
+        F.coalesce(F.size("unfit"), F.lit(0)).alias("untold"),
+    )
+
+
+def _by_row(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
+    """The same for a multiset: how many copies of each row there are."""
+    unfit = F.size("_unconvertible").alias("unfit")
+    sides = told.rows.select(_struct(names).alias("row"), F.lit(1).alias("side"), unfit).unionByName(
+        found.select(_struct(names).alias("row"), F.lit(-1).alias("side"), F.lit(0).alias("unfit"))
+    )
+    counted = sides.groupBy("row").agg(
+        F.count_if(F.col("side") == 1).alias("e"),
+        F.count_if(F.col("side") == -1).alias("f"),
+        F.sum("unfit").alias("untold"),
+    )
+    return counted.select(
+        F.to_json("row").alias("row"),
+        (F.col("e") != F.col("f")).alias("different"),
+        F.array().cast("array<string>").alias("columns"),
+        F.format_string("%d copies", "e").alias("expected"),
+        F.format_string("%d copies", "f").alias("found"),
+        "untold",
+    )
+
+
+def _struct(names: Any) -> Column:
+    return F.struct(*[F.col(f"`{n}`") for n in names])

@@ -1,0 +1,51 @@
+"""What a log is replayed into, and what every target can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.catalog import DDL, TableDef, TableName
+from ticdc_lab.consumer.replay_ddl import Change
+from ticdc_lab.consumer.replay_plan import Batch, Progress
+
+Note = tuple[int, str, str]
+"""commit_ts (TSO), table and what the target cannot hold or tell, one sentence."""
+
+
+class Sink(Protocol):
+    """A target: tables, and beside them how far they are.
+
+    ``name`` is for people and holds no password; ``rows_a_batch`` how many row changes one transaction should have.
+    """
+
+    name: str
+    rows_a_batch: int
+
+    def progress(self) -> Progress | None:
+        """How far the target is; None where nothing was begun. Undoes what an interrupted run has left half done."""
+
+    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+        """Say in the target what it is for, and create the tables that were there before the log's first DDL."""
+
+    def tables(self) -> frozenset[TableName]:
+        """The tables that are there."""
+
+    def apply(
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+    ) -> int:
+        """Apply a batch with its progress as one transaction; how many row changes were read.
+
+        ``tables`` are the definitions that hold during the range; ``changes`` what the statements ``ddl`` do after it.
+        """
+
+    def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
+        """The rows of a table as they are now; ``folder`` is a place for them, on this machine."""
+
+    def notes(self) -> list[Note]:
+        """What the target cannot hold or tell."""
+
+    def close(self) -> None:
+        """Let go of it."""

@@ -1,0 +1,202 @@
+"""DuckDB as a target: it reads what Spark has decoded, merges it and writes it, all in this process.
+
+Rows, DDL and progress of a batch are one transaction. Tables have their columns and no keys or indexes: a batch holds
+one change a key, so it deletes the keys it touches and inserts what is there afterwards. The schema ``_ticdc_lab``
+holds ``progress`` (a row a partition) and ``notes``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.catalog import DDL, ColumnDef, TableDef, TableName
+from ticdc_lab.consumer.replay_ddl import Change
+from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
+from ticdc_lab.consumer.replay_shapes import literal, quoted
+from ticdc_lab.consumer.sinks import Note
+from ticdc_lab.consumer.sinks.duckdb_tables import DATABASE, OWN, changed, named
+from ticdc_lab.consumer.sinks.duckdb_types import may_not_fit, value
+from ticdc_lab.errors import SourceError
+from ticdc_lab.tables.mysql_types import NUMBERED
+from ticdc_lab.tables.stretches import carried
+
+MEMORY = "2GiB"
+"""What DuckDB may use; beyond it, it writes to a temporary folder."""
+
+_TABLES_THERE = f"duckdb_tables() WHERE database_name = '{DATABASE}'"
+_OWN_TABLES = f"{_TABLES_THERE} AND schema_name = '_ticdc_lab'"
+_TABLES = f"""
+CREATE SCHEMA {OWN};
+CREATE TABLE {OWN}.progress (mode VARCHAR, origin VARCHAR, topic VARCHAR, "partition" INTEGER, applied_ts BIGINT,
+    ddl_ts BIGINT);
+CREATE TABLE {OWN}.notes (commit_ts BIGINT, "table" VARCHAR, said VARCHAR);
+"""
+
+
+class DuckDBSink:
+    """A database file.
+
+    Parameters
+    ----------
+    path
+        The file; made if it is not there.
+    files, protocol
+        The decoded log: Parquet files of :data:`ticdc_lab.schema.DECODED`.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be opened: another process has it open, or it is none of DuckDB's.
+    """
+
+    rows_a_batch = 1_000_000
+
+    def __init__(self, path: str, files: Sequence[str], protocol: str) -> None:
+        self.name = f"duckdb:///{path}"
+        try:
+            self.db = duckdb.connect()
+            self.db.execute(f"ATTACH {literal(path)} AS {DATABASE}; USE {DATABASE}")
+        except duckdb.Error as e:
+            raise SourceError(
+                f"{path} cannot be opened as a DuckDB database: {e}",
+                hint="Close it in other processes, or name a file that does not exist yet.",
+            ) from e
+        self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
+        self.db.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
+        self.db.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+        self.rows = LogRows(self.db, files)
+        self.numbered = protocol in NUMBERED
+
+    def progress(self) -> Progress | None:
+        """As the table ``progress`` says."""
+        (n,) = self.db.execute(f"SELECT count(*) FROM {_OWN_TABLES} AND table_name = 'progress'").fetchall()[0]
+        rows = self.db.execute(f"SELECT * FROM {OWN}.progress").fetchall() if n else []
+        if not rows:
+            return None
+        mode, origin, *_, ddl_ts = rows[0]
+        return Progress(mode, origin, {(topic, partition): ts for _, _, topic, partition, ts, _ in rows}, ddl_ts)
+
+    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`."""
+        with _Transaction(self.db):
+            self.db.execute(_TABLES)
+            for definition in given:
+                changed(self.db, Change("create", (definition.schema_name, definition.table_name), after=definition))
+            self._say(progress)
+
+    def tables(self) -> frozenset[TableName]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
+        found = self.db.execute(f"SELECT schema_name, table_name FROM {_TABLES_THERE} AND schema_name <> '_ticdc_lab'")
+        return frozenset((schema, table) for schema, table in found.fetchall())
+
+    def apply(
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+    ) -> int:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`."""
+        merged = self.rows.merge(batch, tables) if batch.rows else None
+        with _Transaction(self.db):
+            for number, name in enumerate(merged.tables if merged else ()):
+                (self._upsert if tables[name].handle_columns else self._count)(number, tables[name])
+                self._note_unfit(number, tables[name], batch.until)
+            for name, n in (merged.left_out if merged else {}).items():
+                self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+            for change in changes:
+                for said in changed(self.db, change):
+                    self._note(batch.until, change.name, said)
+            self._say(batch.after)
+        return merged.changes if merged else 0
+
+    def _upsert(self, number: int, table: TableDef) -> None:
+        """Delete every key that the batch touches, insert what is there afterwards."""
+        own = f"{MERGED} m WHERE m.tbl = {number}"
+        key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
+        typed = [f"{self._value(f'm.key[{i + 1}]', c)} AS k{i}" for i, c in enumerate(key)]
+        same = " AND ".join(f"t.{quoted(c.name)} = k.k{i}" for i, c in enumerate(key))
+        self.db.execute(f"DELETE FROM {_of(table)} t USING (SELECT {', '.join(typed)} FROM {own}) k WHERE {same}")
+        self.db.execute(
+            f"INSERT INTO {_of(table)} SELECT {self._values(table, 'm.texts')} FROM {own} AND m.texts IS NOT NULL"
+        )
+
+    def _count(self, number: int, table: TableDef) -> None:
+        """Take away and add as many copies of each row as the batch says."""
+        names = [quoted(c.name) for c in carried(table)]
+        listed = ", ".join(names)
+        net = f"SELECT {self._values(table, 'm.texts')}, copies FROM {NET} m WHERE m.tbl = {number}"
+        net = f"SELECT {listed}, sum(copies) AS copies FROM ({net}) GROUP BY ALL"
+        same = " AND ".join(f"t.{n} IS NOT DISTINCT FROM g.{n}" for n in names)
+        self.db.execute(
+            f"DELETE FROM {_of(table)} WHERE rowid IN (SELECT t.id FROM (SELECT rowid AS id, *, row_number() OVER "
+            f"(PARTITION BY {listed}) AS copy FROM {_of(table)}) t JOIN ({net}) g ON {same} AND t.copy <= -g.copies)"
+        )
+        self.db.execute(f"INSERT INTO {_of(table)} SELECT {listed} FROM ({net}), range(greatest(copies, 0)::BIGINT)")
+
+    def _values(self, table: TableDef, texts: str) -> str:
+        return ", ".join(
+            f"{self._value(f'{texts}[{i + 1}]', c)} AS {quoted(c.name)}" for i, c in enumerate(carried(table))
+        )
+
+    def _value(self, text: str, column: ColumnDef) -> str:
+        return value(text, column.mysql_type, numbered=self.numbered)
+
+    def _note_unfit(self, number: int, table: TableDef, ts: int) -> None:
+        """Say which values became NULL because their DuckDB type cannot hold them."""
+        for i, c in enumerate(carried(table)):
+            if may_not_fit(c.mysql_type):
+                text = f"texts[{i + 1}]"
+                n, example = self.db.execute(
+                    f"SELECT count(*), min({text}) FROM (SELECT tbl, texts FROM {MERGED} UNION ALL SELECT tbl, texts "
+                    f"FROM {NET} WHERE copies > 0) WHERE tbl = {number} AND {text} IS NOT NULL AND "
+                    f"{self._value(text, c)} IS NULL"
+                ).fetchall()[0]
+                if n:
+                    said = (
+                        f"{n} values of {c.name} became NULL, such as {example}: {c.mysql_type} has no other form here"
+                    )
+                    self._note(ts, (table.schema_name, table.table_name), said)
+
+    def _note(self, ts: int, name: TableName, said: str) -> None:
+        self.db.execute(f"INSERT INTO {OWN}.notes VALUES (?, ?, ?)", [ts, ".".join(filter(None, name)), said])
+
+    def _say(self, progress: Progress) -> None:
+        self.db.execute(f"DELETE FROM {OWN}.progress")
+        rows = [[progress.mode, progress.origin, *home, ts, progress.ddl_ts] for home, ts in progress.positions.items()]
+        if rows:
+            self.db.executemany(f"INSERT INTO {OWN}.progress VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
+        """The table as DuckDB writes it to Parquet."""
+        path = Path(folder) / "rows.parquet"
+        self.db.execute(f"COPY {_of(table)} TO {literal(str(path))} (FORMAT parquet)")
+        return spark.read.parquet(str(path))
+
+    def notes(self) -> list[Note]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.notes`."""
+        return self.db.execute(f'SELECT * FROM {OWN}.notes ORDER BY commit_ts, "table", said').fetchall()
+
+    def close(self) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.close`."""
+        self.db.close()
+        self.spill.cleanup()
+
+
+class _Transaction:
+    """All or nothing."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
+        self.db = db
+
+    def __enter__(self) -> None:
+        self.db.execute("BEGIN")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _of(table: TableDef) -> str:
+    return named((table.schema_name, table.table_name))

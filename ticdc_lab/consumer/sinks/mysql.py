@@ -1,0 +1,249 @@
+"""A MySQL-compatible database as a target.
+
+Rows and progress of a batch are one transaction. A DDL commits by itself in MySQL, so the target's own table ``state``
+says before each statement that it is running, and afterwards that it is done: a consumer that is killed in between
+runs it again, and takes "it is there already" for done. Between the rows of a range and the DDL at its end there is
+thus one more commit, which shows the upstream just before that DDL.
+
+DuckDB merges the rows in this process and writes them as literals; they are sent in statements of many rows. The
+database ``_ticdc_lab``, or the one that the URL names, holds ``state``, ``progress`` and ``notes``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pymysql
+from pymysql.cursors import SSCursor
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab.catalog import DDL, TableDef, TableName
+from ticdc_lab.consumer.replay_ddl import Change
+from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_rows import LogRows
+from ticdc_lab.consumer.replay_shapes import literal
+from ticdc_lab.consumer.sinks import Note
+from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected
+from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
+from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
+from ticdc_lab.consumer.sinks.mysql_text import named, printed
+from ticdc_lab.errors import SourceError
+from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
+from ticdc_lab.tables.stretches import carried
+
+MEMORY = "1GiB"
+FETCHED = 5_000
+_HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
+
+
+class MySQLSink:
+    """A server.
+
+    Parameters
+    ----------
+    url
+        ``mysql://USER@HOST:PORT[/DATABASE]``.
+    files, protocol
+        The decoded log: Parquet files of :data:`ticdc_lab.schema.DECODED`.
+
+    Raises
+    ------
+    SourceError
+        The server cannot be connected to.
+    """
+
+    rows_a_batch = 50_000
+
+    def __init__(self, url: str, files: Sequence[str], protocol: str) -> None:
+        address = address_of(url)
+        self.name, self.own = address.name, address.database
+        self.db = connected(address)
+        self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
+        self.merging = duckdb.connect()
+        self.merging.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
+        self.rows = LogRows(self.merging, files)
+        self.numbered = protocol in NUMBERED
+        self.interrupted = (0, -1)
+        """commit_ts of the DDL, and the number among those of it, that was running when a run ended."""
+
+    def progress(self) -> Progress | None:
+        """As the tables ``state`` and ``progress`` say."""
+        there = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'state'"
+        if not self._ask(there, self.own):
+            return None
+        state = self._ask(f"SELECT mode, origin, ddl_ts, running_ts, running FROM {self._at('state')}")
+        if not state:
+            return None
+        mode, origin, ddl_ts, *interrupted = state[0]
+        self.interrupted = interrupted[0], interrupted[1]
+        rows = self._ask(f"SELECT topic, partition_number, applied_ts FROM {self._at('progress')}")
+        return Progress(mode, origin, {(topic, partition): ts for topic, partition, ts in rows}, ddl_ts)
+
+    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`; tables first, and last what says that it was done."""
+        self._do(f"CREATE DATABASE IF NOT EXISTS {named(self.own)}")
+        columns = {
+            "progress": "topic VARCHAR(255) NOT NULL, partition_number INT NOT NULL, applied_ts BIGINT NOT NULL, "
+            "PRIMARY KEY (topic, partition_number)",
+            "notes": "commit_ts BIGINT, table_name VARCHAR(200), said TEXT",
+            "state": "id INT PRIMARY KEY, mode VARCHAR(20), origin VARCHAR(64), ddl_ts BIGINT, running_ts BIGINT, "
+            "running INT",
+        }
+        for name, body in columns.items():
+            self._do(f"CREATE TABLE IF NOT EXISTS {self._at(name)} ({body}) ENGINE = InnoDB CHARACTER SET utf8mb4")
+        for definition in given:
+            self._do(f"CREATE DATABASE IF NOT EXISTS {named(definition.schema_name)}")
+            self._do(_created(definition))
+        self._say(progress)
+        self._do(f"INSERT INTO {self._at('state')} VALUES (1, %s, %s, 0, 0, -1)", progress.mode, progress.origin)
+        self.db.commit()
+
+    def tables(self) -> frozenset[TableName]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
+        found = self._ask(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN %s "
+            "AND table_type = 'BASE TABLE'", (*_HIDDEN_SCHEMAS, self.own),
+        )  # fmt: skip
+        return frozenset((schema, table) for schema, table in found)
+
+    def apply(
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+    ) -> int:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`, but that each DDL is committed by itself."""
+        merged = self.rows.merge(batch, tables) if batch.rows else None
+        if merged is not None:
+            self.db.begin()
+            for number, name in enumerate(merged.tables):
+                if not tables[name].handle_columns:
+                    self._count(number, tables[name], batch.until)
+                    continue
+                for sql in upserts(self.merging, number, tables[name], numbered=self.numbered):
+                    self._do(sql)
+            for name, n in merged.left_out.items():
+                self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+            self._say(batch.after)
+            self.db.commit()
+        if batch.ddl:
+            self._run(batch, changes, ddl)
+        return merged.changes if merged else 0
+
+    def _count(self, number: int, table: TableDef, ts: int) -> None:
+        """Take away and add as many copies of each row as the batch says; say which were not there."""
+        lacking = 0
+        for sql, copies in taken(self.merging, number, table, numbered=self.numbered):
+            lacking += copies - self._do(sql)
+        if lacking:
+            said = f"{lacking} rows were to be deleted and were not there: they are older than the log"
+            self._note(ts, (table.schema_name, table.table_name), said)
+        for sql in added(self.merging, number, table, numbered=self.numbered):
+            self._do(sql)
+
+    def _run(self, batch: Batch, changes: Sequence[Change], ddl: Sequence[DDL]) -> None:
+        """Run the DDL of one commit_ts, each committed by itself, and say before and after that it was."""
+        running_ts, running = self.interrupted
+        begun = running if running_ts == batch.until else -1
+        structural = [c for c in changes if c.kind != "nothing"]
+        made = {c.name[0] for c in changes if c.kind == "create database"}
+        for schema in sorted({c.name[0] for c in changes if c.kind in ("create", "rename")} - made):
+            self._do(f"CREATE DATABASE IF NOT EXISTS {named(schema)}")  # the log may begin after it was made
+        for number, (ts, schema, table, query) in enumerate(ddl):
+            if number < begun or ts is None:
+                continue
+            self._do(f"UPDATE {self._at('state')} SET running_ts = %s, running = %s", ts, number)
+            self.db.commit()
+            why = why_not_run(query) or self._ran(schema, query, again=number == begun, must=bool(structural))
+            if why:
+                self._note(ts, (schema, table), f"{why}: {query[:200]}")
+        for change in changes:
+            if change.kind == "doubt":
+                self._note(batch.until, change.name, f"{change.reason}; the server has done so by itself")
+        self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)
+        self._say(batch.after)
+        self.db.commit()
+        self.interrupted = (0, -1)
+
+    def _ran(self, schema: str, query: str, *, again: bool, must: bool) -> str:
+        """Run one statement; why it was not run, empty if it was."""
+        try:
+            if schema and schema in {s for (s,) in self._ask("SELECT schema_name FROM information_schema.schemata")}:
+                self._do(f"USE {named(schema)}")
+            self._do("SET SESSION sql_mode = %s", LENIENT)
+            self._do(statement(query))
+        except pymysql.MySQLError as e:
+            code = e.args[0] if e.args else 0
+            if again and code in DONE_BEFORE:
+                return ""
+            if not must:
+                return f"not run, as the server says {e.args[-1] if e.args else e}"
+            raise SourceError(
+                f"{self.name} cannot run the DDL {query[:500]!r}: {e.args[-1] if e.args else e}",
+                hint="The target is what the upstream was just before it. Run a statement to the same end by hand, or "
+                "replay into DuckDB or Delta, which need no MySQL statements.",
+            ) from e
+        finally:
+            self._do("SET SESSION sql_mode = %s", STRICT)
+        return ""
+
+    def _note(self, ts: int, name: TableName, said: str) -> None:
+        self._do(f"INSERT INTO {self._at('notes')} VALUES (%s, %s, %s)", ts, ".".join(filter(None, name)), said)
+
+    def _say(self, progress: Progress) -> None:
+        rows = ", ".join(["(%s, %s, %s)"] * len(progress.positions))
+        values = [v for (topic, partition), ts in progress.positions.items() for v in (topic, partition, ts)]
+        self._do(f"REPLACE INTO {self._at('progress')} VALUES {rows}", *values)
+
+    def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
+        """The table's texts, typed as those of events are; they pass through here in batches of bounded size."""
+        columns, path = carried(table), str(Path(folder) / "rows.parquet")
+        schema = pa.schema([(c.name, pa.string()) for c in columns])
+        with self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
+            cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}")
+            while rows := cursor.fetchmany(FETCHED):
+                arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(len(columns))]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+        self.db.rollback()
+        texts = spark.read.parquet(path).withColumn("protocol", F.lit("mysql"))
+        return texts.select(*[typed(F.col(named(c.name)), parsed(c.mysql_type))[0].alias(c.name) for c in columns])
+
+    def notes(self) -> list[Note]:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.notes`."""
+        rows = self._ask(f"SELECT commit_ts, table_name, said FROM {self._at('notes')} ORDER BY 1, 2, 3")
+        return [(ts, table, said) for ts, table, said in rows]
+
+    def close(self) -> None:
+        """As :meth:`ticdc_lab.consumer.sinks.Sink.close`."""
+        self.merging.close()
+        self.db.close()
+        self.spill.cleanup()
+
+    def _at(self, name: str) -> str:
+        return f"{named(self.own)}.{named(name)}"
+
+    def _do(self, sql: str, *values: object) -> int:
+        with self.db.cursor() as cursor:
+            return int(cursor.execute(sql, values or None))
+
+    def _ask(self, sql: str, *values: object) -> Sequence[tuple[Any, ...]]:
+        with self.db.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            return cursor.fetchall()
+
+
+def _text(value: object) -> str | None:
+    return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
+
+
+def _created(table: TableDef) -> str:
+    """CREATE TABLE for a table that was there before the log: its columns and keys, no defaults."""
+    columns = [f"{named(c.name)} {c.mysql_type}{'' if c.nullable else ' NOT NULL'}" for c in carried(table)]
+    keys = [
+        f"{'PRIMARY' if i.primary else 'UNIQUE'} KEY ({', '.join(map(named, i.columns))})" for i in table.unique_indexes
+    ]
+    return f"CREATE TABLE IF NOT EXISTS {of(table)} ({', '.join([*columns, *keys])})"

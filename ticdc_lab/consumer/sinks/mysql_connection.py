@@ -1,0 +1,98 @@
+"""A connection to a MySQL-compatible server, whose password nobody sees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+from pymysql.connections import Connection
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.redaction import HIDDEN
+
+PASSWORD, OPTION_FILE = "MYSQL_PWD", "MYSQL_OPTION_FILE"
+"""Environment variables: the password, or an option file with ``[client]`` and ``password = ..`` in it."""
+
+LENIENT = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+"""For DDL, which succeeded upstream: what no longer fits a modified column is clipped, as there without strict mode."""
+
+STRICT = f"STRICT_ALL_TABLES,{LENIENT}"
+"""For rows: a value that does not fit is an error."""
+
+_SETTINGS = (
+    f"SET SESSION sql_mode = '{STRICT}', time_zone = '+00:00', foreign_key_checks = 0, "
+    "character_set_server = 'utf8mb4', collation_server = 'utf8mb4_bin'"  # TiDB's own for new databases
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is; ``database`` is the one that the consumer keeps its own tables in."""
+
+    user: str
+    host: str
+    port: int
+    database: str = "_ticdc_lab"
+    password: str = field(default="", repr=False)
+    option_file: str = ""
+
+    @property
+    def name(self) -> str:
+        """The address for people."""
+        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+def address_of(url: str) -> Address:
+    """Read ``mysql://USER@HOST:PORT[/DATABASE]``; the password comes from the environment.
+
+    Raises
+    ------
+    SourceError
+        The URL holds a password, or lacks the user or the host.
+    """
+    parts = urlsplit(url)
+    if parts.password is not None:
+        raise SourceError(
+            "The target's URL holds a password, which the list of processes shows to everybody.",
+            hint=f"Put it into the environment variable {PASSWORD}, or name an option file in {OPTION_FILE}.",
+        )
+    if not parts.username or not parts.hostname:
+        raise SourceError("Expected mysql://USER@HOST:PORT[/DATABASE] with a user and a host.")
+    return Address(
+        unquote(parts.username),
+        parts.hostname,
+        parts.port or 3306,
+        parts.path.strip("/") or "_ticdc_lab",
+        os.environ.get(PASSWORD, ""),
+        os.environ.get(OPTION_FILE, ""),
+    )
+
+
+def connected(address: Address) -> Connection:
+    """Connect, with settings under which texts of events come back as they went.
+
+    Raises
+    ------
+    SourceError
+        The server refuses, or is not there.
+    """
+    extra: dict[str, Any] = {"password": address.password}
+    if address.option_file:
+        extra = {"read_default_file": address.option_file}
+    try:
+        db: Connection = pymysql.connect(
+            host=address.host, port=address.port, user=address.user, charset="utf8mb4", autocommit=False,
+            connect_timeout=10, **extra,
+        )  # fmt: skip
+        with db.cursor() as cursor:
+            cursor.execute(_SETTINGS)
+    except (pymysql.Error, OSError) as e:
+        said = str(e).replace(address.password, HIDDEN) if address.password else str(e)
+        raise SourceError(
+            f"{address.name} cannot be connected to: {said}",
+            hint=f"Is the server there, and the password in {PASSWORD} or in the file that {OPTION_FILE} names?",
+        ) from None
+    return db
