@@ -186,7 +186,7 @@ def test_rows_on_the_wrong_side_of_a_ddl_are_named_with_it() -> None:
 def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
     """Found again in the reduced log, and not when any one of its messages is left out."""
     checked = set()
-    cases = [(s, log, how, p) for s, log, how in worlds(15, scattered=True) for p in (SEED_ROW, CLASSIC)]
+    cases = [(s, log, how, p) for s, log, how in worlds(24, scattered=True) for p in (SEED_ROW, CLASSIC)]
     for seed, log, how, policy in cases:
         for anomaly in anomalies(run(log, policy, how), log, most=1).to_pylist():
             few = smallest(log, policy, how, anomaly)

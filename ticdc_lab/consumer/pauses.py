@@ -46,4 +46,5 @@ class Pauses:
     def when(self, worked: Ints) -> Ints:
         """The first moment by which so much is worked, µs."""
         begins = self._at - self._lost[:-1]
-        return worked + self._lost[np.searchsorted(begins, worked, side="left")]
+        moments: Ints = worked + self._lost[np.searchsorted(begins, worked, side="left")]
+        return moments
