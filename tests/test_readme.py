@@ -29,7 +29,7 @@ def test_the_python_example_runs(
 def test_every_command_shown_exists() -> None:
     """Each ``ticdc-lab COMMAND`` of the README is a command with the options that are shown."""
     shown = re.findall(r"^ticdc-lab (\w+) +(.*?)(?:#.*)?$", README, re.MULTILINE)
-    assert len(shown) == 13
+    assert len(shown) == 14
     for name, rest in shown:
         known = {o for p in main.commands[name].params for o in p.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= known, name
