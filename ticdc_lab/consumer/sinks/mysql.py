@@ -60,7 +60,7 @@ class MySQLSink:
         The server cannot be connected to.
     """
 
-    rows_a_batch = 50_000
+    rows_a_batch = 200_000
 
     def __init__(self, url: str, files: Sequence[str], protocol: str) -> None:
         address = address_of(url)
