@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.consumer.causes import delivery_causes, delivery_episodes
+from ticdc_lab.consumer.causes import delivery_causes
 from ticdc_lab.consumer.consumption import (
     Scenario,
     consumer_anomalies,
@@ -11,6 +11,7 @@ from ticdc_lab.consumer.consumption import (
     consumption,
     matrix,
 )
+from ticdc_lab.consumer.episodes import delivery_episodes
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.policy import POLICIES, Policy
 from ticdc_lab.consumer.replay import Replayed, replay
