@@ -33,7 +33,7 @@ from ticdc_lab.consumer.sinks.open import files_of
 from ticdc_lab.load import ChangeLog, load
 from ticdc_lab.session import local_session
 
-BATCH = 50_000
+BATCH = 200_000
 NAMES = ("id", "owner", "balance", "ver", "at")
 
 

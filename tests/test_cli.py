@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,15 +189,22 @@ def test_audit_explains_the_golden_log(lab: Any) -> None:
 
 
 def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
-    """Without the tables that a rule moves, nothing is found: exit code 0."""
+    """Without the tables that a rule moves nothing is found, exit code 0, but for the offsets they had."""
     tables = ("parted", "users", "Customers")
     messages = [
         m
         for m in json_lines("messages_canal-json-tidb_small.jsonl.gz")
         if json.loads(base64.b64decode(m["value"]))["table"] not in tables
     ]
-    source = write_lines(tmp_path / "still.jsonl", messages)
-    assert json.loads(lab("audit", source, "--json").stdout)["findings"] == []
+    holes = write_lines(tmp_path / "holes.jsonl", messages)
+    found = json.loads(lab("audit", holes, "--json", code=1).stdout)["findings"]
+    assert {(f["guarantee"], f["severity"]) for f in found} == {("offsets_are_contiguous", "warning")}
+    following: Counter[int] = Counter()
+    for m in messages:
+        m["offset"] = following[m["partition"]]
+        following[m["partition"]] += 1
+    still = write_lines(tmp_path / "still.jsonl", messages)
+    assert json.loads(lab("audit", still, "--json").stdout)["findings"] == []
 
 
 @pytest.mark.parametrize("command", ["watermarks", "transactions"])

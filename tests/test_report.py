@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
@@ -203,9 +204,17 @@ def test_consumers_escape_names() -> None:
 
 def test_consumers_of_nothing() -> None:
     """A log without rows is a sentence; a report without consumers says that they were left out."""
-    nothing = watched(Log.of(EVENTS.empty_table()))
-    assert nothing.answer == "The log holds no row change, so nothing ends up downstream."
+    marks = CASES["owner-switch"]().log.filter(pc.field("kind") == "watermark")
+    for log in (EVENTS.empty_table(), marks):
+        assert watched(Log.of(log)).answer == "The log holds no row change, so nothing ends up downstream."
     assert "It was not computed for this report." in parsed(render(summary())).text
+
+
+def test_rows_that_no_watermark_releases_are_said() -> None:
+    """Where nothing is written, nothing is wrong; that must not read as a good sign."""
+    rows = CASES["owner-switch"]().log.filter(pc.field("kind") == "row")
+    assert watched(Log.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
+    assert not any("still held" in limit for limit in consumers().limits)
 
 
 def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tiny_logs import ddl, found, mark, row
 
-from ticdc_lab.audit.judge import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, _torn
+from ticdc_lab.audit.chain import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, torn
 
 CHAIN, IN_TIME, HOLES = "row_images_chain", "ddl_events_are_in_time", "offsets_are_contiguous"
 
@@ -58,7 +58,7 @@ def test_images_are_compared_where_both_name_the_same_columns() -> None:
     left = np.array([one, one, one, ABSENT, ABSENT, one, SOME, SOME, ABSENT, -one])
     then = np.array([one, same_columns, others, one, ABSENT, ABSENT, ABSENT, one, UNKNOWN, -one])
     how = [0, IS_OTHER, 0, IS_GONE, 0, IS_THERE, IS_THERE, 0, 0, 0]
-    assert _torn(left, then).tolist() == how
+    assert torn(left, then).tolist() == how
 
 
 def test_a_ddl_behind_a_watermark_above_it_is_late(spark):

@@ -93,6 +93,16 @@ def test_a_killed_consumer_goes_on(spark: SparkSession, server: mariadb.Server, 
     assert killed == contents(server)
 
 
+def test_two_consumers_cannot_write_one_target(spark: SparkSession, server: mariadb.Server) -> None:
+    """The second is refused while the first is there."""
+    log, _ = decoded(spark, OPEN)
+    first = open_sink(server.url, log)
+    with pytest.raises(SourceError, match="Another consumer is replaying"):
+        open_sink(server.url, log)
+    first.close()
+    open_sink(server.url, log).close()
+
+
 def test_no_error_shows_the_password(
     spark: SparkSession, server: mariadb.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

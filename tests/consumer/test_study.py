@@ -153,6 +153,8 @@ def test_the_ddl_timeline_says_when_each_partition_saw_a_ddl_and_when_it_was_exe
     assert (slow["waited_us"] == 0).all()
     assert (told[told["partition"] == 0]["waited_us"] > 0).all()
     assert told["early_rows"].sum() == 0
+    by_watermark = ddl_timeline(run(log, STRICT, Listeners(speeds={3: 1000})), log)
+    assert by_watermark["seen_at"].notna().all(), "also the copies that are not executed again"
 
 
 def test_why_a_consumer_waits_names_the_partition_that_was_paused(small: ChangeLog) -> None:

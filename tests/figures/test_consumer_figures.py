@@ -222,6 +222,15 @@ def test_a_long_curve_keeps_its_dips() -> None:
     assert title(fig).endswith("wrong 1 time, by up to 45 and for up to 1 ms")
 
 
+def test_a_table_that_fills_does_not_press_the_dips_flat() -> None:
+    """The first ms from nothing to 1,000 lie outside the panel, a later dip of 5 inside; the dip's end is told."""
+    filling = curve("a", 0.0, *[1000.0] * 200, 995.0).assign(expected_low=[0.0, *[1000.0] * 201])
+    filling = filling.assign(expected_high=filling["expected_low"], until_us=[1000 * (i + 1) for i in range(202)])
+    low, high = figures.invariant_curve(filling).layout.yaxis.range
+    assert 990 < low < 995 and 1000 < high < 1005
+    assert wrong_stretches(filling).stretches == ((201_000, 202_000, -5.0),)
+
+
 def test_no_curve_is_a_sentence() -> None:
     """And many panels are cut, which the note says."""
     assert "No invariant" in title(figures.invariant_curve(curve("a").iloc[:0]))

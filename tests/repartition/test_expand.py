@@ -40,14 +40,19 @@ def ts(ms: int) -> int:
     return tso.compose(T0 + ms)
 
 
-def row(offset: int, at: int | None, op: str = "insert", *, key: str = "1", table: str = "a", v: str = "1") -> Any:
+def row(
+    offset: int, at: int | None, op: str = "insert", *, key: str = "1", table: str = "a", v: str = "1", old: str = "1"
+) -> Any:  # fmt: skip
     """A row event of schema s in partition 0."""
-    image = [
-        {"name": n, "mysql_type": "int", "value": value, "is_key": n == "id", "flags": None}
-        for n, value in (("id", key), ("v", v))
-    ]
+    image, before = (
+        [
+            {"name": n, "mysql_type": "int", "value": value, "is_key": n == "id", "flags": None}
+            for n, value in (("id", key), ("v", now))
+        ]
+        for now in (v, old)
+    )
     names = {"kind": "row", "op": op, "commit_ts": at, "schema_name": "s", "table_name": table}
-    images = {"columns": image, "before": None if op == "insert" else image}
+    images = {"columns": image, "before": None if op == "insert" else before}
     return names | images | {"topic": "t", "partition": 0, "offset": offset, "seq": 0, "protocol": "mq-v1"}
 
 
@@ -61,7 +66,15 @@ def mark(offset: int, at: int) -> dict[str, Any]:
 def recorded(spark: SparkSession) -> DataFrame:
     """A log of one second: 40 rows in two tables change every 5 ms in turn, with a watermark every 20 ms."""
     changes = [
-        row(2 * i, ts(5 * i), "insert" if i < 40 else "update", key=str(i % 40), table="ab"[i % 2], v=str(i))
+        row(
+            2 * i,
+            ts(5 * i),
+            "insert" if i < 40 else "update",
+            key=str(i % 40),
+            table="ab"[i % 2],
+            v=str(i),
+            old=str(i - 40),
+        )
         for i in range(200)
     ]
     marks = [mark(2 * i + 1, ts(5 * i)) for i in range(3, 200, 4)]

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.judge import ABSENT, COLUMNS, NO_TS, SOME, UNKNOWN, Changes, suspects
+from ticdc_lab.audit.chain import ABSENT, SOME, UNKNOWN
+from ticdc_lab.audit.judge import COLUMNS, NO_TS, Changes, suspects
 from ticdc_lab.audit.marks import NAMES, log_facts, place_col
 from ticdc_lab.audit.promises import Promises, numbers
 from ticdc_lab.keys import with_image_hashes, with_keys
@@ -68,7 +69,7 @@ def row_history(events: DataFrame, *, has_commit_ts: bool = True, chunk: int = R
         (the same two between the Admin events that surround it), ``count`` (bigint: the partitions that count here,
         where this one is not among them), ``late`` (struct: an older change that first appears later in this
         partition), ``broken`` (struct: the row's former change, where that does not leave what this one found), ``how``
-        (int, :data:`ticdc_lab.audit.judge.IS_GONE` and its neighbours), ``covered`` (false: another partition, which
+        (int, :data:`ticdc_lab.audit.chain.IS_GONE` and its neighbours), ``covered`` (false: another partition, which
         may hold what is between them, was not recorded then). Changes that give no guarantee a reason are left out.
     """
     require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
@@ -115,7 +116,7 @@ def _with_images(events: DataFrame) -> DataFrame:
 
 
 def _state_before(events: DataFrame) -> Column:
-    """What a change found of its row (:data:`ticdc_lab.audit.judge.ABSENT` or a hash).
+    """What a change found of its row (:data:`ticdc_lab.audit.chain.ABSENT` or a hash).
 
     An update without an old image may be an insert (mq-v1 does not tell).
     """

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ticdc_lab.audit.chain import broken_chains, covered, torn
 from ticdc_lab.audit.promises import Ints, Marks, Promises
 
 Bools = NDArray[np.bool_]
@@ -24,14 +25,8 @@ NO_TS = -(2**63)
 LEAVES = 0
 """Rank of the old key of an update that changes the key, before a transaction's deletes."""
 
-ABSENT, SOME, UNKNOWN = 0, 1, 2
-"""Stand for the hash of an image where the row is not there, is there in a form that is not known, or perhaps is."""
-
 COLUMNS = ("row_id", "place", "commit_ts", "offset", "change_hash", "role", "before", "after")
 """What is known of a change: ``role`` is ``seq * 4 + rank``, ``before`` and ``after`` are hashes of the images."""
-
-IS_GONE, IS_THERE, IS_OTHER = 1, 2, 3
-"""How a change does not begin where the one before it ended."""
 
 
 @dataclass(frozen=True)
@@ -101,43 +96,9 @@ def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:
         fine &= (before < ts) | ((before == ts) & (c.rank[was] < c.rank[now]))
         at, earlier = c.offset[now], c.offset[was]
         fine &= (earlier < at) | ((earlier == at) & (c.seq[was] < c.seq[now]))
-        fine &= _torn(c.after[was], c.before[now]) == 0
+        fine &= torn(c.after[was], c.before[now]) == 0
     ok[1:] = fine | (c.row_id[now] != c.row_id[was])
     return ok
-
-
-def _torn(left: Ints, found: Ints) -> Ints:
-    """How an image before a change differs from what the row's former change left, 0 where it does not.
-
-    Images of other columns are not compared (:func:`ticdc_lab.keys.image_hash`).
-    """
-    gone = (left == ABSENT) & (found != ABSENT) & (found != UNKNOWN)
-    there = (left != ABSENT) & (found == ABSENT)
-    other = (left >> 32 == found >> 32) & (left >> 32 != 0) & (found != left)
-    how: Ints = IS_GONE * gone + IS_THERE * there + IS_OTHER * (other & ~gone & ~there)
-    return how
-
-
-def _broken_chains(c: Changes, first: Bools, promises: Promises) -> tuple[Ints, Ints]:
-    """Per change the row's former one that does not lead to it, or -1, and how; across a DDL nothing is compared."""
-    former = _last(first, np.arange(len(c)), c.row)
-    whole = np.bincount(c.row, c.commit_ts == NO_TS)[c.row] == 0
-    asked = np.flatnonzero(first & whole & (former >= 0) & (c.row_id != c.change_hash))
-    was = former[asked]
-    how = _torn(c.after[was], c.before[asked])
-    asked, was, how = asked[how > 0], was[how > 0], how[how > 0]
-    altered = promises.altered(np.searchsorted(promises.place, c.place[asked]), c.commit_ts[was], c.commit_ts[asked])
-    broken, why = np.full(len(c), -1), np.zeros(len(c), dtype=np.int64)
-    broken[asked[~altered]], why[asked[~altered]] = was[~altered], how[~altered]
-    return broken, why
-
-
-def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> Bools:
-    """Whether every partition was recorded between a change and the former one; one partition always was, in itself."""
-    low, high = c.commit_ts[broken], c.commit_ts
-    inside = (low >= promises.known_from[place]) & (high <= promises.known_to[place])
-    covered: Bools = (c.place[broken] == c.place) | inside
-    return covered
 
 
 def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
@@ -179,8 +140,10 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
     elsewhere = (former >= 0) & (c.place != c.place[former])
     other = (home >= 0) & ~first & (c.change_hash != c.change_hash[home])
     stray = (count >= 0) & (promises.partition[place] >= count)
-    broken, why = _broken_chains(c, first, promises) if has_commit_ts else (none, np.zeros(n, dtype=np.int64))
-    covered = _covered(c, broken, place, promises)
+    dated = np.bincount(c.row, c.commit_ts == NO_TS)[c.row] == 0
+    linked = first & dated & (c.row_id != c.change_hash)
+    broken, why = broken_chains(c, _last(first, at, c.row), linked & has_commit_ts, promises)
+    is_covered = covered(c, broken, place, promises)
     keep = np.flatnonzero(elsewhere | other | stray | (late >= 0) | (resolved >= 0) | (ddl >= 0) | (broken >= 0))
     own, names, topics = c[keep], place[keep], pa.array(promises.topic, pa.string())
 
@@ -222,7 +185,7 @@ def _histories(c: Changes, promises: Promises, *, has_commit_ts: bool) -> pa.Rec
             "late": event(late[keep], "offset", "seq", "commit_ts", "partition"),
             "broken": event(broken[keep], "place", "topic", "partition", "offset", "seq", "commit_ts"),
             "how": pa.array(why[keep].astype(np.int32)),
-            "covered": pa.array(covered[keep]),
+            "covered": pa.array(is_covered[keep]),
         }
     )
 

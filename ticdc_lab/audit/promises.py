@@ -251,7 +251,7 @@ def _recorded(facts: pa.Table) -> dict[str, tuple[int, int]]:
     spans: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for p in facts.filter(pc.and_(pc.is_valid(facts["place"]), pc.is_valid(facts["commit_ts"]))).to_pylist():
         spans.setdefault((p["topic"], p["partition"]), []).append((p["offset"], p["commit_ts"], p["last_ts"]))
-    out: dict[str, tuple[int, int]] = {p["topic"]: (0, np.iinfo(np.int64).max) for p in facts.to_pylist()}
+    out: dict[str, tuple[int, int]] = {t: (0, np.iinfo(np.int64).max) for t in facts["topic"].unique().to_pylist()}
     for (topic, _), of in spans.items():
         low, high = out[topic]
         # a partition from its first message on was recorded from the beginning

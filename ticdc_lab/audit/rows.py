@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from ticdc_lab.audit.chain import IS_GONE, IS_THERE
 from ticdc_lab.audit.findings import evidence, placed, text
-from ticdc_lab.audit.judge import IS_GONE, IS_THERE
 
 
 def _event() -> Column:

@@ -36,7 +36,8 @@ def audit(
     Parameters
     ----------
     events
-        The events contract; with the hash columns, row images are read only for rows that appear in findings.
+        The events contract; with the hash columns (:data:`ticdc_lab.schema.KEYS` and
+        :data:`ticdc_lab.schema.IMAGE_HASHES`, as ``load`` gives them) images are read only of rows in findings.
     protocol
         Wire protocol: what it does by design is no finding.
     has_commit_ts

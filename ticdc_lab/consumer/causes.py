@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.broadcasts import log_breaches, offsets_are_contiguous
 from ticdc_lab.audit.findings import evidence, text
 from ticdc_lab.audit.history import row_history
-from ticdc_lab.audit.marks import blocked_tables
-from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
-from ticdc_lab.keys import with_keys
+from ticdc_lab.consumer.episodes import KINDS, NEEDED, judged, repeats_of
 from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import KEYS, require_batch, require_columns
+from ticdc_lab.schema import require_batch, require_columns
 
-RESTART, TABLE, DDL = "replay of a restart", "replay of a table", "replay around a DDL"
-REORDERED, LOST = "reordered by the producer", "lost"
-CAUSES = (RESTART, TABLE, DDL, REORDERED, LOST)
-
-AT_ONCE = 1 << 17
-"""Deliveries that a task judges at once, and whole stretches of repeats."""
-
-_NEEDED = ("kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
-_DELIVERY = """
-topic string, partition int, kind int, offset bigint, seq int, commit_ts bigint, identity bigint, nth bigint,
-first_offset bigint, table string, key_hash bigint, blocked array<string>
-"""
-_REPEAT = _DELIVERY + ", from_offset bigint, checkpoint bigint, pending bigint, restated boolean"
-_EPISODE = (*PARTITION, "from_offset", "checkpoint", "pending", "restated")
-
-Batches = Iterator[pa.RecordBatch]
+CAUSES = (RESTART, TABLE, DDL, REORDERED, LOST) = (*KINDS, "reordered by the producer", "lost")
 
 
 def delivery_causes(events: DataFrame) -> DataFrame:
@@ -50,8 +29,8 @@ def delivery_causes(events: DataFrame) -> DataFrame:
     DataFrame
         ``topic``, ``table`` (string: ``schema.table``), ``key_hash``, ``commit_ts``, ``partition``, ``offset``,
         ``seq``, ``cause`` (string, of :data:`CAUSES`), ``from_offset`` (bigint: first message of the episode, see
-        :func:`delivery_episodes`; null unless it is a repeat), ``message`` (string) and ``evidence``
-        (:data:`ticdc_lab.schema.EVIDENCE`, the messages that show it):
+        :func:`ticdc_lab.consumer.episodes.delivery_episodes`; null unless it is a repeat), ``message`` (string) and
+        ``evidence`` (:data:`ticdc_lab.schema.EVIDENCE`, the messages that show it):
 
         - ``replay of a restart``: sent again with all that its partitions had got since a checkpoint.
         - ``replay of a table``: sent again alone, as when a table moves or its processor dies.
@@ -78,10 +57,10 @@ def delivery_causes(events: DataFrame) -> DataFrame:
     ----------
     Seed, "CDC Processor 异常下线" and "Table 迁移"; golden README section 5 (what is sent again).
     """
-    require_columns(events, *_NEEDED)
+    require_columns(events, *NEEDED)
     require_batch(events, function="delivery_causes", why="a change may be delivered again at any later offset")
-    repeats = _repeats(events)
-    known = _judged(repeats).select(*PARTITION, "from_offset", "episode", "cause", "sentence")
+    repeats = repeats_of(events)
+    known = judged(repeats).select(*PARTITION, "from_offset", "episode", "cause", "sentence")
     replayed = repeats.join(F.broadcast(known), on=[*PARTITION, "from_offset"]).drop("from_offset")
     replayed = replayed.withColumnRenamed("episode", "from_offset")
     own = F.struct("partition", "offset", "commit_ts")
@@ -94,182 +73,6 @@ def delivery_causes(events: DataFrame) -> DataFrame:
         evidence(first, own).alias("evidence"),
     )
     return said.unionByName(_by_row(events)).unionByName(_holes(events))
-
-
-def delivery_episodes(events: DataFrame) -> DataFrame:
-    """Stretches of repeats: where each lies, how far back it went, and why.
-
-    Parameters
-    ----------
-    events
-        The events contract.
-
-    Returns
-    -------
-    DataFrame
-        One row per stretch in a partition: ``topic``, ``partition``, ``from_offset``, ``to_offset``, ``checkpoint``
-        (bigint: the highest watermark of the partition below all that was repeated; null without one),
-        ``from_commit_ts``, ``to_commit_ts``, ``n_changes`` (bigint: rows and DDL), ``tables`` (array<string>, sorted;
-        of a DDL its own), ``cause``, ``sentence``.
-
-    Raises
-    ------
-    ContractError
-        A column is missing.
-    StreamingError
-        ``events`` is a stream.
-    """
-    require_columns(events, *_NEEDED)
-    require_batch(events, function="delivery_episodes", why="a change may be delivered again at any later offset")
-    one = ("tables", "cause", "sentence")
-    return (
-        _judged(_repeats(events))
-        .drop("from_offset")
-        .withColumnRenamed("episode", "from_offset")
-        .groupBy(*PARTITION, "from_offset", "checkpoint", *one)
-        .agg(
-            F.max("to_offset").alias("to_offset"),
-            F.min("from_commit_ts").alias("from_commit_ts"),
-            F.max("to_commit_ts").alias("to_commit_ts"),
-            F.sum("n_changes").alias("n_changes"),
-        )
-        .select(
-            *(*PARTITION, "from_offset", "to_offset", "checkpoint", "from_commit_ts", "to_commit_ts", "n_changes"), *one
-        )
-    )
-
-
-def _repeats(events: DataFrame) -> DataFrame:
-    """Repeats of rows and DDL in their partitions, each with its stretch: one shuffle by change, one by partition."""
-    keyed = events.where("commit_ts IS NOT NULL")
-    keyed = keyed if set(KEYS.names) <= set(events.columns) else with_keys(keyed)
-    named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
-    identity = F.xxhash64("kind", "schema_name", "table_name", "commit_ts", "op", "query", _row_id())
-    same = Window.partitionBy(*PARTITION, "identity").orderBy("offset", "seq")
-    blocked = F.transform(blocked_tables(), lambda b: F.concat_ws(".", b["schema"], b["table"]))
-    changes = keyed.where("kind IN ('row', 'ddl')").select(
-        *PARTITION, F.lit(CHANGE).alias("kind"), "offset", "seq", "commit_ts", identity.alias("identity"),
-        named.alias("table"), F.when(F.col("kind") == "row", _row_id()).alias("key_hash"),
-        F.when(F.col("kind") == "ddl", blocked).alias("blocked"),
-    )  # fmt: skip
-    counted = changes.withColumns(
-        {"nth": F.row_number().over(same).cast("bigint"), "first_offset": F.first("offset").over(same)}
-    )
-    marks = keyed.where("kind = 'watermark'").select(
-        *PARTITION, "offset", "seq", "commit_ts", F.lit(WATERMARK).alias("kind"), F.lit(0).cast("bigint").alias("nth"),
-        F.lit(0).cast("bigint").alias("identity"),
-    )  # fmt: skip
-    names = [c.split()[0] for c in _DELIVERY.split(",")]
-    ordered = counted.unionByName(marks, allowMissingColumns=True).select(*names)
-    return ordered.repartition(*PARTITION).sortWithinPartitions(*PARTITION, "offset", "seq").mapInArrow(_judge, _REPEAT)
-
-
-def _row_id() -> Column:
-    return F.coalesce("key_hash", "change_hash")
-
-
-def _judge(batches: Batches) -> Batches:
-    """Repeats with their stretches, from batches that are sorted by partition and place."""
-    held: list[pa.RecordBatch] = []
-    before, size = Before(), 0
-    for batch in batches:
-        for part in _by_partition(batch):
-            if held and not _same_partition(held[-1], part):
-                yield from _found(pa.Table.from_batches(held), before)
-                held, before, size = [], Before(), 0
-            held.append(part)
-            size += len(part)
-            if size >= AT_ONCE:
-                whole = pa.Table.from_batches(held).combine_chunks()
-                d = _numbers(whole)
-                end = cut(d, before)
-                yield from _found(whole[:end], before)
-                before, held, size = before.then(d[:end]), whole[end:].to_batches(), whole.num_rows - end
-    if held:
-        yield from _found(pa.Table.from_batches(held), before)
-
-
-def _found(whole: pa.Table, before: Before) -> Batches:
-    for e in episodes(_numbers(whole), before):
-        own = whole.take(pa.array(e.at)).combine_chunks()
-        n = own.num_rows
-        checkpoint = pa.array(np.full(n, e.checkpoint), mask=np.full(n, e.checkpoint == NO_TS))
-        more = {
-            "from_offset": pa.array(np.full(n, own["offset"][0].as_py())),
-            "checkpoint": checkpoint,
-            "pending": pa.array(np.full(n, e.pending)),
-            "restated": pa.array(np.full(n, e.restated)),
-        }
-        for name, column in more.items():
-            own = own.append_column(name, column)
-        yield from own.to_batches()
-
-
-def _numbers(whole: pa.Table) -> Deliveries:
-    return Deliveries.read(whole.select(["kind", "offset", "commit_ts", "identity", "nth"]))
-
-
-def _by_partition(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if not len(batch):
-        return
-    topic = np.asarray(batch["topic"].dictionary_encode().indices)
-    partition = np.asarray(batch["partition"])
-    starts = np.flatnonzero(np.append(True, (np.diff(topic) != 0) | (np.diff(partition) != 0)))
-    for low, high in zip(starts, np.append(starts[1:], len(batch)), strict=True):
-        yield batch[int(low) : int(high)]
-
-
-def _same_partition(one: pa.RecordBatch, two: pa.RecordBatch) -> bool:
-    return all(one[c][-1].as_py() == two[c][0].as_py() for c in PARTITION)
-
-
-def _judged(repeats: DataFrame) -> DataFrame:
-    """One row a stretch, with its cause: what partitions repeat after one checkpoint belongs together.
-
-    ``episode`` is the first offset of the stretches that are one: other changes come between those of a table alone.
-    """
-    is_row = F.col("blocked").isNull()
-    each = repeats.groupBy(*_EPISODE).agg(
-        F.max("offset").alias("to_offset"),
-        F.min("commit_ts").alias("from_commit_ts"),
-        F.max("commit_ts").alias("to_commit_ts"),
-        F.count(F.lit(1)).alias("n_changes"),
-        F.min("nth").alias("times"),
-        F.count_distinct("identity").alias("own"),
-        F.sort_array(F.collect_set("table")).alias("tables"),
-        F.collect_set(F.when(is_row, F.col("table"))).alias("of_rows"),
-        F.flatten(F.collect_set("blocked")).alias("of_ddl"),
-    )
-    beside = Window.partitionBy("topic", "checkpoint")
-    seen = {
-        "all_tables": F.array_distinct(F.flatten(F.collect_set("of_rows").over(beside))),
-        "all_ddl": F.array_distinct(F.flatten(F.collect_set("of_ddl").over(beside))),
-        "left_out": F.max(F.col("own") < F.col("pending")).over(beside),
-    }
-    only_ddl = F.size("of_rows") == 0
-    around = only_ddl | ((F.size("of_rows") == 1) & F.array_contains("all_ddl", F.get("of_rows", 0)))
-    cause = (
-        F.when((F.size("all_tables") > 1) & ~F.col("left_out"), RESTART)
-        .when(around, DDL)
-        .when((F.size("of_rows") > 1) | (F.col("restated") & ~F.col("left_out")), RESTART)
-        .otherwise(TABLE)
-    )
-    alone = Window.partitionBy(*PARTITION, "checkpoint", "tables", "times", "cause")
-    start = F.when(F.col("cause") == TABLE, F.min("from_offset").over(alone)).otherwise(F.col("from_offset"))
-    judged = each.withColumns(seen).withColumn("cause", cause)
-    return judged.withColumns({"sentence": _sentence(), "episode": start})
-
-
-def _sentence() -> Column:
-    back = F.when(F.col("checkpoint").isNull(), "to the beginning").otherwise(
-        text("to the checkpoint ", F.col("checkpoint"))
-    )
-    what = (
-        F.when(F.col("cause") == RESTART, "the changefeed restarted: what the partitions had got since was sent again")
-        .when(F.col("cause") == DDL, "a DDL of the table was sent again with what preceded it")
-        .otherwise("the table was sent again alone, as when it moves or its processor dies")
-    )
-    return text(what, ", back ", back)
 
 
 def _by_row(events: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.blocked import blocked
@@ -36,15 +37,15 @@ def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
     batch = pc.fill_null(run.deliveries["batch"], -1).to_numpy()
     ts = run.deliveries["commit_ts"].to_numpy()
     part = np.searchsorted([p.first for p in log.parts], run.places[: len(run.deliveries)], side="right") - 1
-    seen, executed = _seen(run), _executed(run)
+    seen, executed = _seen(run, log), _executed(run)
     rows = []
-    for ddl in sorted(log.ddls, key=lambda d: d.commit_ts):
+    for d, ddl in sorted(enumerate(log.ddls), key=lambda numbered: numbered[1].commit_ts):
         mine = blocked(ddl, log.tables)[table] & (batch >= 0)
         number, at = executed.get((ddl.commit_ts, ddl.query), (_NEVER, None))
         early = np.bincount(part[mine & (ts > ddl.commit_ts) & (batch < number)], minlength=len(log.parts))
         late = np.bincount(part[mine & (ts <= ddl.commit_ts) & (batch > number)], minlength=len(log.parts))
         for i, home in enumerate(log.parts):
-            own = seen.get((home.topic, home.partition, ddl.commit_ts, ddl.query))
+            own = seen.get((home.topic, home.partition, d))
             if own is None and not log.everywhere:
                 own = _told(run, home.topic, home.partition, ddl.commit_ts)
             waited = max(0, at - own) if own is not None and at is not None else None
@@ -66,9 +67,14 @@ def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
     return out.astype(dict.fromkeys(("seen_at", "waited_us", "executed_at"), "Int64"))
 
 
-def _seen(run: Run) -> dict[tuple[str, int, int, str], int]:
-    read = run.steps.filter(pc.equal(run.steps["action"], "ddl seen")).to_pylist()
-    return {(s["topic"], s["partition"], s["commit_ts"], s["detail"]): s["at"] for s in reversed(read)}
+def _seen(run: Run, log: Log) -> dict[tuple[str, int, int], int]:
+    """When each listener first read each DDL, whatever it made of it."""
+    at = np.flatnonzero(log.ddl >= 0)
+    places = log.events.select(["topic", "partition", "offset"]).take(at).to_pylist()
+    of_place = {tuple(p.values()): d for p, d in zip(places, log.ddl[at].tolist(), strict=True)}
+    read = run.steps.filter(pc.is_in(run.steps["action"], pa.array(["ddl seen", "ddl skipped"]))).to_pylist()
+    told = [(s["topic"], s["partition"], of_place[s["topic"], s["partition"], s["offset"]], s["at"]) for s in read]
+    return {(topic, partition, d): time for topic, partition, d, time in reversed(told)}
 
 
 def _executed(run: Run) -> dict[tuple[int, str], tuple[int, int | None]]:

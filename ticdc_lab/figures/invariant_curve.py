@@ -144,7 +144,8 @@ def _range(c: pd.DataFrame) -> tuple[float, float]:
     lasts = np.diff(at, append=at[-1])
     by_value = np.argsort(value, kind="stable")
     share = np.cumsum(lasts[by_value]) / (lasts.sum() or 1.0)
-    usual = by_value[(share >= _SELDOM) & (share <= 1 - _SELDOM)]
+    below = np.concatenate([[0.0], share[:-1]])
+    usual = by_value[(share >= _SELDOM) & (below <= 1 - _SELDOM)]
     low, high = (c[name].to_numpy(dtype=float) for name in ("expected_low", "expected_high"))
     off = np.maximum(low - value, value - high)
     shown = usual if len(usual) else by_value

@@ -14,11 +14,12 @@ from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import ROW, Log
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.study import Study
+from ticdc_lab.figures.theme import count
 from ticdc_lab.load import ChangeLog
 from ticdc_lab.report.page import plain
 from ticdc_lab.report.what_if import Studies
@@ -40,7 +41,7 @@ _NO_VALUES = (
 
 
 def watch(log: ChangeLog) -> Studies:
-    """Let consumers read the beginning of a log; two Spark jobs at most."""
+    """Let consumers read the beginning of a log; three Spark jobs at most."""
     if not log.has_commit_ts:
         return Studies("It cannot be told from this log, because nothing orders its changes.", log.limits, ())
     events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
@@ -60,20 +61,28 @@ def _beginning(events: DataFrame, total: int) -> DataFrame:
 
 def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     """Draw what consumers make of a log; no Spark job."""
-    if not part.tables or not len(part.parts):
+    if not (part.kind == ROW).any():
         return Studies("The log holds no row change, so nothing ends up downstream.", limits, ())
     speeds = _speeds(part)
     study = Study(part, ())
     scenarios = [Scenario(p, RECORDED, 0, how, words) for words, how in speeds.items() for p in _SHOWN]
     counted = figures.anomaly_matrix(matrix(study, scenarios))
-    slow = list(speeds.values())[-1]
+    words, slow = list(speeds.items())[-1]
+    which = (
+        f"Below the matrix, {words}: the example and the player are of {SEED_ROW.name}, the DDL timeline of "
+        f"{SEED_TRANSACTION.name}."
+    )
     hasty, whole = run(part, SEED_ROW, slow), run(part, SEED_TRANSACTION, slow)
     wrong = small_frame(anomalies(hasty, part, most=1))
     shown: list[go.Figure] = [counted]
     shown += [figures.counterexample(a) for a in _two_lanes(wrong.to_dict("records"))[:1]]
     shown += [figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")]
     shown += [figures.ddl_timeline(ddl_timeline(whole, part))] if part.ddls else []
-    return Studies(f"{plain(counted)}.", [*limits, _MODEL, _NO_VALUES], shown)
+    held = whole.deliveries["outcome"].to_pylist().count("pending")
+    left = (
+        f"At the end {count(held, 'row change is', 'row changes are')} still held: no watermark of all releases them."
+    )
+    return Studies(f"{plain(counted)}.", [*limits, *([left] if held else []), which, _MODEL, _NO_VALUES], shown)
 
 
 def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, object]]:

@@ -40,6 +40,7 @@ from ticdc_lab.tables.stretches import carried
 
 MEMORY = "1GiB"
 FETCHED = 5_000
+_PATIENCE_S = 5  # that long a server may take to notice that a consumer was killed
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
 
@@ -59,12 +60,17 @@ class MySQLSink:
         The server cannot be connected to.
     """
 
-    rows_a_batch = 50_000
+    rows_a_batch = 200_000
 
     def __init__(self, url: str, files: Sequence[str], protocol: str) -> None:
         address = address_of(url)
         self.name, self.own = address.name, address.database
         self.db = connected(address)
+        if not self._ask("SELECT GET_LOCK(%s, %s)", f"ticdc_lab.{self.own}", _PATIENCE_S)[0][0]:
+            self.db.close()
+            raise SourceError(
+                f"Another consumer is replaying into {self.name}.", hint="Wait for it, or end it and try again."
+            )
         self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
         self.merging = duckdb.connect()
         self.merging.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
