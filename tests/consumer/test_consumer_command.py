@@ -27,11 +27,12 @@ def test_row_mode_is_shown_wrong_with_messages_and_exit_code_1(spark: SparkSessi
     told: dict[str, Any] = json.loads(done.stdout)
     counts = {m["kind"]: m["n"] for m in told["matrix"]}
     assert counts["torn transaction"] > 100 and counts["state that never existed"] > 100
+    assert told["left"] == [{"policy": "seed, row mode", "pending": 0, "unread": 0}]
     torn = next(a for a in told["anomalies"] if a["guarantee"] == "torn transaction")
-    assert sorted(m["kind"] for m in torn["messages"]) == ["row", "row", "watermark"]
-    rows = [m for m in torn["messages"] if m["kind"] == "row"]
-    assert rows[0]["commit_ts"] == rows[1]["commit_ts"] == torn["commit_ts"]
-    assert rows[0]["partition"] != rows[1]["partition"]
+    messages = {(m["partition"], m["offset"]): m["kind"] for m in torn["messages"]}
+    assert sorted(messages.values()) == ["row", "row", "watermark"]
+    torn_apart = {m["partition"] for m in torn["messages"] if m["commit_ts"] == torn["commit_ts"]}
+    assert len(torn_apart) == 2, "one half in each of two partitions"
 
 
 def test_restored_transactions_show_nothing_wrong_and_exit_code_0(spark: SparkSession) -> None:
@@ -52,3 +53,11 @@ def test_what_cannot_be_read_is_said_with_what_is_expected(spark: SparkSession, 
     done = consumer(spark, *wrong)
     assert done.exit_code == 2
     assert "expected" in done.stderr
+
+
+@pytest.mark.parametrize("unknown", [("--speed", "9=100"), ("--crash", "1=5:6")])
+def test_a_partition_or_process_that_is_not_there_is_refused(spark: SparkSession, unknown: tuple[str, str]) -> None:
+    """A typing error would look like a consumer without faults."""
+    done = consumer(spark, *unknown)
+    assert done.exit_code == 2
+    assert "there is no" in done.stderr

@@ -67,12 +67,14 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
             study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
         speeds = "even" if how == Listeners(per_second=how.per_second) else "as given"
         scenarios = [Scenario(p, strategy, partitions, how, speeds) for p in policies]
+        _require_there(how, study, scenarios[0])
         found = matrix(study, scenarios)
+        left = [_left(study, s) for s in scenarios]
         shown = [e for s in scenarios for e in _examples(study, s, examples)] if examples else []
         if as_json:
-            print_json(facts_of(log) | {"matrix": found.to_dict("records"), "anomalies": shown})
+            print_json(facts_of(log) | {"matrix": found.to_dict("records"), "anomalies": shown, "left": left})
         else:
-            _print(found.to_dict("records"), shown)
+            _print(found.to_dict("records"), shown, left)
     sys.exit(FINDINGS if found["n"].sum() else CLEAN)
 
 
@@ -104,6 +106,29 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
     return out
 
 
+def _require_there(how: Any, study: Any, scenario: Any) -> None:
+    """Every partition and process that an option names is there."""
+    from ticdc_lab.consumer.consumption import layout
+
+    partitions = {p.partition for p in layout(study, scenario).parts}
+    named = {"partition": {*how.speeds, *(p.partition for p in how.pauses)} - partitions,
+             "process": {f.process for f in how.faults if f.process >= how.processes}}  # fmt: skip
+    for what, unknown in named.items():
+        if unknown:
+            which = ", ".join(map(str, sorted(unknown)))
+            raise click.UsageError(f"there is no {what} {which}; the log has partitions {sorted(partitions)}")
+
+
+def _left(study: Any, scenario: Any) -> dict[str, Any]:
+    """Row changes that a consumer did not come to write."""
+    from ticdc_lab.consumer.consumption import layout
+    from ticdc_lab.consumer.model import run
+
+    done = run(layout(study, scenario), scenario.policy, scenario.listeners)
+    pending = sum(o == "pending" for o in done.deliveries["outcome"].to_pylist())
+    return {"policy": scenario.policy.name, "pending": pending, "unread": len(done.unread)}
+
+
 def _examples(study: Any, scenario: Any, most: int) -> list[dict[str, Any]]:
     """The first anomalies of each kind, each with the fewest messages that show it."""
     from ticdc_lab.consumer.anomalies import anomalies
@@ -121,7 +146,13 @@ def _examples(study: Any, scenario: Any, most: int) -> list[dict[str, Any]]:
     return out
 
 
-def _print(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> None:
+def _print(found: list[dict[str, Any]], shown: list[dict[str, Any]], left: list[dict[str, Any]]) -> None:
+    for one in left:
+        if one["pending"] or one["unread"]:
+            click.echo(
+                f"{one['policy']}: {one['pending']} row changes are still buffered at the end, above what watermarks "
+                f"release; {one['unread']} lie behind a DDL at which a listener stands for good."
+            )
     told = [
         {**r, "share of time": f"{r['wrong_us'] / r['total_us']:.1%}" if r["total_us"] else "-"}
         for r in found
