@@ -18,14 +18,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import DDL, Catalog, ddl_of
+from ticdc_lab.catalog import DDL, Catalog
 from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
 from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.errors import SourceError
 from ticdc_lab.load import ChangeLog
-from ticdc_lab.prefix import PARTITION
-from ticdc_lab.tables.knowledge import Knowledge, knowledge
+from ticdc_lab.tables.knowledge import Knowledge, LogFacts, knowledge
 from ticdc_lab.tables.refusals import at, require_dated, require_resolved
 
 
@@ -124,10 +123,10 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
         require_dated(f"{schema}.{table}", own)
     require_resolved("a replay", until, facts)
     resolved = {home: ts for home, ts in facts.resolved.items() if ts is not None}
-    ddl = tuple(d for d in ddl_of(log.events) if d[0] is not None)
+    ddl = tuple(d for d in known.ddl if d[0] is not None)
     moments = sorted({ts for ts, *_ in ddl if ts is not None})
     goal = Goal(resolved, moments, cuts_of(log, rows_a_batch), until)
-    return Plan(known.catalog, ddl, goal, Progress(mode, origin_of(log), dict.fromkeys(resolved, 0)))
+    return Plan(known.catalog, ddl, goal, Progress(mode, origin_of(log.protocol, facts), dict.fromkeys(resolved, 0)))
 
 
 def run(plan: Plan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
@@ -160,12 +159,10 @@ def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:
     return sorted(set(found or ()))
 
 
-def origin_of(log: ChangeLog) -> str:
+def origin_of(protocol: str, facts: LogFacts) -> str:
     """Name the log by its protocol and the first event of each partition, which a longer recording of it has too."""
-    first = F.min(F.struct("offset", "seq", "commit_ts", "kind")).alias("first")
-    rows = log.events.groupBy(*PARTITION).agg(first).collect()
-    facts = sorted([r["topic"], r["partition"], *map(str, r["first"])] for r in rows)
-    return hashlib.sha256(json.dumps([log.protocol, facts]).encode()).hexdigest()[:16]
+    firsts = sorted([*home, *map(str, first)] for home, first in facts.firsts.items())
+    return hashlib.sha256(json.dumps([protocol, firsts]).encode()).hexdigest()[:16]
 
 
 def _continued(before: Progress, plan: Plan, name: str) -> Progress:

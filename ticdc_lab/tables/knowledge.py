@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
+from ticdc_lab.catalog import DDL, Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.prefix import PARTITION
 from ticdc_lab.schema import require_batch, require_columns
@@ -18,6 +18,10 @@ NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "be
 
 MAX_FACTS = 1_000_000
 """Most pairs of partition and table that are accepted, so that a wrong input cannot fill the driver."""
+
+
+First = tuple[int, int, int | None, str]
+"""Offset, seq, commit_ts and kind of an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,10 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What each partition is resolved to (TSO; None: no watermark) and its first offset; facts of each table name."""
+    """What each partition is resolved to (TSO; None: no watermark) and its first event; facts of each table name."""
 
     resolved: Mapping[tuple[str, int], int | None]
-    first_offsets: Mapping[tuple[str, int], int]
+    firsts: Mapping[tuple[str, int], First]
     tables: Mapping[TableName, TableFacts]
 
     @property
@@ -47,10 +51,11 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What :func:`knowledge` found out about a log, for the tables told from it."""
+    """What :func:`knowledge` found out about a log, for the tables told from it; ``ddl`` is the log's own."""
 
     facts: LogFacts
     catalog: Catalog
+    ddl: tuple[DDL, ...] = ()
 
 
 def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge:
@@ -63,8 +68,8 @@ def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge
     catalog
         Definitions to take instead of those of the log.
     """
-    facts = facts_of(events)
-    return Knowledge(facts, log_catalog(events, facts) if catalog is None else catalog)
+    facts, ddl = facts_of(events), tuple(ddl_of(events))
+    return Knowledge(facts, log_catalog(events, facts, ddl) if catalog is None else catalog, ddl)
 
 
 def facts_of(events: DataFrame) -> LogFacts:
@@ -76,7 +81,7 @@ def facts_of(events: DataFrame) -> LogFacts:
         events.groupBy(*PARTITION, "schema_name", "table_name")
         .agg(
             F.max(F.when(is_mark, F.col("commit_ts"))).alias("resolved_ts"),
-            F.min("offset").alias("first_offset"),
+            F.min(F.struct("offset", F.coalesce("seq", F.lit(0)), "commit_ts", "kind")).alias("first"),
             # in the order of TableFacts
             F.count_if(is_row).alias("rows"),
             F.count_if(is_row & F.col("commit_ts").isNull()).alias("undated"),
@@ -89,16 +94,21 @@ def facts_of(events: DataFrame) -> LogFacts:
     if len(counted) > MAX_FACTS:
         raise ContractError(f"The log holds more than {MAX_FACTS} pairs of partition and table.")
     resolved: dict[tuple[str, int], int | None] = {}
-    first_offsets: dict[tuple[str, int], int] = {}
+    firsts: dict[tuple[str, int], First] = {}
     tables: dict[TableName, TableFacts] = {}
     for r in counted:
         home = (r["topic"], r["partition"])
         resolved[home] = max((t for t in (resolved.get(home), r["resolved_ts"]) if t is not None), default=None)
-        first_offsets[home] = min(first_offsets.get(home, r["first_offset"]), r["first_offset"])
+        first: First = tuple(r["first"])
+        firsts[home] = min(firsts.get(home, first), first, key=_place)
         if r["rows"]:
             name, one = (r["schema_name"], r["table_name"]), TableFacts(*r[6:])
             tables[name] = _both(tables[name], one) if name in tables else one
-    return LogFacts(resolved, first_offsets, tables)
+    return LogFacts(resolved, firsts, tables)
+
+
+def _place(first: First) -> tuple[int, int]:
+    return first[:2]
 
 
 def _both(a: TableFacts, b: TableFacts) -> TableFacts:
@@ -106,13 +116,12 @@ def _both(a: TableFacts, b: TableFacts) -> TableFacts:
     return TableFacts(a.rows + b.rows, a.undated + b.undated, a.incomplete + b.incomplete, first)
 
 
-def log_catalog(events: DataFrame, facts: LogFacts) -> Catalog:
+def log_catalog(events: DataFrame, facts: LogFacts, ddl: Sequence[DDL]) -> Catalog:
     """The log's own definitions; what its DDL does not define is read off the first row of each table.
 
     A log may begin in the middle of a table's life. Names, types and keys are then those that the events carry;
     a decimal without digits gets 38 digits and the greatest scale that is seen.
     """
-    ddl = ddl_of(events)
     plain = Catalog.from_ddl(ddl)
     firsts = {name: f.first_ts for name, f in facts.tables.items() if f.first_ts is not None}
     wanted = [name for name, ts in firsts.items() if _undefined(plain, name, ts)]

@@ -99,7 +99,7 @@ def limits_of(table: str, life: Life, facts: LogFacts, unseen: list[str]) -> tup
             f"The log begins in the middle of {table}'s life (it holds no CREATE TABLE of it): rows that no change up "
             "to the timestamp touches are not in the result."
         )
-    late = sorted(f"{t} {p}" for (t, p), first in facts.first_offsets.items() if first > 0)
+    late = sorted(f"{t} {p}" for (t, p), first in facts.firsts.items() if first[0] > 0)
     if life.from_log and late:
         said.append(
             f"The recording does not begin at offset 0 in the partitions {', '.join(late)}: changes of {table} that "
