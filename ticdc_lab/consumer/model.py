@@ -134,7 +134,10 @@ class _Consumer:
         if self.log.kind[place] == WATERMARK:
             self._watermark(m, place, time)
         else:
+            before = self.trace.batches
             self.barriers.read(m, place, time)
+            if self.policy.saves == "read" and self.trace.batches > before:
+                m.saved = m.at
 
     def _read_until(self, time: int, whose: Iterable[Listener]) -> None:
         for m in whose:
