@@ -20,11 +20,12 @@ from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import REFERENCE
 
+FAULTS = ("", "-dup-restart", "-dup-table", "-dup-ddl")
 TOPICS = [
-    *(f"{p}_small{fault}" for p in ("canal-json-tidb", "open-protocol") for fault in
-      ("", "-dup-restart", "-dup-table", "-dup-ddl")),
-    "simple_small", "simple_small-dup-restart", "simple-avro_small",
-]  # fmt: skip
+    *(f"{protocol}_small{fault}" for protocol in ("canal-json-tidb", "open-protocol", "simple") for fault in FAULTS),
+    "simple-avro_small",
+    "open-protocol-updatedonly-batch1_small",
+]
 OPS = ("delete", "update", "insert")
 IN_ORDER = Listeners(per_second=0, arrival="as recorded")
 
