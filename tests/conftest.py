@@ -27,13 +27,8 @@ import reference_decoder
 ROOT = Path(__file__).resolve().parent.parent
 
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Tests run many small queries once each: optimising compilers and parallel collectors cost more than they give."""
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         compile_kernels.at_once()
 

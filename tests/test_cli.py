@@ -188,6 +188,7 @@ def test_audit_explains_the_golden_log(lab: Any) -> None:
     assert sum(found["counts"].values()) == len(found["findings"])
 
 
+@pytest.mark.soak
 def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
     """Without the tables that a rule moves nothing is found, exit code 0, but for the offsets they had."""
     tables = ("parted", "users", "Customers")

@@ -80,7 +80,7 @@ PLANTED: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_planted_losses_are_seen_and_no_other(reference: DataFrame, half: int) -> None:
     """A log that lost some things loses exactly these aspects; but rows that are gone move others up."""
     names = list(PLANTED)[half::2]

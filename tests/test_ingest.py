@@ -84,6 +84,7 @@ class Interrupted(Exception):
     """Planted."""
 
 
+@pytest.mark.soak
 def test_it_goes_on_after_an_end_at_any_step(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

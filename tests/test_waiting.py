@@ -115,6 +115,7 @@ def test_a_batch_that_ends_after_any_step_is_repeated(
     assert_batch_answers(tables, log.messages, log.events, log.quarantine)
 
 
+@pytest.mark.soak
 def test_avro_waits_for_a_registry_and_holes_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

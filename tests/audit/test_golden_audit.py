@@ -68,7 +68,7 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
     ("fault", "protocol"),
     [
         ("restart", "open-protocol"),
-        ("table", "canal-json-tidb"),
+        pytest.param("table", "canal-json-tidb", marks=pytest.mark.soak),
         pytest.param("ddl", "open-protocol", marks=pytest.mark.soak),
         pytest.param("restart", "canal-json-tidb", marks=pytest.mark.soak),
         pytest.param("table", "open-protocol", marks=pytest.mark.soak),

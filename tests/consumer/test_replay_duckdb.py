@@ -74,7 +74,14 @@ def test_a_row_that_other_hands_changed_is_found(spark: SparkSession, small: Pat
 
 @pytest.mark.parametrize(
     "name",
-    [CANAL, SIMPLE, *(f"messages_open-protocol_small-dup-{kind}.jsonl.gz" for kind in ("restart", "table", "ddl"))],
+    [
+        "messages_open-protocol_small-dup-restart.jsonl.gz",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in (CANAL, SIMPLE)),
+        *(
+            pytest.param(f"messages_open-protocol_small-dup-{kind}.jsonl.gz", marks=pytest.mark.soak)
+            for kind in ("table", "ddl")
+        ),
+    ],
 )
 def test_protocols_and_duplicates_change_nothing(spark: SparkSession, small: Path, tmp_path: Path, name: str) -> None:
     """The same changes in another protocol, or delivered again, give the same rows."""

@@ -19,7 +19,7 @@ from ticdc_lab.consumer.sinks.open import files_of
 OPEN = "messages_open-protocol_small.jsonl.gz"
 
 
-@pytest.mark.parametrize("mode", ["transaction", "row"])
+@pytest.mark.parametrize("mode", [pytest.param("transaction", marks=pytest.mark.soak), "row"])
 def test_a_killed_consumer_goes_on_where_the_target_is(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     """Killed again and again, before, inside and between transactions, the target ends as without it.
 

@@ -19,7 +19,7 @@ COMPLETE = [
     "messages_open-protocol_small",
     "messages_canal-json-tidb_small",
     pytest.param("messages_open-protocol_bank", marks=pytest.mark.soak),
-    "messages_canal-json-tidb_bank",
+    pytest.param("messages_canal-json-tidb_bank", marks=pytest.mark.soak),
     "messages_open-protocol-updatedonly-batch1_small",
     *(f"messages_{p}_small-dup-{d}" for p in ("open-protocol", "canal-json-tidb") for d in ("restart", "table", "ddl")),
 ]

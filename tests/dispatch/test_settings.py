@@ -54,6 +54,7 @@ def shape(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [(r.op, r.before and r.before[0].value, r["columns"] and r["columns"][0].value) for r in rows]
 
 
+@pytest.mark.soak
 def test_without_old_values_the_order_of_rows_can_still_be_measured(spark: SparkSession) -> None:
     """The key update is two rows: two pairs of one key each, in one partition each."""
     found = violations(events_frame(spark, MOVED), CATALOG, ("no-old-value", "row_order"))
@@ -74,6 +75,7 @@ def test_raw_and_split_are_each_others_inverse(spark: SparkSession) -> None:
     assert earlier.target_partition != later.target_partition
 
 
+@pytest.mark.soak
 def test_halves_can_still_meet_in_another_unique_value(spark: SparkSession) -> None:
     """Split, the delete and the insert of a row share its other unique value but not their partition."""
     events = events_frame(spark, [row("insert", 1, (1, 5), None, "two"), row("update", 2, (2, 5), (1, 5), "two")])

@@ -71,7 +71,7 @@ def catalog() -> Catalog:
     return Catalog.from_definitions(definition(r) for r in json_lines("dispatch_schemas.jsonl.gz"))
 
 
-@pytest.fixture(scope="module", params=["images", "crcs"])
+@pytest.fixture(scope="module", params=[pytest.param("images", marks=pytest.mark.soak), "crcs"])
 def events(spark: SparkSession, vectors: list[dict[str, Any]], request: pytest.FixtureRequest) -> DataFrame:
     """Vectors as events, to be dispatched by their images or by their crcs; ``offset`` is the line."""
     rows = [

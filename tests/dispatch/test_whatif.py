@@ -28,7 +28,7 @@ CASES = [
     ("index-value", {"index": "uk_name"}, 4),
     pytest.param("columns", {"columns": ["name"]}, 16, marks=pytest.mark.soak),
     pytest.param("ts", {}, 7, marks=pytest.mark.soak),
-    ("tidb-rowid", {}, 128),
+    pytest.param("tidb-rowid", {}, 128, marks=pytest.mark.soak),
     ("conflict", {}, 4),
 ]
 COUNTS = ["cases", "violations", "undecided"]
