@@ -48,6 +48,7 @@ def test_a_log_beside_itself_loses_nothing(itself: Counts) -> None:
     assert itself["row changes"][1] > 500
 
 
+@pytest.mark.soak
 def test_a_delivery_twice_is_one_row(reference: DataFrame, itself: Counts) -> None:
     """What was delivered again later is no loss and no gain."""
     again = reference.unionByName(reference.withColumn("offset", F.col("offset") + 1_000_000))

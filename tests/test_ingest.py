@@ -108,6 +108,7 @@ def test_it_goes_on_after_an_end_at_any_step(
     assert found.where("duplicates > 0").count() > 0 and found.where("complete").count() > 0
 
 
+@pytest.mark.soak
 def test_partitions_that_come_late_damaged_messages_and_replays(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ CLEAN = [
     "messages_open-protocol_small.jsonl.gz",
     "messages_canal-json-tidb_small.jsonl.gz",
     "messages_open-protocol-updatedonly-batch1_small.jsonl.gz",
-    "messages_canal-json-tidb_bank.jsonl.gz",
+    pytest.param("messages_canal-json-tidb_bank.jsonl.gz", marks=pytest.mark.soak),
 ]
 WITHOUT_NOPK = [
     "messages_open-protocol-deletehk_small.jsonl.gz",
@@ -28,9 +28,10 @@ REDELIVERED = [
     "messages_open-protocol_small-dup-restart.jsonl.gz",
     "messages_open-protocol_small-dup-table.jsonl.gz",
     "messages_open-protocol_small-dup-ddl.jsonl.gz",
-    "messages_canal-json-tidb_small-dup-restart.jsonl.gz",
-    "messages_canal-json-tidb_small-dup-table.jsonl.gz",
-    "messages_canal-json-tidb_small-dup-ddl.jsonl.gz",
+    *(
+        pytest.param(f"messages_canal-json-tidb_small-dup-{kind}.jsonl.gz", marks=pytest.mark.soak)
+        for kind in ("restart", "table", "ddl")
+    ),
 ]
 
 

@@ -157,6 +157,7 @@ def test_a_planted_fault_is_caught(spark, small, clean, plant, guarantee):
     assert [f for f in new if f.guarantee == guarantee and f.severity == "error"]
 
 
+@pytest.mark.soak
 def test_order_and_chunks_change_nothing(events_of):
     """The same log shuffled, with other chunks, gives the same findings in the same order."""
     events = events_of("messages_open-protocol_small-dup-restart.jsonl.gz")

@@ -61,6 +61,7 @@ def test_without_old_values_the_order_of_rows_can_still_be_measured(spark: Spark
     assert [(r.cases, r.violations) for r in found.values()] == [(2, 0)]
 
 
+@pytest.mark.soak
 def test_raw_and_split_are_each_others_inverse(spark: SparkSession) -> None:
     """A key update becomes two halves and one update again; the order of rows breaks only in raw mode, at its pair."""
     events = events_frame(spark, MOVED)

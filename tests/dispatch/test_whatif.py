@@ -29,7 +29,7 @@ CASES = [
     pytest.param("columns", {"columns": ["name"]}, 16, marks=pytest.mark.soak),
     pytest.param("ts", {}, 7, marks=pytest.mark.soak),
     pytest.param("tidb-rowid", {}, 128, marks=pytest.mark.soak),
-    ("conflict", {}, 4),
+    pytest.param("conflict", {}, 4, marks=pytest.mark.soak),
 ]
 COUNTS = ["cases", "violations", "undecided"]
 

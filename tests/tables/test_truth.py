@@ -125,6 +125,7 @@ def test_inferred_values_are_those_tidb_made(decoded: EVENTS, ddl: str, table: t
     assert checked >= 10
 
 
+@pytest.mark.soak
 def test_balances_add_up_at_transaction_boundaries(decoded: EVENTS) -> None:
     """Money moves between six tables inside transactions: their sum is the same at every commit_ts."""
     events = decoded(BANK)
