@@ -77,6 +77,7 @@ def test_simple_restores_the_transactions_that_canal_json_does(spark: SparkSessi
     assert sum(t[2] * n for t, n in simple.items()) == 2_434 - 2_101
 
 
+@pytest.mark.soak
 def test_avro_of_production_says_what_it_cannot_prove(lab: Any) -> None:
     """Deletes without commit_ts, rows that are not whole, no watermark: each is said, nothing is called whole."""
     said = lab("transactions", AVRO_PROD, "--schema-registry", SCHEMAS, "--json")

@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_CODE_CELLS = 16
+SLOW = ("03", "04")
+"""Minutes each; run by hand with -m soak, so that the suite stays below its 25 minutes."""
 
 
 def code(path: Path) -> list[nbformat.NotebookNode]:
@@ -37,7 +39,9 @@ def test_notebook_is_prose_and_calls(path: Path) -> None:
     assert not any(c.outputs or c.execution_count for c in cells)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=pytest.mark.soak if p.stem[:2] in SLOW else (), id=p.stem) for p in NOTEBOOKS]
+)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell runs in a fresh kernel, no assert fails, and plots come out."""
     monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")

@@ -63,6 +63,7 @@ def waits(tables: Tables) -> int:
     return tables.read("quarantine").where("error_class = 'schema-unknown'").count()
 
 
+@pytest.mark.soak
 def test_rows_wait_for_their_table_version(spark: SparkSession, simple: Any, tmp_path: Path) -> None:
     """All rows of the first batch wait though watermarks have passed them; at the end nothing tells that they did."""
     (log, batches), tables = simple, Tables(spark, str(tmp_path))

@@ -145,6 +145,7 @@ def test_what_has_expired_is_said(spark: SparkSession, broker: Broker, tmp_path:
     assert set(log.gaps) <= set(log.limits)
 
 
+@pytest.mark.soak
 def test_a_broker_that_dies_is_an_error_and_no_hang(
     spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path
 ) -> None:

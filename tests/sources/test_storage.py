@@ -133,6 +133,7 @@ def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path)
 @pytest.mark.parametrize(
     "tree", [pytest.param("small_canal-json", marks=pytest.mark.soak), "small_csv_committs_oldvalue"]
 )
+@pytest.mark.soak
 def test_the_command_line_takes_a_folder(spark: SparkSession, trees: Path, tree: str) -> None:
     """watermarks, transactions and audit answer as for a topic: all is complete, nothing breaks a promise."""
     said = {}
