@@ -49,6 +49,7 @@ STEPS = (
         "lake",
         "waiting",
         "ingest",
+        "simulate",
     ),
     ("figures",),
     ("widgets", "report"),

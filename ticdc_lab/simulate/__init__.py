@@ -1,0 +1,1 @@
+"""Deterministic simulators: what happens when, and why (`design/simulators.md`)."""

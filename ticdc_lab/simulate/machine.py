@@ -1,0 +1,128 @@
+"""What every simulated node is: a pure function from a state and an event to the next state and what comes out.
+
+A machine owns neither time, nor the network, nor chance: :class:`Now` tells it what it may know of them, and the loop
+(:mod:`ticdc_lab.simulate.kernel`) carries out its outputs. States are immutable (frozen dataclasses and
+:class:`immutables.Map`), so a snapshot of a run costs nothing and the explorer can compare and hash them.
+A Map of strings is never iterated unsorted: the hash of a string differs from process to process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+Address: TypeAlias = str
+"""Where messages go: the name of a node, and from its second life on its number behind a dot (``capture-1.2``)."""
+
+NO_ONE: frozenset[Address] = frozenset()
+
+
+class Now(NamedTuple):
+    """What a node can see of the world besides the event.
+
+    Attributes
+    ----------
+    at_us
+        Its own clock, µs of virtual time.
+    refused
+        Peers to which its transport takes no message at this moment ("try again"): what is sent to them is not sent.
+    prefer
+        The order in which equals are taken (captures of one load, tables of one batch); the smaller name where this is
+        silent. The explorer tries every order, a run has none.
+    """
+
+    at_us: int
+    refused: frozenset[Address] = NO_ONE
+    prefer: tuple[Hashable, ...] = ()
+
+
+class Received(NamedTuple):
+    """A message came in."""
+
+    sender: Address
+    message: Any
+
+
+class Fired(NamedTuple):
+    """A timer that the machine has set."""
+
+    name: Hashable
+
+
+class Asked(NamedTuple):
+    """A user, a load or a fault asks the node itself for something; ``command`` is of the model."""
+
+    command: Any
+
+
+Event: TypeAlias = Received | Fired | Asked
+
+
+class Send(NamedTuple):
+    """Give a message to the transport."""
+
+    to: Address
+    message: Any
+
+
+class Wake(NamedTuple):
+    """Fire a timer; one of the same name that still runs is replaced."""
+
+    after_us: int
+    name: Hashable
+
+
+class Changed(NamedTuple):
+    """The state of something that people know by name is another one now.
+
+    ``subject`` is ``table:7``, ``checkpoint``, ``owner``, ...; ``before`` and ``after`` are short texts or integers,
+    None where it did not exist; ``because`` is a sentence a user can read.
+    """
+
+    subject: str
+    before: str | int | None
+    after: str | int | None
+    because: str = ""
+
+
+class Decided(NamedTuple):
+    """A choice, also the one to do nothing.
+
+    ``chosen`` is None where nothing was done; ``rejected`` holds (candidate, why not) of those that were looked at.
+    """
+
+    subject: str
+    chosen: str | None
+    because: str
+    rejected: tuple[tuple[str, str], ...] = ()
+
+
+class Ignored(NamedTuple):
+    """A message had no effect, and why: stale owner, old epoch, unknown capture."""
+
+    message: Any
+    because: str
+
+
+class Broken(NamedTuple):
+    """The machine found something that its protocol excludes (the real code panics here); the run ends."""
+
+    invariant: str
+    because: str
+
+
+Output: TypeAlias = Send | Wake | Changed | Decided | Ignored | Broken
+
+S = TypeVar("S")
+
+
+class Machine(Protocol[S]):
+    """One kind of node."""
+
+    def start(self, address: Address, now: Now) -> tuple[S, list[Output]]:
+        """Give the state of a fresh node and what it does first."""
+        ...
+
+    def step(self, state: S, event: Event, now: Now) -> tuple[S, list[Output]]:
+        """Take one event."""
+        ...

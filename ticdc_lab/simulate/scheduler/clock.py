@@ -1,0 +1,16 @@
+"""Timestamps of a simulated world: virtual microseconds as TSO integers and back."""
+
+from __future__ import annotations
+
+EPOCH_MS = 1_700_000_000_000
+"""Physical time of the first microsecond; any fixed value does."""
+
+
+def ts_of(at_us: int) -> int:
+    """Give the TSO integer of a moment: its milliseconds as the physical part, the microseconds left as the logical."""
+    return (EPOCH_MS + at_us // 1000) << 18 | at_us % 1000
+
+
+def us_of(ts: int) -> int:
+    """Give the moment of a TSO integer made by :func:`ts_of`."""
+    return ((ts >> 18) - EPOCH_MS) * 1000 + (ts & (1 << 18) - 1)

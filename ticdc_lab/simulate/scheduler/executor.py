@@ -1,0 +1,222 @@
+"""The table pipelines of one processor: what the protocol's agents add, prepare, stop and ask for watermarks.
+
+States: ``preparing`` (incremental scan), ``prepared`` (scanned and sorted, writes nothing), ``replicating`` and
+``stopping`` (both write). Nothing happens by itself: :func:`settled` brings a state up to a moment, so that time is the
+caller's. A processor writes a table while its pipeline is in one of :data:`WRITING`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
+from ticdc_lab.simulate.scheduler.roles import Key, order
+
+PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
+WRITING = frozenset({REPLICATING, STOPPING})
+MAX_TS = (1 << 63) - 1
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast pipelines are; µs, and how many times faster than the upstream one that is behind catches up."""
+
+    prepare_us: int = 200_000
+    stop_us: int = 50_000
+    lag_us: int = 100_000
+    catch_up: int = 20
+
+
+class Pipeline(NamedTuple):
+    """One table: ``since_us`` is when its state began, ``due_us`` when preparing or stopping ends."""
+
+    state: str
+    start_ts: int
+    since_us: int
+    due_us: int
+    primary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """All pipelines of a processor.
+
+    Attributes
+    ----------
+    pipelines
+        By table or span.
+    pending
+        Those that are preparing or stopping.
+    behind
+        Those that write and have not caught up with the upstream.
+    stalled
+        Those whose sink is stuck, with the checkpoint at which it is.
+    limit_ts
+        The global resolved ts, as far as this processor knows.
+    """
+
+    pace: Pace
+    limit_ts: int
+    pipelines: Map[Key, Pipeline] = Map()
+    pending: Map[Key, None] = Map()
+    behind: Map[Key, None] = Map()
+    stalled: Map[Key, int] = Map()
+
+
+def state_of(executor: Executor, key: Key) -> str | None:
+    """Give the state of a pipeline, None where there is none."""
+    found = executor.pipelines.get(key)
+    return found.state if found else None
+
+
+def added(
+    executor: Executor, key: Key, start_ts: int, at_us: int, because: str, *, primary: bool = True
+) -> tuple[Executor, list[Changed]]:
+    """Start a pipeline; a secondary one stops at ``prepared`` until :func:`promoted`."""
+    due_us = at_us + executor.pace.prepare_us
+    pipeline = Pipeline(PREPARING, start_ts, at_us, due_us, primary)
+    return (
+        replace(executor, pipelines=executor.pipelines.set(key, pipeline), pending=executor.pending.set(key, None)),
+        [Changed(f"table:{key}", None, PREPARING, because)],
+    )
+
+
+def promoted(executor: Executor, key: Key, start_ts: int, at_us: int, because: str) -> tuple[Executor, list[Changed]]:
+    """Let a prepared pipeline write from ``start_ts`` on; one still preparing will write as soon as it is prepared."""
+    old = executor.pipelines[key]
+    if old.state == PREPARING:
+        return replace(
+            executor, pipelines=executor.pipelines.set(key, old._replace(primary=True, start_ts=start_ts))
+        ), []
+    if old.state != PREPARED:
+        return executor, []
+    new = Pipeline(REPLICATING, start_ts, at_us, at_us, True)
+    return (
+        replace(executor, pipelines=executor.pipelines.set(key, new), behind=executor.behind.set(key, None)),
+        [Changed(f"table:{key}", PREPARED, REPLICATING, because)],
+    )
+
+
+def stopping(executor: Executor, key: Key, at_us: int, because: str) -> tuple[Executor, list[Changed]]:
+    """Begin to stop a pipeline: it may write until it has stopped; one that never wrote is gone at once."""
+    old = executor.pipelines[key]
+    if old.state == STOPPING:
+        return executor, []
+    if old.state in (PREPARING, PREPARED):
+        return gone(executor, key, because)
+    new = old._replace(state=STOPPING, due_us=at_us + executor.pace.stop_us)
+    return (
+        replace(executor, pipelines=executor.pipelines.set(key, new), pending=executor.pending.set(key, None)),
+        [Changed(f"table:{key}", old.state, STOPPING, because)],
+    )
+
+
+def has_stopped(executor: Executor, key: Key, at_us: int) -> bool:
+    """Whether a stopping pipeline has come to its end; ask for :func:`checkpoint_of` before :func:`gone` removes it."""
+    pipeline = executor.pipelines.get(key)
+    return pipeline is None or (pipeline.state == STOPPING and pipeline.due_us <= at_us)
+
+
+def gone(executor: Executor, key: Key, because: str) -> tuple[Executor, list[Changed]]:
+    """Remove a pipeline."""
+    old = executor.pipelines[key]
+    return (
+        replace(
+            executor,
+            pipelines=executor.pipelines.delete(key),
+            pending=_without(executor.pending, key),
+            behind=_without(executor.behind, key),
+            stalled=_without(executor.stalled, key),
+        ),
+        [Changed(f"table:{key}", old.state, None, because)],
+    )
+
+
+def emptied(executor: Executor, because: str) -> tuple[Executor, list[Changed]]:
+    """Stop everything at once: the processor restarted, or its session is gone."""
+    changes = [
+        Changed(f"table:{key}", p.state, None, because)
+        for key, p in sorted(executor.pipelines.items(), key=lambda e: order(e[0]))
+    ]
+    return Executor(executor.pace, executor.limit_ts), changes
+
+
+def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
+    """Bring preparing pipelines whose scan has ended further, and forget who was behind and no longer is."""
+    pipelines, pending, behind = executor.pipelines.mutate(), executor.pending.mutate(), executor.behind.mutate()
+    changes = []
+    for key in sorted(executor.pending, key=order):
+        old = executor.pipelines[key]
+        if old.state != PREPARING or old.due_us > at_us:
+            continue
+        state = REPLICATING if old.primary else PREPARED
+        pipelines[key] = old._replace(state=state, since_us=at_us)
+        del pending[key]
+        if state == REPLICATING:
+            behind[key] = None
+        changes.append(Changed(f"table:{key}", PREPARING, state, "its incremental scan has ended"))
+    ahead = at_us - executor.pace.lag_us
+    for key in executor.behind:
+        pipeline = executor.pipelines[key]
+        if us_of(pipeline.start_ts) + (at_us - pipeline.since_us) * executor.pace.catch_up >= ahead:
+            del behind[key]
+    return (
+        replace(executor, pipelines=pipelines.finish(), pending=pending.finish(), behind=behind.finish()),
+        changes,
+    )
+
+
+def checkpoint_of(executor: Executor, key: Key, at_us: int) -> int:
+    """Give the checkpoint of a pipeline: all up to it is downstream. One that does not write is at its start."""
+    pipeline = executor.pipelines[key]
+    if key in executor.stalled:
+        return executor.stalled[key]
+    if pipeline.state not in WRITING:
+        return pipeline.start_ts
+    upstream_us = at_us - executor.pace.lag_us
+    own_us = us_of(pipeline.start_ts) + (at_us - pipeline.since_us) * executor.pace.catch_up
+    return max(pipeline.start_ts, min(ts_of(min(upstream_us, own_us)), executor.limit_ts))
+
+
+def resolved_of(executor: Executor, key: Key, at_us: int) -> int:
+    """Give the resolved ts of a pipeline: what its puller has received completely."""
+    pipeline = executor.pipelines[key]
+    return pipeline.start_ts if pipeline.state == PREPARING else max(pipeline.start_ts, ts_of(at_us))
+
+
+def watermark(executor: Executor, at_us: int) -> tuple[int, int]:
+    """Give the lowest (checkpoint_ts, resolved_ts) of all pipelines that write, ``MAX_TS`` twice without one."""
+    special = {*executor.behind, *executor.stalled, *executor.pending}
+    lowest = [(checkpoint_of(executor, key, at_us), resolved_of(executor, key, at_us)) for key in special]
+    if len(special) < len(executor.pipelines):
+        lowest.append((min(ts_of(at_us - executor.pace.lag_us), executor.limit_ts), ts_of(at_us)))
+    if not lowest:
+        return MAX_TS, MAX_TS
+    return min(c for c, _ in lowest), min(r for _, r in lowest)
+
+
+def stuck(executor: Executor, key: Key, at_us: int) -> Executor:
+    """Let the sink of a table take nothing from now on."""
+    return replace(executor, stalled=executor.stalled.set(key, checkpoint_of(executor, key, at_us)))
+
+
+def freed(executor: Executor, key: Key, at_us: int) -> Executor:
+    """Let a stuck sink go on from where it stood."""
+    at_ts = executor.stalled[key]
+    pipeline = executor.pipelines[key]._replace(start_ts=at_ts, since_us=at_us)
+    return replace(
+        executor,
+        pipelines=executor.pipelines.set(key, pipeline),
+        behind=executor.behind.set(key, None),
+        stalled=executor.stalled.delete(key),
+    )
+
+
+def _without(entries: Map[Key, V], key: Key) -> Map[Key, V]:
+    return entries.delete(key) if key in entries else entries

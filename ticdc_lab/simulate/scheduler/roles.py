@@ -1,0 +1,98 @@
+"""What every variant of the protocol has in common: what an owner and a processor are told and asked.
+
+A variant is a module with two machines (:class:`ticdc_lab.simulate.machine.Machine`): the owner's side (dispatcher,
+coordinator, maintainer) and the processor's side (agent, dispatcher manager). :mod:`.capture` puts both into one node.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from ticdc_lab.simulate.machine import Address
+
+Key: TypeAlias = "int | Span"
+"""What is dispatched: a table by its id, or one span of a table."""
+
+
+class Span(NamedTuple):
+    """A part of a table's key range, ``start <= key < end``."""
+
+    table: int
+    start: str
+    end: str
+
+    def __str__(self) -> str:
+        return f"{self.table}[{self.start},{self.end})"
+
+
+def order(key: Key) -> tuple[int, str]:
+    """Sort tables and spans by this."""
+    return (key, "") if isinstance(key, int) else (key.table, key.start)
+
+
+class Tick(NamedTuple):
+    """The owner's periodic call (command of an ``Asked`` to the owner's machine).
+
+    Attributes
+    ----------
+    captures
+        Those that etcd has registered, as this owner last heard.
+    tables
+        What should be replicated: the same object as before unless it changed, so that machines compare with ``is``.
+    checkpoint_ts
+        The persisted global checkpoint.
+    barrier_ts
+        No watermark may pass it (a DDL that has not been executed); None without one.
+    """
+
+    captures: frozenset[Address]
+    tables: frozenset[Key]
+    checkpoint_ts: int
+    barrier_ts: int | None = None
+
+
+class MoveTable(NamedTuple):
+    """A user wants a table on a certain capture."""
+
+    table: Key
+    to: Address
+
+
+class Rebalance(NamedTuple):
+    """A user wants the tables spread evenly, now."""
+
+
+class Drain(NamedTuple):
+    """A user wants a capture without tables."""
+
+    capture: Address
+
+
+class Poll(NamedTuple):
+    """The processor's periodic call (command of an ``Asked`` to the processor's machine).
+
+    ``limit_ts`` is the global resolved ts as this capture last heard: nothing is written beyond it.
+    """
+
+    limit_ts: int
+
+
+class Restart(NamedTuple):
+    """The processor loses its state and keeps its capture's id (seed, "Processor restarts")."""
+
+
+class Stop(NamedTuple):
+    """The processor's session is gone: it must stop writing (seed, "Assumptions")."""
+
+
+class Watermarks(NamedTuple):
+    """An output of the owner at each tick: what the global watermarks may become.
+
+    Both None where the checkpoint cannot proceed; ``because`` then names the table, capture or barrier that holds it,
+    and ``since_us`` the time since when.
+    """
+
+    checkpoint_ts: int | None
+    resolved_ts: int | None
+    because: str = ""
+    since_us: int | None = None
