@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ticdc_lab.simulate.machine import Asked, Broken, Changed, Decided, Now, Received, Send
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import WRITING, Pace, checkpoint_of
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Stop, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v3 import Agent, AgentState, Coordinator, CoordinatorState, Settings
 
 STEP_US = 10_000
@@ -77,7 +77,6 @@ class World:
 
     def kill(self, name: str) -> None:
         """Let the session of a capture end: it stops writing before anybody hears of it."""
-        self._agent(name, Asked(Stop()))
         del self.agents[name]
         self.owners.pop(name, None)
         if name == self.owner:
@@ -145,7 +144,7 @@ class World:
         """Nobody writes what another writes."""
         writers: dict[object, str] = {}
         for name in sorted(self.agents):
-            executor = self.agents[name].tables.executor
+            executor = self.agents[name].executor
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state not in WRITING:
                     continue
@@ -155,7 +154,7 @@ class World:
 
     def note_downstream(self) -> None:
         for name in sorted(self.agents):
-            executor = self.agents[name].tables.executor
+            executor = self.agents[name].executor
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state in WRITING:
                     at_ts = checkpoint_of(executor, span, self.at_us)
@@ -202,8 +201,9 @@ class World:
         self.downstream[new] = self.checkpoint_ts
 
     def heal(self) -> None:
-        """No more faults; only the true owner goes on, and it sees who is there."""
+        """No more faults; only the true owner goes on, and one capture at least is not stopping for good."""
         self.hostile = False
+        self.join()
         self.owners = {self.owner: self.owners[self.owner]}
 
     def is_settled(self) -> bool:
@@ -216,7 +216,7 @@ class World:
             agent = self.agents.get(found.primary or "")
             if found.state != "Replicating" or agent is None:
                 return False
-            pipeline = agent.tables.executor.pipelines.get(span)
+            pipeline = agent.executor.pipelines.get(span)
             if pipeline is None or pipeline.state != "replicating":
                 return False
         return True
@@ -225,7 +225,7 @@ class World:
 def run(seed: int, *, steps: int = 1_500, planted: frozenset[str] = frozenset(), tables: int = 4) -> World:
     """Run with faults for ``steps`` of 10 ms, then without until all is settled."""
     rng = random.Random(seed)
-    pace = Pace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000]))
+    pace = Pace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
     settings = replace(Settings(), pace=pace, check_balance_us=500_000, planted=planted)
     world = World(seed, settings, frozenset(range(1, tables + 1)))
     for step in range(steps):

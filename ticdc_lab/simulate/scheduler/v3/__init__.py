@@ -3,8 +3,8 @@
 :class:`Coordinator` is the owner's machine, :class:`Agent` the processor's; both take a :class:`Settings`.
 """
 
-from ticdc_lab.simulate.scheduler.v3.agent import Agent, AgentState, Leave
-from ticdc_lab.simulate.scheduler.v3.agent_table import Failing
+from ticdc_lab.simulate.scheduler.v3.agent import Agent, Leave
+from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing
 from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.mutants import MUTANTS

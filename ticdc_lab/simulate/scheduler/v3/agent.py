@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from immutables import Map
@@ -22,11 +22,10 @@ from ticdc_lab.simulate.machine import (
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor
-from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Stop, order
+from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
-from ticdc_lab.simulate.scheduler.v3.agent_table import Failing, Tables
+from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing, Owner
 from ticdc_lab.simulate.scheduler.v3.messages import (
-    ALIVE,
     LEAVING,
     Checkpoint,
     DispatchTableRequest,
@@ -42,55 +41,15 @@ from ticdc_lab.simulate.scheduler.v3.settings import Settings
 from ticdc_lab.simulate.scheduler.v3.versions import epoch_matches
 
 
-class Owner(NamedTuple):
-    """The owner that counts for a processor: that of the highest revision it has heard."""
-
-    address: Address
-    revision: int
-    version: str
-
-
 class Leave(NamedTuple):
     """A user or a signal asks the capture to stop: its liveness is Stopping from now on."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentState:
-    """The state of one processor.
-
-    Attributes
-    ----------
-    address, epoch
-        Who it is and in which life; every new owner and every restart begins another.
-    tables
-        What it has.
-    owner
-        Whom it obeys, None before one has spoken.
-    liveness
-        Alive until it is told to stop.
-    seq
-        Of the last message sent.
-    taken
-        By span, the ``seq`` of the last request of this owner.
-    stopped
-        Its session is gone: it does nothing any more.
-    """
-
-    address: Address
-    tables: Tables
-    epoch: int = 1
-    owner: Owner | None = None
-    liveness: str = ALIVE
-    seq: int = 0
-    taken: Map[Key, int] = Map()
-    stopped: bool = False
 
 
 class Agent:
     """The machine of a processor (:class:`ticdc_lab.simulate.machine.Machine`).
 
-    It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart and Stop are the
-    seed's; Leave is a signal to the capture's process, Failing lets calls of the executor fail.
+    It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart is the seed's;
+    Leave is a signal to the capture's process, Failing lets calls of the executor fail.
 
     A capture that is Stopping still takes every AddTable, as TiCDC does: the owner stops choosing it, and a move to it
     that has begun would hang otherwise.
@@ -101,12 +60,10 @@ class Agent:
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
         """Give a processor without tables, which waits for an owner to speak."""
-        return AgentState(address, Tables(Executor(self.settings.pace, 0))), []
+        return AgentState(address, Executor(self.settings.pace, 0)), []
 
     def step(self, state: AgentState, event: Event, now: Now) -> tuple[AgentState, list[Output]]:
         """Take one event."""
-        if state.stopped:
-            return state, []
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if not isinstance(event, Asked):
@@ -116,29 +73,25 @@ class Agent:
             return self._poll(state, command, now)
         if isinstance(command, Restart):
             return _restarted(state)
-        if isinstance(command, Stop):
-            tables, changed = _emptied(state, "its session is gone")
-            return replace(state, tables=tables, stopped=True), changed
         if isinstance(command, Leave):
             return _leaving(state, "it was told to stop")
         if isinstance(command, Failing):
-            return replace(state, tables=replace(state.tables, failing=command.calls)), []
+            return replace(state, failing=command.calls), []
         return state, [Ignored(command, "a processor does not know this command")]
 
     def _poll(self, state: AgentState, command: Poll, now: Now) -> tuple[AgentState, list[Output]]:
-        executor = state.tables.executor
-        if command.limit_ts > executor.limit_ts:
-            executor = replace(executor, limit_ts=command.limit_ts)
-        tables, changed = at.settled(replace(state.tables, executor=executor), now.at_us)
-        state, outputs = replace(state, tables=tables), list[Output](changed)
-        for span in sorted(state.tables.tasks, key=order):
+        if command.limit_ts > state.executor.limit_ts:
+            state = replace(state, executor=replace(state.executor, limit_ts=command.limit_ts))
+        state, changed = at.settled(state, now.at_us)
+        outputs = list[Output](changed)
+        for span in sorted(state.tasks, key=order):
             state, more = self._carry_out(state, span, now)
             outputs += more
         return state, outputs
 
     def _carry_out(self, state: AgentState, span: Key, now: Now) -> tuple[AgentState, list[Output]]:
-        done = at.polled(state.tables, span, now.at_us)
-        state, outputs = replace(state, tables=done.tables), list[Output](done.notes)
+        done = at.polled(state, span, now.at_us)
+        state, outputs = done.state, list[Output](done.notes)
         owner = state.owner
         if done.status is not None and owner is not None:
             state, header = self._header(state, owner)
@@ -176,8 +129,8 @@ class Agent:
             return state, [Ignored(message, because)]
         if 0 < header.seq <= state.taken.get(span, 0) and IGNORE_ORDER not in self.settings.planted:
             return state, [Ignored(message, "the owner has asked for something newer of this table")]
-        tables, notes = at.injected(state.tables, message.request)
-        state = replace(state, tables=tables, taken=state.taken.set(span, max(header.seq, state.taken.get(span, 0))))
+        state, notes = at.injected(state, message.request)
+        state = replace(state, taken=state.taken.set(span, max(header.seq, state.taken.get(span, 0))))
         if notes:
             return state, list(notes)
         return self._carry_out(state, span, now)
@@ -188,11 +141,11 @@ class Agent:
         outputs: list[Output] = []
         if message.is_stopping:
             state, outputs = _leaving(state, "the owner drains it")
-        known = [s for s in state.tables.gone if s not in message.spans and state.taken.get(s, 0) <= message.header.seq]
-        state = replace(state, tables=at.without_gone(state.tables, known)) if known else state
+        known = [s for s in state.gone if s not in message.spans and state.taken.get(s, 0) <= message.header.seq]
+        state = at.without_gone(state, known) if known else state
         state, header = self._header(state, owner)
-        statuses = _statuses(state.tables, message.spans, now.at_us)
-        steady = _steady(state.tables, message.spans, now.at_us)
+        statuses = _statuses(state, message.spans, now.at_us)
+        steady = _steady(state, message.spans, now.at_us)
         response = HeartbeatResponse(header, owner.address, statuses, state.liveness, steady)
         return state, [*outputs, Send(owner.address, response)]
 
@@ -219,15 +172,15 @@ def _heard_owner(
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
 
 
-def _statuses(tables: Tables, asked: Map[Key, None], at_us: int) -> tuple[TableStatus, ...]:
-    spans = [*at.singular(tables), *at.still_gone(tables, asked)]
-    return tuple(at.status_of(tables, span, at_us) for span in spans)
+def _statuses(state: AgentState, asked: Map[Key, None], at_us: int) -> tuple[TableStatus, ...]:
+    spans = [*at.singular(state), *at.still_gone(state, asked)]
+    return tuple(at.status_of(state, span, at_us) for span in spans)
 
 
-def _steady(tables: Tables, asked: Map[Key, None], at_us: int) -> Steady:
+def _steady(state: AgentState, asked: Map[Key, None], at_us: int) -> Steady:
     resolved_ts = ts_of(at_us)
-    checkpoint_ts = min(ts_of(max(at_us - tables.executor.pace.lag_us, 0)), tables.executor.limit_ts)
-    return Steady(tables.held, asked, Checkpoint(checkpoint_ts, resolved_ts), resolved_ts)
+    checkpoint_ts = min(ts_of(max(at_us - state.executor.pace.lag_us, 0)), state.executor.limit_ts)
+    return Steady(state.held, asked, Checkpoint(checkpoint_ts, resolved_ts), resolved_ts)
 
 
 def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:
@@ -237,10 +190,6 @@ def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]
 
 
 def _restarted(state: AgentState) -> tuple[AgentState, list[Output]]:
-    tables, changed = _emptied(state, "the processor restarted")
-    return replace(state, tables=tables, epoch=state.epoch + 1, seq=0, taken=Map()), changed
-
-
-def _emptied(state: AgentState, because: str) -> tuple[Tables, list[Output]]:
-    executor, changed = ex.emptied(state.tables.executor, because)
-    return Tables(executor), list(changed)
+    executor, changed = ex.emptied(state.executor, "the processor restarted")
+    fresh = AgentState(state.address, executor, state.epoch + 1, owner=state.owner, liveness=state.liveness)
+    return fresh, [Changed("epoch", state.epoch, fresh.epoch, "the processor restarted"), *changed]

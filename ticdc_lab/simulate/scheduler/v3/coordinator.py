@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Tick
+from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, OwnerOutput, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.v3 import replication_manager as manager
 from ticdc_lab.simulate.scheduler.v3.captures import UNINITIALIZED, CaptureStatus, all_initialized, heard
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState, finished
@@ -31,18 +31,18 @@ class Coordinator:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
 
-    def start(self, address: Address, now: Now) -> tuple[CoordinatorState, list[Output]]:
+    def start(self, address: Address, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
         """Give an owner of revision 0; use :meth:`elected` where there are elections."""
         return self.elected(address, 0, now)
 
-    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[CoordinatorState, list[Output]]:
+    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
         """Give the fresh owner that an election has made, with the revision of the election.
 
         It knows nothing: it asks every capture at its first tick and schedules once all have answered.
         """
         return CoordinatorState(address, owner_rev), []
 
-    def step(self, state: CoordinatorState, event: Event, now: Now) -> tuple[CoordinatorState, list[Output]]:
+    def step(self, state: CoordinatorState, event: Event, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
         """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message)
@@ -61,7 +61,7 @@ class Coordinator:
 
     def _received(
         self, state: CoordinatorState, sender: Address, message: object
-    ) -> tuple[CoordinatorState, list[Output]]:
+    ) -> tuple[CoordinatorState, list[OwnerOutput]]:
         if not isinstance(message, HeartbeatResponse | DispatchTableResponse):
             return state, [Ignored(message, "an owner takes responses only")]
         status = state.captures.members.get(sender)
@@ -111,7 +111,7 @@ class Coordinator:
 
     def _heartbeat_response(
         self, state: CoordinatorState, status: CaptureStatus, message: HeartbeatResponse
-    ) -> tuple[CoordinatorState, list[Output]]:
+    ) -> tuple[CoordinatorState, list[OwnerOutput]]:
         draft = Draft(state.replications, self.settings.planted)
         if status.state != UNINITIALIZED and message.header.processor_epoch > status.epoch:
             manager.shut_down(draft, status.address)
@@ -132,7 +132,7 @@ def _with(state: CoordinatorState, status: CaptureStatus) -> CoordinatorState:
     return replace(state, captures=replace(state.captures, members=members))
 
 
-def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState, list[Output]]:
+def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState, list[OwnerOutput]]:
     because = None if all_initialized(state.captures) else "not all captures have answered the owner"
     if command.table in state.schedulers.moves:
         because = f"table {command.table} is to be moved already"
@@ -142,13 +142,13 @@ def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState
     return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
 
 
-def _rebalance(state: CoordinatorState) -> tuple[CoordinatorState, list[Output]]:
+def _rebalance(state: CoordinatorState) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not all_initialized(state.captures):
         return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
     return replace(state, schedulers=replace(state.schedulers, rebalance=True)), []
 
 
-def _drain(state: CoordinatorState, target: Address) -> tuple[CoordinatorState, list[Output]]:
+def _drain(state: CoordinatorState, target: Address) -> tuple[CoordinatorState, list[OwnerOutput]]:
     because = _why_not_drain(state, target)
     if because:
         return state, [Decided("drain-capture", None, f"{target} is not drained because {because}")]

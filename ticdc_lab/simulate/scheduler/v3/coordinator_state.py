@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Output, Send
-from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.machine import Address, Send
+from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput
 from ticdc_lab.simulate.scheduler.v3.captures import Captures
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableRequest, Header, Heartbeat, Request
 from ticdc_lab.simulate.scheduler.v3.plan import Plan, noted
@@ -48,7 +48,7 @@ class CoordinatorState:
     stuck: tuple[int | None, str, int] | None = None
 
 
-def finished(settings: Settings, state: CoordinatorState, draft: Draft) -> tuple[CoordinatorState, list[Output]]:
+def finished(settings: Settings, state: CoordinatorState, draft: Draft) -> tuple[CoordinatorState, list[OwnerOutput]]:
     """End a step on the owner's records: its notes, and its requests as messages."""
     replications = draft.finished()
     state = replace(state, replications=replications, plan=noted(state.plan, draft.gone, replications.sets))
@@ -58,9 +58,9 @@ def finished(settings: Settings, state: CoordinatorState, draft: Draft) -> tuple
 
 def requested(
     settings: Settings, state: CoordinatorState, requests: Iterable[tuple[Address, Request]]
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     """Make the messages of requests."""
-    seq, sends = state.seq, list[Output]()
+    seq, sends = state.seq, list[OwnerOutput]()
     for to, request in requests:
         seq += 1
         sends.append(Send(to, DispatchTableRequest(_header(settings, state, to, seq), to, request)))

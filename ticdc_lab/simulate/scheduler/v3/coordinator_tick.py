@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Changed, Now, Output
-from ticdc_lab.simulate.scheduler.roles import Key, Tick, Watermarks
+from ticdc_lab.simulate.machine import Changed, Now
+from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v3 import replication_manager as manager
 from ticdc_lab.simulate.scheduler.v3.captures import (
     UNINITIALIZED,
@@ -25,9 +25,11 @@ from ticdc_lab.simulate.scheduler.v3.versions import spans_allowed
 from ticdc_lab.simulate.scheduler.v3.watermarks import advance
 
 
-def ticked(settings: Settings, state: CoordinatorState, tick: Tick, now: Now) -> tuple[CoordinatorState, list[Output]]:
+def ticked(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     """Take one tick."""
-    outputs: list[Output] = []
+    outputs: list[OwnerOutput] = []
     for part in (_members, _first_answers, _lost_captures, _wanted, _scheduled, _watermarks, _heartbeats):
         state, more = part(settings, state, tick, now)
         outputs += more
@@ -36,11 +38,11 @@ def ticked(settings: Settings, state: CoordinatorState, tick: Tick, now: Now) ->
 
 def _members(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     captures, came, went = registered(state.captures, tick.captures, state.address)
     if captures is state.captures:
         return state, []
-    state, outputs = replace(state, captures=captures), list[Output]()
+    state, outputs = replace(state, captures=captures), list[OwnerOutput]()
     for address in came:
         outputs.append(Changed(f"capture:{address}", None, UNINITIALIZED, "it is registered"))
         state, send = heartbeat(settings, state, address)
@@ -51,7 +53,7 @@ def _members(
 
 def _first_answers(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     captures = state.captures
     if captures.initialized or not captures.members or silent(captures):
         return state, []
@@ -62,7 +64,7 @@ def _first_answers(
 
 def _lost_captures(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not state.captures.removed or not all_initialized(state.captures):
         return state, []
     draft = Draft(state.replications, settings.planted)
@@ -71,7 +73,9 @@ def _lost_captures(
     return finished(settings, replace(state, captures=replace(state.captures, removed=())), draft)
 
 
-def _wanted(settings: Settings, state: CoordinatorState, tick: Tick, now: Now) -> tuple[CoordinatorState, list[Output]]:
+def _wanted(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not state.captures.initialized or tick.tables is state.tables:
         return state, []
     old, sets = state.tables, state.replications.sets
@@ -95,7 +99,7 @@ def _splitter(settings: Settings, state: CoordinatorState) -> Split:
 
 def _scheduled(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not all_initialized(state.captures):
         return state, []
     view = View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
@@ -112,7 +116,7 @@ def _scheduled(
 
 def _watermarks(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not state.captures.initialized:
         waiting = silent(state.captures)
         because = f"{waiting[0]} has not answered the owner yet" if waiting else "no capture is registered"
@@ -124,14 +128,14 @@ def _watermarks(
     is_same = last is not None and last[0] == checkpoint and (checkpoint is not None or last[1] == because)
     since_us = last[2] if last is not None and is_same else now.at_us
     state = replace(state, stuck=(checkpoint, because, since_us))
-    return state, [Watermarks(checkpoint, resolved, because, since_us)]  # type: ignore[list-item]
+    return state, [Watermarks(checkpoint, resolved, because, since_us)]
 
 
 def _heartbeats(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[Output]]:
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
     captures = replace(state.captures, ticks=state.captures.ticks + 1)
-    state, outputs = replace(state, captures=captures), list[Output]()
+    state, outputs = replace(state, captures=captures), list[OwnerOutput]()
     if captures.ticks % settings.heartbeat_ticks:
         return state, outputs
     for address in sorted(captures.members):

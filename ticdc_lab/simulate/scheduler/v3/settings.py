@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.scheduler.executor import Pace
+from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -59,7 +59,7 @@ class Settings:
     max_task_concurrency: int = 10
     add_table_batch_size: int = 50
     check_balance_us: int = 60_000_000
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace = STEADY
     table_across_nodes: bool = False
     region_threshold: int = 100_000
     write_key_threshold: int = 0
