@@ -175,18 +175,17 @@ def _merging(state: DispatchersState, message: MergeDispatcherRequest, at_us: in
 
 
 def _polled(state: DispatchersState, poll: Poll, at_us: int) -> Stepped:
-    executor = replace(state.executor, limit_ts=max(state.executor.limit_ts, poll.limit_ts))
-    pending = sorted(executor.pending, key=position)
-    executor, changes = pipelines.settled(executor, at_us)
-    begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
-    state = replace(state, executor=executor, told=_with(state.told, begun))
-    outputs: list[Output] = [*changes]
+    """What has stopped had written up to the old limit; the new one is for those that go on."""
+    pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
     for key in pending:
         if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(state.executor, key, at_us):
             state, more = _stopped(state, key, at_us)
             outputs += more
-    state, more = _heartbeat(state, at_us)
-    return state, outputs + more
+    executor = replace(state.executor, limit_ts=max(state.executor.limit_ts, poll.limit_ts))
+    executor, changes = pipelines.settled(executor, at_us)
+    begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
+    state, more = _heartbeat(replace(state, executor=executor, told=_with(state.told, begun)), at_us)
+    return state, [*outputs, *changes, *more]
 
 
 def _stopped(state: DispatchersState, key: Key, at_us: int) -> Stepped:

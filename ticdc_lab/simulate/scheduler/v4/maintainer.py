@@ -6,9 +6,18 @@ from dataclasses import replace
 
 from ticdc_lab.simulate.machine import Address, Asked, Changed, Event, Ignored, Now, Output, Received
 from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick
-from ticdc_lab.simulate.scheduler.v4 import bootstrap, commands, heartbeats, operators, schedulers, spans, watermarks
+from ticdc_lab.simulate.scheduler.v4 import (
+    barrier,
+    bootstrap,
+    commands,
+    heartbeats,
+    operators,
+    schedulers,
+    spans,
+    watermarks,
+)
 from ticdc_lab.simulate.scheduler.v4.coverage import contains
-from ticdc_lab.simulate.scheduler.v4.messages import HeartBeatRequest, MaintainerBootstrapResponse
+from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
 from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
@@ -28,7 +37,7 @@ class Maintainer:
         """Begin as the maintainer; ``owner_rev`` is its epoch, higher than that of every maintainer before it."""
         state, _ = self.start(address, now)
         changed = Changed("maintainer", None, address, f"it was elected with epoch {owner_rev}")
-        return replace(state, owner_rev=owner_rev), [changed]
+        return replace(state, owner_rev=owner_rev, barrier=replace(state.barrier, home=address)), [changed]
 
     def step(self, state: MaintainerState, event: Event, now: Now) -> tuple[MaintainerState, list[OwnerOutput]]:
         """Take a tick, a user's wish or a message of a node."""
@@ -56,8 +65,9 @@ class Maintainer:
         if state.bootstrapped:
             state, more = schedulers.run(state, self.settings, now)
             control, orders = operators.executed(state.control, now.at_us)
-            state = replace(state, control=control)
-            outputs += more + orders
+            events, control, actions = barrier.resent(state.barrier, control, now.at_us)
+            state = replace(state, control=control, barrier=events)
+            outputs += more + orders + actions
         state, outputs = stamped(state, outputs)
         state, marks = watermarks.told(state, tick, now.at_us)
         return state, [*outputs, marks]
@@ -68,7 +78,12 @@ def _received(state: MaintainerState, event: Received, at_us: int) -> Stepped:
         return heartbeats.answered(state, event.sender, event.message, at_us)
     if isinstance(event.message, HeartBeatRequest):
         return heartbeats.heard(state, event.sender, event.message, at_us)
-    return state, [Ignored(event.message, "it is not for a maintainer")]
+    if isinstance(event.message, BlockStatusRequest) and state.bootstrapped:
+        events, control, outputs = barrier.handle_status(
+            state.barrier, state.control, event.sender, event.message, at_us
+        )
+        return replace(state, barrier=events, control=control), outputs
+    return state, [Ignored(event.message, "it is not for a maintainer, or it has not begun to schedule")]
 
 
 def _members(state: MaintainerState, tick: Tick, resend_us: int, at_us: int) -> Stepped:

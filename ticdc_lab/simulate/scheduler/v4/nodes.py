@@ -9,6 +9,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier
 from ticdc_lab.simulate.scheduler.v4.drain_scheduler import NO_DRAIN, DrainState
 from ticdc_lab.simulate.scheduler.v4.messages import (
     MaintainerBootstrapRequest,
@@ -73,6 +74,7 @@ class MaintainerState:
     responses: Map[Address, MaintainerBootstrapResponse] = Map()
     bootstrapped: bool = False
     tables: frozenset[Key] = frozenset()
+    barrier: Barrier = NO_BARRIER
     drain: DrainState = NO_DRAIN
     seq: int = 0
     balance_due_us: int = 0

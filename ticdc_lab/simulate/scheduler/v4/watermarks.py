@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v4 import queue, spans
+from ticdc_lab.simulate.scheduler.v4 import barrier, queue, spans
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
@@ -33,8 +33,13 @@ def _watermarks(state: MaintainerState, tick: Tick) -> Watermarks:
     held = _held(state.control.spans, tick.checkpoint_ts)
     if isinstance(held, Watermarks):
         return held
-    checkpoint_ts = resolved_ts = min(held, MAX_TS if tick.barrier_ts is None else tick.barrier_ts)
-    because = "a barrier" if tick.barrier_ts == checkpoint_ts else ""
+    new_tables_ts = barrier.limit_ts(state.barrier)
+    if new_tables_ts is not None and new_tables_ts - 1 <= tick.checkpoint_ts:
+        because, since_us = barrier.waiting(state.barrier, state.control)[0]
+        return Watermarks(None, None, because, since_us)
+    limits = [MAX_TS if tick.barrier_ts is None else tick.barrier_ts, (new_tables_ts or MAX_TS + 1) - 1]
+    checkpoint_ts = resolved_ts = min(held, *limits)
+    because = "a barrier" if checkpoint_ts in limits and checkpoint_ts != MAX_TS else ""
     for name in sorted(state.control.spans.by_node):
         node = state.nodes.get(name)
         if node is None or node.checkpoint_ts is None or node.resolved_ts is None:
