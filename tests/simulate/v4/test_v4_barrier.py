@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,7 +112,7 @@ def test_a_ddl_on_a_schema_or_everything_is_written_by_the_table_trigger_dispatc
     """Which has to report too; the pass goes to nodes, without the writer."""
     world = World()
     schemas = world.control.spans.schemas.update({1: 5, 2: 5, 3: 6 if kind == "DB" else 5})
-    world.control = replace(world.control, spans=replace(world.control.spans, schemas=schemas))
+    world.control = world.control._replace(spans=world.control.spans._replace(schemas=schemas))
     tables = InfluencedTables(kind, (), 5)
     world.report(A, 1, *(() if kind == "DB" else (3,)), block_tables=tables)
     assert said(world.report(B, 2, block_tables=tables)) == [(B, "ACK", (2,))]
@@ -221,7 +220,7 @@ def test_a_writer_that_moved_is_told_where_it_is() -> None:
     world.control, _ = operators.node_removed(world.control, B, 1)
     assert not said(world.resend(RESEND_US))
     restored, _ = spans.restored(world.control.spans, 2, A, 9, 2, "given")
-    world.control = replace(world.control, spans=restored)
+    world.control = world.control._replace(spans=restored)
     assert said(world.resend(2 * RESEND_US)) == [(A, "Write", (2,))]
 
 
@@ -241,7 +240,7 @@ def test_what_another_has_left_behind_is_passed_without_a_write() -> None:
     """After a lost node a dispatcher meets an old event again: the others are beyond it, so it is downstream."""
     world = World()
     state = world.control.spans
-    state = replace(spans.checkpointed(state, 2, 30), reached=state.reached.set(B, 30))
+    state = spans.checkpointed(state, 2, 30)._replace(reached=state.reached.set(B, 30))
     world.control = Control(state, nodes=world.control.nodes)
     assert said(world.report(A, 1)) == [(A, "ACK", (1,))]
     assert said(world.resend(1)) == [(A, "Pass", (1,))]

@@ -69,7 +69,7 @@ def handle_status(
             continue
         key = EventKey(status.state.block_ts, status.state.is_sync_point)
         known = spans.checkpointed(control.spans, status.id, status.state.block_ts - 1)
-        barrier, control, more, ack = _one(barrier, replace(control, spans=known), key, status, at_us)
+        barrier, control, more, ack = _one(barrier, control._replace(spans=known), key, status, at_us)
         outputs += more
         if ack:
             acked.setdefault(key, []).append(status.id)
@@ -197,7 +197,7 @@ def _schedule(
     schemas = known.schemas.mutate()
     schemas.update({table.table_id: table.schema_id for table in event.state.need_added_tables})
     schemas.update({change.table_id: change.new_schema_id for change in event.state.updated_schemas})
-    control = replace(control, spans=replace(known, schemas=schemas.finish()))
+    control = control._replace(spans=known._replace(schemas=schemas.finish()))
     return True, replace(barrier, pending=barrier.pending - {event.key}), control, outputs + changes
 
 

@@ -11,6 +11,7 @@ from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import spans
+from ticdc_lab.simulate.scheduler.v4.keys import position, table_of
 from ticdc_lab.simulate.scheduler.v4.messages import (
     DDL_DISPATCHER,
     DispatcherAction,
@@ -20,7 +21,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     InfluencedTables,
     State,
 )
-from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans, position
+from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans
 
 
 class EventKey(NamedTuple):
@@ -72,7 +73,7 @@ def tables_of(state: Spans, influenced: InfluencedTables | None) -> list[int]:
         return sorted(influenced.table_ids)
     if influenced.influence_type == "DB":
         return [0, *sorted(table for table, schema in state.schemas.items() if schema == influenced.schema_id)]
-    return [0, *sorted({spans.table_of(key) for key in state.replicas})]
+    return [0, *sorted({table_of(key) for key in state.replicas})]
 
 
 def missing(event: BarrierEvent, state: Spans) -> list[Key]:

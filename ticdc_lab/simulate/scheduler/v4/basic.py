@@ -9,9 +9,10 @@ from collections.abc import Hashable
 from ticdc_lab.simulate.machine import Address, Decided, Output
 from ticdc_lab.simulate.scheduler.v4 import operators, queue, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.keys import DEFAULT_GROUP, group_of
 from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
-from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, Spans
+from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 SUBJECT = "basic-scheduler"
 
@@ -79,7 +80,7 @@ def _group(
 
 
 def _creating(state: Spans, group: int) -> Counter[Address]:
-    nodes = (state.replicas[key].node for key in state.scheduling if spans.group_of(key) == group)
+    nodes = (state.replicas[key].node for key in state.scheduling if group_of(key) == group)
     return Counter(node for node in nodes if node is not None)
 
 

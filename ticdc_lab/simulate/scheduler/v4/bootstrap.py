@@ -16,19 +16,19 @@ from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
 from ticdc_lab.simulate.scheduler.v4.coverage import holes, root_of
+from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.messages import MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped
 from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.remove import Remove
-from ticdc_lab.simulate.scheduler.v4.spans import position
 
 
 def finished(state: MaintainerState, checkpoint_ts: int, at_us: int) -> Stepped:
     """Build the spans from the answers of all nodes and begin to schedule."""
-    control = replace(state.control, nodes=frozenset(state.nodes))
+    control = state.control._replace(nodes=frozenset(state.nodes))
     because = "it is wanted"
     state_of, outputs = spans.added(control.spans, state.tables, checkpoint_ts, at_us, because)
-    control = replace(control, spans=state_of)
+    control = control._replace(spans=state_of)
     reported = {node: state.responses[node] for node in sorted(state.responses)}
     control, more = _split_again(control, state.tables, reported, checkpoint_ts, at_us)
     outputs += more
@@ -54,7 +54,7 @@ def _taken_over(
             continue
         because = f"{node} reports it {status.component_status}"
         state, more = spans.restored(control.spans, key, node, status.checkpoint_ts, at_us, because)
-        control = replace(control, spans=state)
+        control = control._replace(spans=state)
         outputs += more
         if key in stopping:
             control, more = operators.adopted(control, Remove(key, node, then_absent=True), at_us)
@@ -82,7 +82,7 @@ def _split_again(
     for root in sorted(parts, key=position):
         state, changes = spans.removed(control.spans, root, "nodes report parts of it")
         state, more = spans.added(state, _whole(root, parts[root]), checkpoint_ts, at_us, f"a part of {root}")
-        control = replace(control, spans=state)
+        control = control._replace(spans=state)
         outputs += changes + more
     return control, outputs
 

@@ -15,6 +15,7 @@ from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Outp
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, Executor
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart
+from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
     MaintainerBootstrapRequest,
@@ -24,7 +25,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     TableSpanStatus,
 )
 from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
-from ticdc_lab.simulate.scheduler.v4.spans import position
 
 
 @dataclass(frozen=True, slots=True)

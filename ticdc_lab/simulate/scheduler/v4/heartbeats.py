@@ -28,7 +28,7 @@ def answered(state: MaintainerState, sender: Address, message: MaintainerBootstr
     state = replace(state, nodes=state.nodes.set(sender, known))
     if not state.bootstrapped:
         return replace(state, responses=state.responses.set(sender, message)), outputs
-    state = replace(state, control=replace(state.control, nodes=state.control.nodes | {sender}))
+    state = replace(state, control=state.control._replace(nodes=state.control.nodes | {sender}))
     outputs.append(Changed(f"node:{sender}", None, "ready", "it has answered the maintainer"))
     for status in message.spans:
         state, more = _status(state, sender, status._replace(component_status="Working"), at_us)
@@ -64,7 +64,7 @@ def heard(state: MaintainerState, sender: Address, message: HeartBeatRequest, at
         outputs += more
     known_spans = state.control.spans
     reached = known_spans.reached.set(sender, message.checkpoint_ts)
-    return replace(state, control=replace(state.control, spans=replace(known_spans, reached=reached))), outputs
+    return replace(state, control=state.control._replace(spans=known_spans._replace(reached=reached))), outputs
 
 
 def _status(state: MaintainerState, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
@@ -72,7 +72,7 @@ def _status(state: MaintainerState, sender: Address, status: TableSpanStatus, at
     control = state.control
     before = control.spans.replicas.get(status.id)
     if before is not None and before.node == sender:
-        control = replace(control, spans=spans.checkpointed(control.spans, status.id, status.checkpoint_ts))
+        control = control._replace(spans=spans.checkpointed(control.spans, status.id, status.checkpoint_ts))
     if status.id in control.running:
         control, outputs = operators.checked(control, sender, status, at_us)
         return replace(state, control=control), outputs
@@ -84,7 +84,7 @@ def _status(state: MaintainerState, sender: Address, status: TableSpanStatus, at
     if status.component_status in ("Stopped", "Removed") and bound_here:
         because = f"{sender} reports it {status.component_status} though nobody asked for that"
         known, outputs = spans.marked_absent(control.spans, status.id, at_us, because)
-        return replace(state, control=replace(control, spans=known)), outputs
+        return replace(state, control=control._replace(spans=known)), outputs
     return replace(state, control=control), []
 
 

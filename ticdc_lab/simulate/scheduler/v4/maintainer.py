@@ -17,6 +17,7 @@ from ticdc_lab.simulate.scheduler.v4 import (
     watermarks,
 )
 from ticdc_lab.simulate.scheduler.v4.coverage import contains
+from ticdc_lab.simulate.scheduler.v4.keys import table_of
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
 from ticdc_lab.simulate.scheduler.v4.operators import Control
@@ -58,7 +59,7 @@ class Maintainer:
         state, more = _tables(state, tick, now.at_us)
         outputs += more
         floor_ts = max(state.control.spans.floor_ts, tick.checkpoint_ts)
-        state = _with_spans(state, replace(state.control.spans, floor_ts=floor_ts))
+        state = _with_spans(state, state.control.spans._replace(floor_ts=floor_ts))
         if not state.bootstrapped and state.nodes and len(state.responses) == len(state.nodes):
             state, more = bootstrap.finished(state, tick.checkpoint_ts, now.at_us)
             outputs += more
@@ -114,13 +115,13 @@ def _tables(state: MaintainerState, tick: Tick, at_us: int) -> Stepped:
     removed = [key for root in gone for key in _of_root(state, root)]
     control, outputs = operators.tasks_removed(state.control, removed, at_us, "it is not wanted any more")
     added, changes = spans.added(control.spans, new, tick.checkpoint_ts, at_us, "it is wanted")
-    return replace(state, control=replace(control, spans=added)), outputs + changes
+    return replace(state, control=control._replace(spans=added)), outputs + changes
 
 
 def _of_root(state: MaintainerState, root: Key) -> list[Key]:
     known = state.control.spans
-    return [key for key in spans.of_table(known, spans.table_of(root)) if contains(root, key)]
+    return [key for key in spans.of_table(known, table_of(root)) if contains(root, key)]
 
 
 def _with_spans(state: MaintainerState, known: spans.Spans) -> MaintainerState:
-    return replace(state, control=replace(state.control, spans=known))
+    return replace(state, control=state.control._replace(spans=known))

@@ -7,7 +7,6 @@ lives of the nodes stamps them (:mod:`.maintainer`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from immutables import Map
@@ -16,13 +15,14 @@ from ticdc_lab.simulate.machine import Address, Changed, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import merge, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.merge import Merge
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
 from ticdc_lab.simulate.scheduler.v4.move import Move
 from ticdc_lab.simulate.scheduler.v4.occupy import Occupy
 from ticdc_lab.simulate.scheduler.v4.operation import Operator
 from ticdc_lab.simulate.scheduler.v4.remove import Remove
-from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
+from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans
 from ticdc_lab.simulate.scheduler.v4.split import Split
 
 
@@ -34,8 +34,7 @@ class Running(NamedTuple):
     due_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(NamedTuple):
     """The spans and the operators that work on them; ``nodes`` are those alive."""
 
     spans: Spans = NO_SPANS
@@ -75,7 +74,7 @@ def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control
         control, more = _pushed(control, Occupy(key, operator.node), at_us)
         outputs += more
     state, changes = merge.taken_up(control.spans, operator, at_us)
-    control, more = _pushed(replace(control, spans=state), operator, at_us)
+    control, more = _pushed(control._replace(spans=state), operator, at_us)
     return control, outputs + changes + more, ""
 
 
@@ -85,25 +84,25 @@ def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: i
     if found is None:
         return control, []
     after, state, changes = found.operator.check(control.spans, sender, status, at_us)
-    control, more = _stepped(replace(control, spans=state), found, after, at_us)
+    control, more = _stepped(control._replace(spans=state), found, after, at_us)
     return control, changes + more
 
 
 def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
     """A node is gone: spans that nobody works on become absent, every operator hears of it."""
-    control, outputs = replace(control, nodes=control.nodes - {node}), list[Output]()
+    control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
     state = control.spans
     for key in sorted(spans.of_node(state, node), key=position):
         if key not in control.running:
             state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
             outputs += changes
-    control = replace(control, spans=state)
+    control = control._replace(spans=state)
     for key in sorted(control.running, key=position):
         found = control.running.get(key)
         if found is None or node not in found.operator.affected_nodes():
             continue
         after, state, changes = found.operator.on_node_remove(control.spans, node, at_us)
-        control, more = _stepped(replace(control, spans=state), found, after, at_us)
+        control, more = _stepped(control._replace(spans=state), found, after, at_us)
         outputs += changes + more
     return control, outputs
 
@@ -120,7 +119,7 @@ def tasks_removed(control: Control, keys: Iterable[Key], at_us: int, because: st
             control, more = _task_removed(control, found, at_us)
             outputs += more
         state, changes = spans.removed(control.spans, key, because)
-        control = replace(control, spans=state)
+        control = control._replace(spans=state)
         outputs += changes
         node = replica.node if found is None or not isinstance(found.operator, Remove) else found.operator.node
         if node is not None:
@@ -160,7 +159,7 @@ def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
             outputs += more
     operator, state, more = operator.start(state, at_us)
     found = Running(operator, at_us, at_us)
-    control = replace(control, spans=state, running=control.running.set(operator.key, found))
+    control = control._replace(spans=state, running=control.running.set(operator.key, found))
     begun: list[Output] = [Changed(f"operator:{operator.key}", None, operator.kind, _about(operator))]
     control, last = _advanced(control, found, at_us)
     return control, outputs + more + begun + last
@@ -178,13 +177,13 @@ def _advanced(control: Control, found: Running, at_us: int) -> Stepped:
         return _ended(control, operator, at_us)
     said = operator.schedule(control.spans)
     due = found._replace(due_us=at_us + control.resend_us)
-    control = replace(control, running=control.running.set(operator.key, due))
+    control = control._replace(running=control.running.set(operator.key, due))
     return control, [] if said is None else [Send(said.to, said.message)]
 
 
 def _ended(control: Control, operator: Operator, at_us: int) -> Stepped:
     after, state, outputs = operator.post_finish(control.spans, at_us)
-    control = replace(control, spans=state, running=control.running.delete(operator.key))
+    control = control._replace(spans=state, running=control.running.delete(operator.key))
     outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
     if isinstance(after, Merge):
         control, more = _released(control, after)
@@ -202,14 +201,14 @@ def _released(control: Control, ended: Merge) -> Stepped:
     for key in held:
         del running[key]
     because = f"the merge into {ended.key} has ended"
-    return replace(control, running=running.finish()), [
+    return control._replace(running=running.finish()), [
         Changed(f"operator:{key}", "occupy", None, because) for key in held
     ]
 
 
 def _task_removed(control: Control, found: Running, at_us: int) -> Stepped:
     after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
-    control, more = _ended(replace(control, spans=state), after, at_us)
+    control, more = _ended(control._replace(spans=state), after, at_us)
     return control, outputs + more
 
 

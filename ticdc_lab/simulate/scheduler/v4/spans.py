@@ -7,7 +7,6 @@ None is ever ``scheduling`` without a node. All steps return the next :class:`Sp
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from immutables import Map
@@ -16,11 +15,10 @@ from ticdc_lab.simulate.machine import Address, Changed, Output
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import queue
+from ticdc_lab.simulate.scheduler.v4.keys import group_of, position
 from ticdc_lab.simulate.scheduler.v4.queue import Queue
 
 ABSENT, SCHEDULING, REPLICATING = "absent", "scheduling", "replicating"
-DEFAULT_GROUP = 0
-"""Of all whole tables; the parts of a split table have their table's id as the group."""
 
 
 class Replica(NamedTuple):
@@ -35,8 +33,7 @@ class Replica(NamedTuple):
         return f"{self.state}@{self.node}" if self.node else self.state
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(NamedTuple):
     """All spans.
 
     Attributes
@@ -66,22 +63,8 @@ class Spans:
 
 
 NO_SPANS = Spans()
+NOBODY: Map[Key, None] = Map()
 Stepped = tuple[Spans, list[Output]]
-
-
-def position(key: Key) -> tuple[int, str, str]:
-    """Sort spans by this; it tells spans of one start apart, as a merge has them for a while."""
-    return (key.table, key.start, key.end) if isinstance(key, Span) else (key, "", "")
-
-
-def group_of(key: Key) -> int:
-    """Give the group whose spans share the limit of the basic scheduler."""
-    return key.table if isinstance(key, Span) and (key.start or key.end) else DEFAULT_GROUP
-
-
-def table_of(key: Key) -> int:
-    """Give the table of a span."""
-    return key.table if isinstance(key, Span) else key
 
 
 def of_table(spans: Spans, table: int) -> list[Key]:
@@ -92,7 +75,7 @@ def of_table(spans: Spans, table: int) -> list[Key]:
 
 def of_node(spans: Spans, node: Address) -> Map[Key, None]:
     """Give the spans bound to a node; do not rely on the order."""
-    return spans.by_node.get(node, Map())
+    return spans.by_node.get(node, NOBODY)
 
 
 def size(spans: Spans, node: Address) -> int:
@@ -124,7 +107,7 @@ def added(spans: Spans, keys: Iterable[Key], checkpoint_ts: int, at_us: int, bec
         if isinstance(key, Span):
             parts = parts.set(key.table, parts.get(key.table, Map()).set(key, None))
     changes: list[Output] = [Changed(f"span:{key}", None, ABSENT, because) for key in new]
-    return replace(spans, replicas=replicas.finish(), absent=absent, parts=parts), changes
+    return spans._replace(replicas=replicas.finish(), absent=absent, parts=parts), changes
 
 
 def restored(spans: Spans, key: Key, node: Address, checkpoint_ts: int, at_us: int, because: str) -> Stepped:
@@ -161,7 +144,7 @@ def checkpointed(spans: Spans, key: Key, checkpoint_ts: int) -> Spans:
     old = spans.replicas.get(key)
     if old is None or checkpoint_ts <= old.checkpoint_ts:
         return spans
-    return replace(spans, replicas=spans.replicas.set(key, old._replace(checkpoint_ts=checkpoint_ts)))
+    return spans._replace(replicas=spans.replicas.set(key, old._replace(checkpoint_ts=checkpoint_ts)))
 
 
 def removed(spans: Spans, key: Key, because: str) -> Stepped:
@@ -169,14 +152,15 @@ def removed(spans: Spans, key: Key, because: str) -> Stepped:
     old = spans.replicas.get(key)
     if old is None:
         return spans, []
-    spans = _left(spans, key, old)
+    by_node, scheduling, absent = _indexed(spans, key, old, None)
     parts = spans.parts
     if isinstance(key, Span):
         left = parts[key.table].delete(key)
         parts = parts.set(key.table, left) if left else parts.delete(key.table)
-    return replace(spans, replicas=spans.replicas.delete(key), parts=parts), [
-        Changed(f"span:{key}", str(old), None, because)
-    ]
+    left_over = spans._replace(
+        replicas=spans.replicas.delete(key), by_node=by_node, scheduling=scheduling, absent=absent, parts=parts
+    )
+    return left_over, [Changed(f"span:{key}", str(old), None, because)]
 
 
 def _marked(spans: Spans, key: Key, state: str, at_us: int, because: str) -> Stepped:
@@ -195,26 +179,29 @@ def _known(spans: Spans, old: Replica) -> Replica:
 
 def _put(spans: Spans, key: Key, new: Replica, because: str) -> Stepped:
     old = spans.replicas[key]
-    spans = _entered(_left(spans, key, old), key, new)
-    return replace(spans, replicas=spans.replicas.set(key, new)), [Changed(f"span:{key}", str(old), str(new), because)]
+    by_node, scheduling, absent = _indexed(spans, key, old, new)
+    put = spans._replace(replicas=spans.replicas.set(key, new), by_node=by_node, scheduling=scheduling, absent=absent)
+    return put, [Changed(f"span:{key}", str(old), str(new), because)]
 
 
-def _left(spans: Spans, key: Key, old: Replica) -> Spans:
+def _indexed(
+    spans: Spans, key: Key, old: Replica, new: Replica | None
+) -> tuple[Map[Address, Map[Key, None]], Map[Key, None], Map[int, Queue]]:
+    by_node, scheduling, absent = spans.by_node, spans.scheduling, spans.absent
+    node = new.node if new else None
     if old.node is None:
         group = group_of(key)
-        waiting = queue.dropped(spans.absent[group], key)
-        return replace(spans, absent=spans.absent.set(group, waiting) if waiting.places else spans.absent.delete(group))
-    here = spans.by_node[old.node].delete(key)
-    by_node = spans.by_node.set(old.node, here) if here else spans.by_node.delete(old.node)
-    scheduling = spans.scheduling.delete(key) if old.state == SCHEDULING else spans.scheduling
-    return replace(spans, by_node=by_node, scheduling=scheduling)
-
-
-def _entered(spans: Spans, key: Key, new: Replica) -> Spans:
-    if new.node is None:
-        group = group_of(key)
-        waiting = queue.pushed(spans.absent.get(group, queue.EMPTY), [key])
-        return replace(spans, absent=spans.absent.set(group, waiting))
-    by_node = spans.by_node.set(new.node, of_node(spans, new.node).set(key, None))
-    scheduling = spans.scheduling.set(key, None) if new.state == SCHEDULING else spans.scheduling
-    return replace(spans, by_node=by_node, scheduling=scheduling)
+        waiting = queue.dropped(absent[group], key)
+        absent = absent.set(group, waiting) if waiting.places else absent.delete(group)
+    elif old.node != node:
+        here = by_node[old.node].delete(key)
+        by_node = by_node.set(old.node, here) if here else by_node.delete(old.node)
+    if new is not None and node is None:
+        absent = absent.set(group_of(key), queue.pushed(absent.get(group_of(key), queue.EMPTY), [key]))
+    elif node is not None and old.node != node:
+        by_node = by_node.set(node, by_node.get(node, NOBODY).set(key, None))
+    if new is not None and new.state == SCHEDULING:
+        scheduling = scheduling.set(key, None)
+    elif old.state == SCHEDULING:
+        scheduling = scheduling.delete(key)
+    return by_node, scheduling, absent

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import barrier, queue, spans
+from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
@@ -67,4 +68,4 @@ def _held(state: Spans, checkpoint_ts: int) -> int | Watermarks:
 def _not_replicating(state: Spans) -> Iterator[Key]:
     for group in sorted(state.absent):
         yield from queue.in_order(state.absent[group])
-    yield from sorted(state.scheduling, key=spans.position)
+    yield from sorted(state.scheduling, key=position)
