@@ -12,6 +12,7 @@ from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operation, operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import RESEND_US, Barrier, handle_status, limit_ts, resent, waiting
 from ticdc_lab.simulate.scheduler.v4.barrier_event import EventKey
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     DDL_DISPATCHER,
     BlockStatusRequest,
@@ -23,7 +24,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     TableSpanBlockStatus,
 )
 from ticdc_lab.simulate.scheduler.v4.move import Move
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 
 SOME = InfluencedTables("Normal", (1, 2))
 

@@ -9,6 +9,7 @@ from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import merge, operators, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.control import moves_from
 from ticdc_lab.simulate.scheduler.v4.merge import Merge
 from ticdc_lab.simulate.scheduler.v4.move import Move
 from ticdc_lab.simulate.scheduler.v4.occupy import Occupy
@@ -438,7 +439,7 @@ def test_moves_in_flight_are_counted_by_origin() -> None:
     state, _ = spans.restored(replicating(1), 2, B, 1000, 0, "given")
     control, _, _ = operators.added(controlled(state), Move(1, A, B), 0)
     control, _, _ = operators.added(control, Move(2, B, A), 0)
-    assert [operators.moves_from(control, node) for node in (A, B, "node-c")] == [1, 1, 0]
+    assert [moves_from(control, node) for node in (A, B, "node-c")] == [1, 1, 0]
 
 
 def test_a_status_of_a_span_without_operator_changes_nothing() -> None:

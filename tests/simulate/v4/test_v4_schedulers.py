@@ -12,6 +12,7 @@ from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.balance import balanced
 from ticdc_lab.simulate.scheduler.v4.basic import placed
+from ticdc_lab.simulate.scheduler.v4.control import moves_from
 from ticdc_lab.simulate.scheduler.v4.drain_scheduler import NO_DRAIN, drained, move_limit, targeted
 from ticdc_lab.simulate.scheduler.v4.move import Move
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
@@ -122,16 +123,16 @@ def test_v4_23_the_limit_is_fixed_within_a_drain_epoch() -> None:
     control = controlled(replicating(*range(1, 1101)), (A, B, C))
     drain = targeted(NO_DRAIN, A, 1)
     control, drain, _ = drained(control, drain, B, 100, (), 0)
-    assert operators.moves_from(control, A) == 11
+    assert moves_from(control, A) == 11
     ended = min(control.running)
     control, _ = hear(control, A, ended, "Stopped")
     control, _ = hear(control, control.spans.replicas[ended].node or "", ended, "Working")
     control, _ = operators.tasks_removed(control, range(901, 1101), 1, "dropped")
     control, drain, _ = drained(control, drain, B, 100, (), 2)
-    assert operators.moves_from(control, A) == 11 and spans.size(control.spans, A) < 1000
+    assert moves_from(control, A) == 11 and spans.size(control.spans, A) < 1000
     idle = controlled(replicating(*range(1, 900)), (A, B, C))
     idle, drain, _ = drained(idle, targeted(drain, A, 2), B, 100, (), 3)
-    assert operators.moves_from(idle, A) == drain.limit == 10
+    assert moves_from(idle, A) == drain.limit == 10
 
 
 def test_v4_24_the_maintainers_own_node_is_not_drained() -> None:

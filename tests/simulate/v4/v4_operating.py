@@ -8,9 +8,10 @@ from typing import Any
 from ticdc_lab.simulate.machine import Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import MergeDispatcherRequest, ScheduleDispatcherRequest, TableSpanStatus
 from ticdc_lab.simulate.scheduler.v4.operation import Operator
-from ticdc_lab.simulate.scheduler.v4.operators import Control
+from ticdc_lab.simulate.scheduler.v4.replica import ABSENT, REPLICATING, SCHEDULING
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 A, B = "node-a", "node-b"
@@ -42,9 +43,9 @@ def controlled(state: Spans, nodes: Iterable[str] = (A, B)) -> Control:
 def counts(state: Spans) -> tuple[int, int, int]:
     """Count the absent, the scheduling and the replicating spans."""
     states = [replica.state for replica in state.replicas.values()]
-    assert spans.absent_size(state) == states.count(spans.ABSENT)
-    assert len(state.scheduling) == states.count(spans.SCHEDULING)
-    return states.count(spans.ABSENT), states.count(spans.SCHEDULING), states.count(spans.REPLICATING)
+    assert spans.absent_size(state) == states.count(ABSENT)
+    assert len(state.scheduling) == states.count(SCHEDULING)
+    return states.count(ABSENT), states.count(SCHEDULING), states.count(REPLICATING)
 
 
 def sent(outputs: Sequence[Output]) -> list[tuple[str, str, Key]]:
@@ -69,7 +70,7 @@ class Driven:
     def _take(self, stepped: Any) -> None:
         self.operator, self.spans, self.outputs = stepped
         for replica in self.spans.replicas.values():
-            assert (replica.node is None) == (replica.state == spans.ABSENT), "never scheduling without a node"
+            assert (replica.node is None) == (replica.state == ABSENT), "never scheduling without a node"
 
     def check(self, sender: str, state: Any, checkpoint_ts: int = 1500) -> None:
         """Report a status."""

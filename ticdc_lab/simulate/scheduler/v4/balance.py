@@ -9,9 +9,9 @@ from ticdc_lab.simulate.machine import Address, Decided, Output
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.basic import rank
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.move import Move
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 
 SUBJECT = "balance-scheduler"
 

@@ -15,27 +15,26 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Decided, Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4 import spans
 from ticdc_lab.simulate.scheduler.v4.barrier_event import (
     BarrierEvent,
     EventKey,
+    ack,
     beyond,
     missing,
     passes,
-    tables_of,
     waits_for,
     write,
 )
+from ticdc_lab.simulate.scheduler.v4.barrier_tables import tables_changed
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
-    ACK,
     DDL_DISPATCHER,
     BlockStatusRequest,
-    DispatcherStatus,
     HeartBeatResponse,
-    InfluencedDispatchers,
     TableSpanBlockStatus,
 )
-from ticdc_lab.simulate.scheduler.v4.operators import Control
+from ticdc_lab.simulate.scheduler.v4.replica import REPLICATING
 
 RESEND_US = 1_000_000
 
@@ -64,17 +63,17 @@ def handle_status(
     acked: dict[EventKey, list[Key]] = {}
     for status in request.block_statuses:
         replica = control.spans.replicas.get(status.id)
-        if status.id != DDL_DISPATCHER and (replica is None or replica.state != spans.REPLICATING):
+        if status.id != DDL_DISPATCHER and (replica is None or replica.state != REPLICATING):
             outputs.append(Ignored(status, f"{status.id} does not replicate"))
             continue
         key = EventKey(status.state.block_ts, status.state.is_sync_point)
         known = spans.checkpointed(control.spans, status.id, status.state.block_ts - 1)
-        barrier, control, more, ack = _one(barrier, control._replace(spans=known), key, status, at_us)
+        barrier, control, more, known_now = _one(barrier, control._replace(spans=known), key, status, at_us)
         outputs += more
-        if ack:
+        if known_now:
             acked.setdefault(key, []).append(status.id)
     if acked:
-        outputs.insert(0, Send(sender, HeartBeatResponse(tuple(_ack(key, acked[key]) for key in sorted(acked)))))
+        outputs.insert(0, Send(sender, HeartBeatResponse(tuple(ack(key, acked[key]) for key in sorted(acked)))))
     return barrier, control, outputs
 
 
@@ -118,7 +117,7 @@ def _one(
     outputs: list[Output] = []
     if event is None:
         event = fresh
-        outputs.append(Changed(_name(key), None, "waiting", f"table {status.id} stands at it"))
+        outputs.append(Changed(str(key), None, "waiting", f"table {status.id} stands at it"))
     event = replace(event, ddl_related=event.ddl_related or status.id == DDL_DISPATCHER)
     if not event.selected:
         event = replace(event, reported=event.reported.set(status.id, None))
@@ -135,7 +134,7 @@ def _select(
     if passed is not None:
         because = f"table {passed} has left it behind: it is downstream"
         event = replace(event, selected=True, writer_advanced=True, reported=Map({passed: None}))
-        return event, barrier, [Changed(_name(event.key), "waiting", "passing", because)]
+        return event, barrier, [Changed(str(event.key), "waiting", "passing", because)]
     if missing(event, control.spans):
         return event, barrier, []
     influenced = event.state.block_tables
@@ -146,7 +145,7 @@ def _select(
         barrier = replace(barrier, pending=barrier.pending | {event.key})
     because = f"all stand at it, table {writer} writes it"
     return event, barrier, [
-        Changed(_name(event.key), "waiting", "writing", because), *_action(barrier, control, event)
+        Changed(str(event.key), "waiting", "writing", because), *_action(barrier, control, event)
     ]  # fmt: skip
 
 
@@ -157,9 +156,9 @@ def _done(barrier: Barrier, control: Control, event: BarrierEvent, reporter: Key
         if not scheduled:
             return barrier, control, outputs
         event = replace(event, writer_advanced=True, resent_us=None)
-        outputs.append(Changed(_name(event.key), "writing", "passing", f"table {reporter} has written it"))
+        outputs.append(Changed(str(event.key), "writing", "passing", f"table {reporter} has written it"))
     elif not event.writer_advanced:
-        return barrier, control, [Ignored(reporter, f"table {event.writer} has not written {_name(event.key)}")]
+        return barrier, control, [Ignored(reporter, f"table {event.writer} has not written {event.key}")]
     event = replace(event, reported=event.reported.set(reporter, None))
     barrier, more = _finished(_kept(barrier, event), control, event)
     return barrier, control, outputs + more
@@ -183,22 +182,10 @@ def _schedule(
         return True, barrier, control, []
     first = min(barrier.pending, default=event.key)
     if first < event.key:
-        because = f"{_name(first)} has to change tables before {_name(event.key)}"
-        return False, barrier, control, [Decided(_name(event.key), None, because)]
-    because = f"the {'syncpoint' if event.key.is_sync_point else 'DDL'} at {event.key.block_ts}"
-    dropped = [
-        key
-        for table in tables_of(control.spans, event.state.need_dropped_tables)
-        for key in spans.of_table(control.spans, table)
-    ]
-    control, outputs = operators.tasks_removed(control, dropped, at_us, f"{because} drops it")
-    new = [table.table_id for table in event.state.need_added_tables]
-    known, changes = spans.added(control.spans, new, event.key.block_ts, at_us, f"{because} adds it")
-    schemas = known.schemas.mutate()
-    schemas.update({table.table_id: table.schema_id for table in event.state.need_added_tables})
-    schemas.update({change.table_id: change.new_schema_id for change in event.state.updated_schemas})
-    control = control._replace(spans=known._replace(schemas=schemas.finish()))
-    return True, replace(barrier, pending=barrier.pending - {event.key}), control, outputs + changes
+        because = f"{first} has to change tables before {event.key}"
+        return False, barrier, control, [Decided(str(event.key), None, because)]
+    control, outputs = tables_changed(control, event, at_us)
+    return True, replace(barrier, pending=barrier.pending - {event.key}), control, outputs
 
 
 def _action(barrier: Barrier, control: Control, event: BarrierEvent) -> list[Output]:
@@ -207,24 +194,16 @@ def _action(barrier: Barrier, control: Control, event: BarrierEvent) -> list[Out
     replica = control.spans.replicas.get(event.writer)
     node = barrier.home if event.writer == DDL_DISPATCHER else replica.node if replica else None
     if node is None:
-        return [Decided(_name(event.key), None, f"the writer, table {event.writer}, is on no node")]
+        return [Decided(str(event.key), None, f"the writer, table {event.writer}, is on no node")]
     return [write(event, event.writer, node)]
 
 
 def _finished(barrier: Barrier, control: Control, event: BarrierEvent) -> tuple[Barrier, list[Output]]:
     if not event.writer_advanced or missing(event, control.spans):
         return barrier, []
-    told = Changed(_name(event.key), "passing", None, "all have passed it")
+    told = Changed(str(event.key), "passing", None, "all have passed it")
     return replace(barrier, events=barrier.events.delete(event.key)), [told]
 
 
 def _kept(barrier: Barrier, event: BarrierEvent) -> Barrier:
     return replace(barrier, events=barrier.events.set(event.key, event))
-
-
-def _ack(key: EventKey, dispatchers: list[Key]) -> DispatcherStatus:
-    return DispatcherStatus(InfluencedDispatchers("Normal", tuple(dispatchers)), ack=ACK(*key))
-
-
-def _name(key: EventKey) -> str:
-    return f"{'syncpoint' if key.is_sync_point else 'ddl'}:{key.block_ts}"

@@ -13,6 +13,7 @@ from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import spans
 from ticdc_lab.simulate.scheduler.v4.keys import position, table_of
 from ticdc_lab.simulate.scheduler.v4.messages import (
+    ACK,
     DDL_DISPATCHER,
     DispatcherAction,
     DispatcherStatus,
@@ -21,7 +22,8 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     InfluencedTables,
     State,
 )
-from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans
+from ticdc_lab.simulate.scheduler.v4.replica import REPLICATING
+from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 
 class EventKey(NamedTuple):
@@ -29,6 +31,9 @@ class EventKey(NamedTuple):
 
     block_ts: int
     is_sync_point: bool
+
+    def __str__(self) -> str:
+        return f"{'syncpoint' if self.is_sync_point else 'ddl'}:{self.block_ts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,11 @@ def waits_for(event: BarrierEvent, state: Spans) -> str:
     verb = "pass" if event.selected else "reach"
     late = ", ".join(f"table {key}" for key in missing(event, state)) or "nobody"
     return f"the {what} waits for {late} to {verb} it"
+
+
+def ack(key: EventKey, dispatchers: list[Key]) -> DispatcherStatus:
+    """Tell dispatchers that the event is known."""
+    return DispatcherStatus(InfluencedDispatchers("Normal", tuple(dispatchers)), ack=ACK(*key))
 
 
 def write(event: BarrierEvent, writer: Key, node: Address) -> Send:

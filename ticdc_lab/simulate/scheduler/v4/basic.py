@@ -9,8 +9,8 @@ from collections.abc import Hashable
 from ticdc_lab.simulate.machine import Address, Decided, Output
 from ticdc_lab.simulate.scheduler.v4 import operators, queue, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.keys import DEFAULT_GROUP, group_of
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 

@@ -15,11 +15,11 @@ from ticdc_lab.simulate.machine import Address, Changed, Output
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.coverage import holes, root_of
 from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.messages import MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.remove import Remove
 
 

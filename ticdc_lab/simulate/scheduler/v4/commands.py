@@ -8,12 +8,13 @@ from typing import Any
 
 from ticdc_lab.simulate.machine import Decided, Ignored, Now, Output
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, Rebalance, Span
-from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4 import operators
 from ticdc_lab.simulate.scheduler.v4.drain_scheduler import targeted
 from ticdc_lab.simulate.scheduler.v4.messages import MergeSpans, SplitTable
 from ticdc_lab.simulate.scheduler.v4.move import Move
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped
 from ticdc_lab.simulate.scheduler.v4.operation import Operator
+from ticdc_lab.simulate.scheduler.v4.replica import REPLICATING
 from ticdc_lab.simulate.scheduler.v4.split import Split
 
 
@@ -47,7 +48,7 @@ def _move(state: MaintainerState, command: MoveTable) -> Operator | str:
         return f"{command.table} is unknown"
     if command.to not in state.control.nodes:
         return f"{command.to} is not ready"
-    if replica.state != spans.REPLICATING or replica.node is None:
+    if replica.state != REPLICATING or replica.node is None:
         return f"{command.table} is {replica}"
     if replica.node == command.to:
         return f"{command.table} is there already"
@@ -58,7 +59,7 @@ def _split(state: MaintainerState, command: SplitTable) -> Operator | str:
     replica = state.control.spans.replicas.get(command.table)
     if replica is None:
         return f"{command.table} is unknown"
-    if replica.state != spans.REPLICATING or replica.node is None:
+    if replica.state != REPLICATING or replica.node is None:
         return f"{command.table} is {replica}"
     key = command.table
     whole = key if isinstance(key, Span) else Span(key, "", "")

@@ -14,47 +14,18 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.simulate.scheduler.v4.liveness import (
+    ALIVE,
+    DRAINING,
+    ORDER,
+    STOPPING,
+    NodeHeartbeat,
+    NodeState,
+    SetNodeLivenessRequest,
+    SetNodeLivenessResponse,
+)
 
-ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
-_ORDER = (ALIVE, DRAINING, STOPPING)
 RESEND_US = 1_000_000
-TTL_US = 30_000_000
-
-
-class SetNodeLivenessRequest(NamedTuple):
-    """Coordinator to node: go over to ``target``, if this is the life meant."""
-
-    target: str
-    node_epoch: int
-
-
-class SetNodeLivenessResponse(NamedTuple):
-    """Node to coordinator: what it is now."""
-
-    applied: str
-    node_epoch: int
-
-
-class NodeHeartbeat(NamedTuple):
-    """Node to coordinator, periodically; with the drain target that it knows."""
-
-    liveness: str
-    node_epoch: int
-    dispatcher_drain_target_node_id: Address = ""
-    dispatcher_drain_target_epoch: int = 0
-
-
-class NodeState(NamedTuple):
-    """What the coordinator saw of a node; ``*_sent_us`` None where nothing was sent to this life of it."""
-
-    drain_requested: bool = False
-    draining_observed: bool = False
-    stopping_observed: bool = False
-    drain_sent_us: int | None = None
-    stop_sent_us: int | None = None
-    last_seen_us: int | None = None
-    node_epoch: int = 0
-    liveness: str = ALIVE
 
 
 class Gate(NamedTuple):
@@ -124,7 +95,7 @@ def node_removed(state: DrainController, node: Address) -> DrainController:
     gate = state.gate
     if gate is not None and node in gate.acked:
         gate = gate._replace(acked=gate.acked.delete(node))
-    return _without_pending(replace(state, nodes=nodes, gate=gate), {node})
+    return without_pending(replace(state, nodes=nodes, gate=gate), {node})
 
 
 def planned(
@@ -171,57 +142,6 @@ def liveness_advanced(
     return commanded(state, planned(state, managed, ready_to_stop), at_us)
 
 
-def gate_started(state: DrainController, target: Address, epoch: int) -> DrainController:
-    """Dispatchers drain from a target from now on; an older gate of whatever kind is over."""
-    return replace(state, gate=Gate(target, epoch), clear_gate=None) if target and epoch else state
-
-
-def gate_cleared(
-    state: DrainController, target: Address, epoch: int, pending: frozenset[Address] = frozenset()
-) -> DrainController:
-    """The drain of a target is over; ``pending`` nodes may not know yet. Nothing where another gate has begun."""
-    if state.gate is not None and (state.gate.target, state.gate.epoch) != (target, epoch):
-        return state
-    return replace(state, gate=None, clear_gate=ClearGate(target, epoch, pending) if pending else None)
-
-
-def clear_acked(state: DrainController, node: Address, target: Address, epoch: int) -> DrainController:
-    """A node knows that the drain of a target is over."""
-    gate = state.clear_gate
-    return _without_pending(state, {node}) if gate and (gate.target, gate.epoch) == (target, epoch) else state
-
-
-def state_of(state: DrainController, node: Address, at_us: int) -> str:
-    """Give ALIVE, DRAINING or STOPPING; UNKNOWN of a node that has been silent for too long."""
-    known = state.nodes.get(node)
-    if known is None or known.last_seen_us is None:
-        return ALIVE
-    return UNKNOWN if at_us - known.last_seen_us > TTL_US else known.liveness
-
-
-def why_not_dest(state: DrainController, node: Address, at_us: int) -> str:
-    """Say why no maintainer may go to a node, nothing where one may."""
-    if state.frozen:
-        return "nothing is scheduled while the drain target is not known for sure"
-    if state_of(state, node, at_us) != ALIVE:
-        return f"it is {state_of(state, node, at_us)}"
-    if state.clear_gate is not None and node in state.clear_gate.pending:
-        return f"it may still drain {state.clear_gate.target}"
-    if state.gate is None:
-        return ""
-    if node == state.gate.target:
-        return "it is being drained"
-    known = state.nodes.get(node)
-    if known is None or known.last_seen_us is None or state.gate.acked.get(node) != known.node_epoch:
-        return f"it has not said, in its present life, that {state.gate.target} drains"
-    return ""
-
-
-def schedulable(state: DrainController, node: Address, at_us: int) -> bool:
-    """Whether a maintainer may go to a node."""
-    return not why_not_dest(state, node, at_us)
-
-
 def _observed(
     state: DrainController, node: Address, node_epoch: int, liveness: str, at_us: int, message: object
 ) -> Stepped:
@@ -233,7 +153,7 @@ def _observed(
         known = NodeState(drain_requested=known.drain_requested)
         if gate is not None and node in gate.acked:
             gate = gate._replace(acked=gate.acked.delete(node))
-    elif known.last_seen_us is not None and _ORDER.index(liveness) < _ORDER.index(known.liveness):
+    elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):
         return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
     if known.liveness != liveness:
         outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "it says so"))
@@ -248,7 +168,8 @@ def _observed(
     return replace(state, nodes=state.nodes.set(node, known), gate=gate), outputs
 
 
-def _without_pending(state: DrainController, gone: set[Address]) -> DrainController:
+def without_pending(state: DrainController, gone: set[Address]) -> DrainController:
+    """Wait for some nodes no longer; with the last of them the gate is gone."""
     if state.clear_gate is None:
         return state
     left = state.clear_gate.pending - gone

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from ticdc_lab.simulate.machine import Address, Decided, Output
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.basic import rank
+from ticdc_lab.simulate.scheduler.v4.control import Control, moves_from
 from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.move import Move
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 
 SUBJECT = "drain-scheduler"
 MIN_MOVES = 10
@@ -67,7 +67,7 @@ def drained(
     if state.limit_of != (target, state.epoch) or not state.limit:
         limit = move_limit(spans.size(control.spans, target))
         state = replace(state, limit=limit, limit_of=(target, state.epoch))
-    moving = operators.moves_from(control, target)
+    moving = moves_from(control, target)
     room = min(state.limit - moving, batch_size)
     nodes = sorted(control.nodes - {target})
     if room <= 0 or not nodes:

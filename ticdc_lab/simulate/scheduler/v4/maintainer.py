@@ -16,11 +16,11 @@ from ticdc_lab.simulate.scheduler.v4 import (
     spans,
     watermarks,
 )
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.coverage import contains
 from ticdc_lab.simulate.scheduler.v4.keys import table_of
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
-from ticdc_lab.simulate.scheduler.v4.operators import Control
 from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
 
 

@@ -10,6 +10,7 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Address, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier
+from ticdc_lab.simulate.scheduler.v4.control import NOTHING, Control
 from ticdc_lab.simulate.scheduler.v4.drain_scheduler import NO_DRAIN, DrainState
 from ticdc_lab.simulate.scheduler.v4.messages import (
     MaintainerBootstrapRequest,
@@ -18,7 +19,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     ScheduleDispatcherRequest,
     Stamp,
 )
-from ticdc_lab.simulate.scheduler.v4.operators import NOTHING, Control
 
 
 class Node(NamedTuple):

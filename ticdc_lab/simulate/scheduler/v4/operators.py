@@ -7,43 +7,20 @@ lives of the nodes stamps them (:mod:`.maintainer`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
-
-from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import merge, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.control import Control, Running
 from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.merge import Merge
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.move import Move
 from ticdc_lab.simulate.scheduler.v4.occupy import Occupy
 from ticdc_lab.simulate.scheduler.v4.operation import Operator
 from ticdc_lab.simulate.scheduler.v4.remove import Remove
-from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans
 from ticdc_lab.simulate.scheduler.v4.split import Split
 
-
-class Running(NamedTuple):
-    """An operator, since when it runs and when its order is due (again)."""
-
-    operator: Operator
-    since_us: int
-    due_us: int
-
-
-class Control(NamedTuple):
-    """The spans and the operators that work on them; ``nodes`` are those alive."""
-
-    spans: Spans = NO_SPANS
-    running: Map[Key, Running] = Map()
-    nodes: frozenset[Address] = frozenset()
-    resend_us: int = 500_000
-
-
-NOTHING = Control()
 Stepped = tuple[Control, list[Output]]
 
 
@@ -138,12 +115,6 @@ def executed(control: Control, at_us: int) -> Stepped:
             control, more = _advanced(control, found, at_us)
             outputs += more
     return control, outputs
-
-
-def moves_from(control: Control, node: Address) -> int:
-    """Count the unfinished moves away from a node."""
-    running = (found.operator for found in control.running.values())
-    return sum(isinstance(operator, Move) and operator.origin == node and not operator.finished for operator in running)
 
 
 def adopted(control: Control, operator: Add | Remove, at_us: int) -> Stepped:

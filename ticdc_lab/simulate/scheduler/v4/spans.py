@@ -17,20 +17,7 @@ from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import queue
 from ticdc_lab.simulate.scheduler.v4.keys import group_of, position
 from ticdc_lab.simulate.scheduler.v4.queue import Queue
-
-ABSENT, SCHEDULING, REPLICATING = "absent", "scheduling", "replicating"
-
-
-class Replica(NamedTuple):
-    """One span; ``since_us`` is when its state began, ``checkpoint_ts`` what is known to be downstream."""
-
-    state: str
-    node: Address | None
-    checkpoint_ts: int
-    since_us: int
-
-    def __str__(self) -> str:
-        return f"{self.state}@{self.node}" if self.node else self.state
+from ticdc_lab.simulate.scheduler.v4.replica import ABSENT, NOBODY, REPLICATING, SCHEDULING, Replica, indexed
 
 
 class Spans(NamedTuple):
@@ -63,7 +50,6 @@ class Spans(NamedTuple):
 
 
 NO_SPANS = Spans()
-NOBODY: Map[Key, None] = Map()
 Stepped = tuple[Spans, list[Output]]
 
 
@@ -152,7 +138,7 @@ def removed(spans: Spans, key: Key, because: str) -> Stepped:
     old = spans.replicas.get(key)
     if old is None:
         return spans, []
-    by_node, scheduling, absent = _indexed(spans, key, old, None)
+    by_node, scheduling, absent = indexed(spans.by_node, spans.scheduling, spans.absent, key, old, None)
     parts = spans.parts
     if isinstance(key, Span):
         left = parts[key.table].delete(key)
@@ -179,29 +165,6 @@ def _known(spans: Spans, old: Replica) -> Replica:
 
 def _put(spans: Spans, key: Key, new: Replica, because: str) -> Stepped:
     old = spans.replicas[key]
-    by_node, scheduling, absent = _indexed(spans, key, old, new)
+    by_node, scheduling, absent = indexed(spans.by_node, spans.scheduling, spans.absent, key, old, new)
     put = spans._replace(replicas=spans.replicas.set(key, new), by_node=by_node, scheduling=scheduling, absent=absent)
     return put, [Changed(f"span:{key}", str(old), str(new), because)]
-
-
-def _indexed(
-    spans: Spans, key: Key, old: Replica, new: Replica | None
-) -> tuple[Map[Address, Map[Key, None]], Map[Key, None], Map[int, Queue]]:
-    by_node, scheduling, absent = spans.by_node, spans.scheduling, spans.absent
-    node = new.node if new else None
-    if old.node is None:
-        group = group_of(key)
-        waiting = queue.dropped(absent[group], key)
-        absent = absent.set(group, waiting) if waiting.places else absent.delete(group)
-    elif old.node != node:
-        here = by_node[old.node].delete(key)
-        by_node = by_node.set(old.node, here) if here else by_node.delete(old.node)
-    if new is not None and node is None:
-        absent = absent.set(group_of(key), queue.pushed(absent.get(group_of(key), queue.EMPTY), [key]))
-    elif node is not None and old.node != node:
-        by_node = by_node.set(node, by_node.get(node, NOBODY).set(key, None))
-    if new is not None and new.state == SCHEDULING:
-        scheduling = scheduling.set(key, None)
-    elif old.state == SCHEDULING:
-        scheduling = scheduling.delete(key)
-    return by_node, scheduling, absent
