@@ -117,7 +117,7 @@ def troubles() -> pa.Table:
     m.at(45).end("received", stale).end("ignored", stale, "owner-rev 1 is below 9")
     m.at(46).row("paused", "capture-3").at(48).row("resumed", "capture-3")
     m.at(50).row("crashed", "capture-1", because="the scenario")
-    m.row("changed", "capture-2", subject="stuck", because="50000", after="table 2 is on no capture since 50 ms")
+    m.row("changed", "capture-2", subject="stuck", because="since 0.050 s", after="table 2 is adding on capture-1, and 1 more")
     lost = m.send("capture-2", "capture-1", "DispatchTable", **{"owner-rev": 9, "id": 2, "is-delete": False})
     m.at(51).end("lost", lost, "the node is down")
     m.at(55).table("capture-3", 1, None, "preparing", "dispatched by the owner")

@@ -19,6 +19,8 @@ _NAMES = (
     ("capture", re.compile(r"\b(capture-[\w-]*\w(?:\.\d+)?)")),
 )
 
+_SINCE = re.compile(r"\bsince ([\d.]+) s\b")
+
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
@@ -71,7 +73,8 @@ def causes(trace: pa.Table) -> pd.DataFrame:
         if same:
             out[-1] |= {"until_us": until_us, "until_step": until_step}
             continue
-        since = int(row.because) if str(row.because).isdigit() else row.time_us
+        said = _SINCE.search(row.because or "")
+        since = round(float(said[1]) * 1e6) if said else row.time_us
         out.append(
             {
                 "since_us": row.time_us, "until_us": until_us, "since_step": row.step, "until_step": until_step,
