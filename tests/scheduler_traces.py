@@ -44,7 +44,7 @@ class Making:
         return self.messages
 
     def end(self, kind: str, number: int, because: str | None = None) -> Making:
-        """A message is received, lost, resent or ignored: a row at its receiver, or at its sender where it is resent."""
+        """A message is received, lost, resent or ignored: a row at its receiver, or sender."""
         sent = next(r for r in self.rows if r["message_id"] == number and r["kind"] == "sent")
         at, other = ("node", "peer") if kind in ("resent", "lost") else ("peer", "node")
         fields = {k: sent[k] for k in ("message", "message_id", "detail")}
@@ -96,7 +96,7 @@ def ten_steps() -> pa.Table:
 
 
 def troubles() -> pa.Table:
-    """Owner switch at 40 ms, crash of capture-1 at 50 ms, table 1 doubled from 60 to 70 ms, table 2 unowned 50 to 80 ms.
+    """Owner switch at 40 ms, capture-1 down from 50 ms; table 1 doubled from 60 to 70 ms, table 2 unowned 50 to 80.
 
     One message is lost, one ignored, one refused; the checkpoint is stuck from 50 ms on, because of table 2.
     """
@@ -117,7 +117,13 @@ def troubles() -> pa.Table:
     m.at(45).end("received", stale).end("ignored", stale, "owner-rev 1 is below 9")
     m.at(46).row("paused", "capture-3").at(48).row("resumed", "capture-3")
     m.at(50).row("crashed", "capture-1", because="the scenario")
-    m.row("changed", "capture-2", subject="stuck", because="since 0.050 s", after="table 2 is adding on capture-1, and 1 more")
+    m.row(
+        "changed",
+        "capture-2",
+        subject="stuck",
+        because="since 0.050 s",
+        after="table 2 is adding on capture-1, and 1 more",
+    )
     lost = m.send("capture-2", "capture-1", "DispatchTable", **{"owner-rev": 9, "id": 2, "is-delete": False})
     m.at(51).end("lost", lost, "the node is down")
     m.at(55).table("capture-3", 1, None, "preparing", "dispatched by the owner")

@@ -12,7 +12,7 @@ from ticdc_lab.figures.theme import count, finish, label, sentence
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 22, 850
 _NOTE = (
-    "A line down for each node, thick while it is owner, dotted while it is down; an arrow for each message, by kind in "
+    "A line down for each node, thick while it is owner, dotted while it is down; an arrow for each message, its kind in "
     "colour and dash. Look for arrows that end in a cross (lost) or in a crossed circle (received without effect): the "
     "reason is on hover."
 )
@@ -52,7 +52,14 @@ def sequence_diagram(
 
 def drawn(s: Layout, *, finding: str = "") -> go.Figure:
     """Draw what was laid out."""
-    data = [*traces.lifelines(s), *traces.ways(s), *traces.fates(s), *traces.happenings(s), *traces.broken(s), *traces.names(s)]
+    data = [
+        *traces.lifelines(s),
+        *traces.ways(s),
+        *traces.fates(s),
+        *traces.happenings(s),
+        *traces.broken(s),
+        *traces.names(s),
+    ]
     fig = go.Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
     axis = {"range": [s.lowest + room, s.first - room], "zeroline": False, "showgrid": False}
@@ -97,7 +104,9 @@ def _finding(s: Layout) -> str:
     of = f" (the first of {s.total:,})" if n < s.total else ""
     arrived = "; all arrive" if not told else f": {', '.join(told)}"
     crashes = int((s.marks["kind"] == "crashed").sum())
-    return f"{count(n, 'message')}{of} from {ends}{arrived}" + (f"; {count(crashes, 'crash', 'crashes')}" if crashes else "")
+    return f"{count(n, 'message')}{of} from {ends}{arrived}" + (
+        f"; {count(crashes, 'crash', 'crashes')}" if crashes else ""
+    )
 
 
 _FATES = {

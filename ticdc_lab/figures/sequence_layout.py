@@ -41,8 +41,8 @@ class Layout:
     lifelines
         Names, from the left.
     arrows
-        Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how many
-        lie on each other), ``number`` (from 1, of the first) and ``step`` (when they end).
+        Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how
+        many lie on each other), ``number`` (from 1, of the first) and ``step`` (when they end).
     marks
         What happens at a node: ``x, y, kind, text, step``.
     spans
@@ -134,9 +134,7 @@ def _shown(marks: pd.DataFrame) -> pd.DataFrame:
     return marks[marked & ~routine & ~marks["node"].isin([_ETCD, ""])]
 
 
-def _cut(
-    trace: pa.Table, between_us: tuple[int, int] | None, steps: tuple[int | None, int | None] | None
-) -> pa.Table:
+def _cut(trace: pa.Table, between_us: tuple[int, int] | None, steps: tuple[int | None, int | None] | None) -> pa.Table:
     for column, window in (("time_us", between_us), ("step", steps)):
         low, high = window or (None, None)
         if low is not None:

@@ -112,7 +112,9 @@ def _points(arrow: dict[str, float | str], s: Layout) -> tuple[list[tuple[float,
     if x0 == x1:
         low = y1 if y1 > y0 else y0 + 0.012 * (s.lowest - s.first)
         bow = 0.13 * max(1.0, len(s.lifelines) / 4)
-        return [(x0, y0), (x0 + bow, y0), (x0 + bow, (y0 + low) / 2), (x0 + bow, low), (x0, low)][: 5 if head else 4], head
+        return [(x0, y0), (x0 + bow, y0), (x0 + bow, (y0 + low) / 2), (x0 + bow, low), (x0, low)][
+            : 5 if head else 4
+        ], head
     ends = (x0 + part * (x1 - x0), y0 + part * (y1 - y0) if y1 > y0 else y0)
     return [(x0, y0), ((x0 + ends[0]) / 2, (y0 + ends[1]) / 2), ends], head
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 FATES = ("received", "ignored", "lost", "refused", "on its way")
-"""``ignored``: it came and had no effect. ``refused``: the transport took nothing. ``on its way``: the trace ends first."""
+"""``ignored``: it had no effect. ``refused``: the transport took nothing. ``on its way``: the trace ends first."""
 
 _KINDS = ("sent", "resent", "received", "lost", "ignored", "refused")
 _COLUMNS = (
@@ -29,9 +29,9 @@ def arrows(trace: pa.Table) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        ``sender``, ``receiver`` (addresses), ``message``, ``message_id``, ``detail`` (JSON), ``sent_step``, ``sent_us``,
-        ``end_step``, ``end_us`` (where it arrived or got lost), ``fate`` (of :data:`FATES`) and ``because``; sorted as
-        they were sent. A message that was duplicated on the way is there once for each arrival; where the transport had
+        ``sender``, ``receiver`` (addresses), ``message``, ``message_id``, ``detail`` (JSON), ``sent_step``,
+        ``sent_us``, ``end_step``, ``end_us`` (where it arrived or got lost), ``fate`` (of :data:`FATES`) and ``because``;
+        sorted as they were sent. A message that was duplicated on the way is there once for each arrival; where the transport had
         to send it again, ``because`` says so.
     """
     rows = trace.filter(pc.is_in(trace["kind"], pa.array(_KINDS)))

@@ -179,5 +179,7 @@ def _with_crashes(found: pd.DataFrame, crashes: pd.DataFrame) -> pd.DataFrame:
         before = found[(found["order"] < crash.order) & (found["node"].map(capture_of) == capture_of(crash.node))]
         had = before.groupby(["table", "node"], sort=False).tail(1)
         had = had[had["after"].notna()]
-        out.append(had.assign(order=crash.order, step=crash.step, time_us=crash.time_us, before=had["after"], after=None))
+        out.append(
+            had.assign(order=crash.order, step=crash.step, time_us=crash.time_us, before=had["after"], after=None)
+        )
     return pd.concat(out, ignore_index=True) if len(out) > 1 else found

@@ -14,7 +14,7 @@ KINDS = ("table", "capture", "barrier", "other")
 """Of what holds a checkpoint."""
 
 _NAMES = (
-    ("barrier", re.compile(r"\bbarrier\b")),
+    ("barrier", re.compile(r"\b(?:barrier|DDL)\b")),
     ("table", re.compile(r"\b(?:table|span) (\d+(?:\[[^)]*\))?)")),
     ("capture", re.compile(r"\b(capture-[\w-]*\w(?:\.\d+)?)")),
 )
@@ -57,11 +57,11 @@ def causes(trace: pa.Table) -> pd.DataFrame:
     pd.DataFrame
         ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``kind`` and ``name`` (as of :class:`Stuck`),
         ``holds_since_us`` (since when, by the owner's word) and ``answer``. A stretch ends where the owner gives
-        another cause or none, and where the global checkpoint moves.
+        another cause or none, where the global checkpoint moves, and where another capture is the owner.
     """
     told = changes(trace, "stuck")
-    moved = changes(trace, "global-checkpoint").assign(after=None)
-    rows = pd.concat([told, moved], ignore_index=True).sort_values("order", kind="stable")
+    ends = [changes(trace, subject).assign(after=None) for subject in ("global-checkpoint", "owner")]
+    rows = pd.concat([told, *ends], ignore_index=True).sort_values("order", kind="stable")
     last = (trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else (0, 0)
     until = [*zip(rows["time_us"], rows["step"], strict=True), last][1:]
     out: list[dict[str, object]] = []
