@@ -61,7 +61,8 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
 
 
 _LINES = {
-    "owner": {"color": "#0072B2", "width": 1.3, "dash": "solid"}, "crash": {"color": WRONG, "width": 1.3, "dash": "dash"},
+    "owner": {"color": "#0072B2", "width": 1.3, "dash": "solid"},
+    "crash": {"color": WRONG, "width": 1.3, "dash": "dash"},
 }  # fmt: skip
 
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 from ticdc_lab.figures.ownership_bands import ownership_bands
 from ticdc_lab.figures.ownership_rows import By, Clock, Rows, capture_ticks, rows_of
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
+from ticdc_lab.simulate.ownership import PAUSED
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),
-    "stopping": ("#CC79A7", "x"),
+    "stopping": ("#CC79A7", "x"), PAUSED: (GREY, "-"),
 }  # fmt: skip
 """Colour and pattern of each state of a table."""
 
@@ -33,7 +34,7 @@ _NAMED = 0.055
 
 _NOTE = (
     "A row per {by}, coloured by the state of the table's pipeline; replicating and stopping ones write. Look for red: "
-    "two captures write the table at once; and for hatched grey: nobody writes it. Lines down are new owners, crashes, …"
+    "two captures write the table at once; and for hatched grey: nobody does. Lines down are new owners, crashes, …"
 )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.simulate.incidents import moments
-from ticdc_lab.simulate.ownership import STATES, gaps, natural, overlaps, stretches
+from ticdc_lab.simulate.ownership import STATES, dropped, gaps, natural, overlaps, stretches
 
 By = Literal["table", "capture"]
 Clock = Literal["us", "step"]
@@ -68,7 +68,7 @@ def rows_of(trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = 
     """
     held = stretches(trace)
     held = held[held["table"].isin(tables)] if tables else held
-    two, nobody = overlaps(held), gaps(held)
+    two, nobody = overlaps(held), gaps(held, dropped(trace))
     last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
     scale, unit = _scale(clock, last)
     beyond = 0.03 * max(1, last) * scale

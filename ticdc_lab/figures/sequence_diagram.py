@@ -12,9 +12,9 @@ from ticdc_lab.figures.theme import count, finish, label, sentence
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 22, 850
 _NOTE = (
-    "A line down for each node, thick while it is owner, dotted while it is down; an arrow for each message, its kind in "
-    "colour and dash. Look for arrows that end in a cross (lost) or in a crossed circle (received without effect): the "
-    "reason is on hover."
+    "A line down for each node, thick while it is owner, dotted while it is down; an arrow for each message, in colour "
+    "and dash by kind. Look for arrows that end in a cross (lost) or in a crossed circle (no effect): the reason is on "
+    "hover."
 )
 
 

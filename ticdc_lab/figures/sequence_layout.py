@@ -26,7 +26,7 @@ _WATERMARKS = ("checkpoint", "resolved", "global-checkpoint", "global-resolved")
 _LISTED = 8
 """Changes at one moment that a hover lists."""
 
-_BUNDLE = ["x0", "x1", "y0", "y1", "message", "fate", "because"]
+_BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
 _MARKS = (
     "changed", "decided", "asked", "crashed", "restarted", "paused", "resumed", "parted", "healed", "violated",
 )  # fmt: skip
@@ -42,7 +42,8 @@ class Layout:
         Names, from the left.
     arrows
         Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how
-        many lie on each other), ``number`` (from 1, of the first) and ``step`` (when they end).
+        many were sent at once and have the same fate: one arrow to the last arrival), ``number`` (from 1, of the first)
+        and ``step`` (when they end).
     marks
         What happens at a node: ``x, y, kind, text, step``.
     spans
@@ -181,11 +182,20 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
         }
     )
     bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
-    told = bundles.agg(n=("number", "size"), number=("number", "min"), text=("text", "first"),
-                       detail=("detail", "first"), step=("step", "max"))  # fmt: skip
-    several = told["n"] > 1
-    told["text"] = told["text"].where(~several, told["message"] + " ×" + told["n"].astype(str))
-    return told
+    return bundles.agg(
+        y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", _together),
+        detail=("detail", "first"), step=("step", "max"),
+    )  # fmt: skip
+
+
+def _together(texts: pd.Series) -> str:
+    """One name for messages of a kind: with the few tables they are about, or their number."""
+    first = str(texts.iloc[0])
+    if len(texts) == 1:
+        return first
+    about = [str(t).partition(" ")[2] for t in texts]
+    few = len(texts) <= _LISTED // 2 and all(about)
+    return f"{first.partition(' ')[0]} {', '.join(about)}" if few else f"{first.partition(' ')[0]} ×{len(texts)}"
 
 
 def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:

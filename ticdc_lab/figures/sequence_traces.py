@@ -98,9 +98,9 @@ def _middle(arrow: dict[str, float | str], s: Layout) -> tuple[float, float]:
     """Where an arrow has its name: beyond its bow, or where no other lifeline passes."""
     points, _ = _points(arrow, s)
     if arrow["x0"] == arrow["x1"]:
-        return points[2]
+        return points[3]
     (a, b), (c, d) = points[0], points[-1]
-    share = (abs(c - a) - 0.5) / abs(c - a) if abs(c - a) >= 1 else 0.55
+    share = (abs(c - a) - 0.36) / abs(c - a) if abs(c - a) >= 1 else 0.55
     return a + share * (c - a), b + share * (d - b)
 
 

@@ -30,9 +30,9 @@ def arrows(trace: pa.Table) -> pd.DataFrame:
     -------
     pd.DataFrame
         ``sender``, ``receiver`` (addresses), ``message``, ``message_id``, ``detail`` (JSON), ``sent_step``,
-        ``sent_us``, ``end_step``, ``end_us`` (where it arrived or got lost), ``fate`` (of :data:`FATES`) and ``because``;
-        sorted as they were sent. A message that was duplicated on the way is there once for each arrival; where the transport had
-        to send it again, ``because`` says so.
+        ``sent_us``, ``end_step``, ``end_us`` (where it arrived or got lost), ``fate`` (of :data:`FATES`)
+        and ``because``; sorted as they were sent. A message that was duplicated on the way is there once for each
+        arrival; where the transport had to send it again, ``because`` says so.
     """
     rows = trace.filter(pc.is_in(trace["kind"], pa.array(_KINDS)))
     names = ("kind", "step", "time_us", "node", "peer", "message", "message_id", "detail", "because")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import orjson
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ownership import capture_of, changes
+from ticdc_lab.simulate.ownership import capture_of, changes, of_kinds
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
@@ -28,20 +32,42 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
     -------
     pd.DataFrame
         ``time_us``, ``step``, ``who`` (a capture, a table, or :data:`GLOBAL`), ``watermark`` (``checkpoint`` or
-        ``resolved``), ``ts`` (TSO) and ``at_us`` (the moment it stands for, µs). What has nothing to report
-        (``MAX_TS``) is left out; so is what etcd and the owner both say.
+        ``resolved``), ``ts`` (TSO) and ``at_us`` (the moment it stands for, µs). Where a capture has nothing
+        to report any more (``MAX_TS``) or crashes both are 0.
     """
-    rows = pd.concat([changes(trace, s) for s in _OF], ignore_index=True).sort_values("order", kind="stable")
+    told = [*(changes(trace, subject) for subject in _OF), _reported(trace), _crashed(trace)]
+    rows = pd.concat(told, ignore_index=True).sort_values("order", kind="stable")
     rows = rows[rows["after"].notna()]
     rows["ts"] = rows["after"].astype("int64")
-    rows = rows[rows["ts"] < MAX_TS]
+    rows["ts"] = rows["ts"].where(rows["ts"] < MAX_TS, 0)
     everyone = rows["subject"].str.startswith("global-")
     rows["who"] = rows["node"].map(capture_of).where(~everyone, GLOBAL)
     rows["watermark"] = rows["subject"].map(_OF)
-    rows["at_us"] = [us_of(ts) for ts in rows["ts"]]
-    same = rows.groupby(["who", "watermark"], sort=False)["ts"].shift(1)
-    rows = rows[~(everyone & (same == rows["ts"]))]
+    rows["at_us"] = [us_of(ts) if ts else 0 for ts in rows["ts"]]
+    said = rows.groupby(["who", "watermark"], sort=False)["ts"].shift(1, fill_value=0)
+    rows = rows[said != rows["ts"]]
     return rows[["time_us", "step", "who", "watermark", "ts", "at_us"]].reset_index(drop=True)
+
+
+def _reported(trace: pa.Table) -> pd.DataFrame:
+    """What captures report in Checkpoint messages, as changes of their watermarks."""
+    sent = pc.fill_null(pc.equal(trace["message"], "Checkpoint"), False)
+    keep = pc.and_(pc.equal(trace["kind"], "sent"), sent)
+    order = pa.array(range(len(trace))).filter(keep.combine_chunks())
+    frame = trace.select(["step", "time_us", "node", "detail"]).filter(keep).add_column(0, "order", order).to_pandas()
+    fields = [orjson.loads(d) for d in frame["detail"]]
+    return pd.concat(
+        [
+            frame.assign(subject=mark, after=[str(f[f"{mark}-ts"]) if f"{mark}-ts" in f else None for f in fields])
+            for mark in ("checkpoint", "resolved")
+        ]
+    )
+
+
+def _crashed(trace: pa.Table) -> pd.DataFrame:
+    """Who crashes has no watermark."""
+    crashes = of_kinds(trace, "crashed")[["order", "step", "time_us", "node"]]
+    return pd.concat([crashes.assign(subject=mark, after=str(MAX_TS)) for mark in ("checkpoint", "resolved")])
 
 
 def lag_curve(of: pd.DataFrame, *, until_us: int) -> pd.DataFrame:
@@ -57,15 +83,15 @@ def lag_curve(of: pd.DataFrame, *, until_us: int) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        ``time_us`` and ``lag_us``: two points for each move, one before it and one after it.
+        ``time_us`` and ``lag_us``: two points for each move, one before it and one after it; NaN where there is none.
     """
     if of.empty:
-        return pd.DataFrame({"time_us": [], "lag_us": []}, dtype="int64")
-    times, stands = of["time_us"].tolist(), of["at_us"].tolist()
-    points = [(times[0], times[0] - stands[0])]
-    for time_us, old, new in zip(times[1:], stands[:-1], stands[1:], strict=True):
-        points += [(time_us, time_us - old), (time_us, time_us - new)]
-    points.append((until_us, until_us - stands[-1]))
+        return pd.DataFrame({"time_us": [], "lag_us": []})
+    times = [*of["time_us"].tolist(), until_us]
+    points: list[tuple[int, float]] = []
+    for time_us, following_us, ts, at_us in zip(times[:-1], times[1:], of["ts"], of["at_us"], strict=True):
+        stands = [(time_us, float(time_us - at_us)), (following_us, float(following_us - at_us))]
+        points += stands if ts else [(time_us, math.nan)]
     return pd.DataFrame(points, columns=["time_us", "lag_us"])
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
@@ -13,8 +16,12 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 STATES = ("preparing", "prepared", "replicating", "stopping")
 """Of a table's pipeline, in the order in which it goes through them."""
 
+PAUSED = "paused"
+"""Of a pipeline while its node is paused: it writes nothing."""
+
 _ENDS = ["since", "until"]
 _CLOCKS = ("us", "step")
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -68,13 +75,14 @@ def stretches(trace: pa.Table) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        ``table`` (its id or span as text), ``capture``, ``node`` (its address), ``state`` (of :data:`STATES`),
-        ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``since``, ``until`` (places in the trace) and
-        ``open`` (it lasts until the trace ends). A crash ends all stretches of its node.
+        ``table`` (its id or span as text), ``capture``, ``node`` (its address), ``state`` (of :data:`STATES`, or
+        :data:`PAUSED`), ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``since``, ``until`` (places in the
+        trace) and ``open`` (it lasts until the trace ends). A crash ends all stretches of its node.
     """
     found = changes(trace, "table:")
     found["table"] = found["subject"].str.removeprefix("table:")
-    found = _with_crashes(found, of_kinds(trace, "crashed")).sort_values(["table", "node", "order"], kind="stable")
+    found = _with_troubles(found, of_kinds(trace, "crashed", "restarted", "paused", "resumed"))
+    found = found.sort_values(["table", "node", "order"], kind="stable")
     following = found.groupby(["table", "node"], sort=False)[["order", "time_us", "step"]].shift(-1)
     last = _last(trace)
     following = following.fillna(last).astype("int64")
@@ -150,10 +158,30 @@ def overlaps(held: pd.DataFrame) -> pd.DataFrame:
     return found.assign(captures=pd.Series(names, dtype=object))
 
 
-def gaps(held: pd.DataFrame) -> pd.DataFrame:
-    """Give the stretches in which nobody writes a table that was written before, as :func:`coverage`."""
+def gaps(held: pd.DataFrame, dropped: Mapping[str, int] = _NOTHING) -> pd.DataFrame:
+    """Give the stretches in which nobody writes a table that was written before, as :func:`coverage`.
+
+    Parameters
+    ----------
+    held
+        :func:`stretches`.
+    dropped
+        :func:`dropped`: from there on nobody has to write them.
+    """
     c = coverage(held)
-    return c[(c["writers"] == 0) & (c["until_us"] > c["since_us"])].reset_index(drop=True)
+    wanted = c["since"] <= c["table"].map(dropped).fillna(held["until"].max() if len(held) else 0)
+    return c[(c["writers"] == 0) & (c["until_us"] > c["since_us"]) & wanted].reset_index(drop=True)
+
+
+def dropped(trace: pa.Table) -> dict[str, int]:
+    """Give the tables that a DDL drops, with the place in the trace at which it was asked for."""
+    ddl = of_kinds(trace, "asked").query("message == 'Ddl'")
+    found: dict[str, int] = {}
+    for order, detail in zip(ddl["order"], ddl["detail"], strict=True):
+        fields = json.loads(detail or "{}")
+        found |= {str(table): order for table in fields.get("drop", ())}
+        found = {table: at for table, at in found.items() if table not in map(str, fields.get("add", ()))}
+    return found
 
 
 def owned_at(held: pd.DataFrame, *, step: int) -> pd.DataFrame:
@@ -172,14 +200,23 @@ def _last(trace: pa.Table) -> dict[str, int]:
     return {"order": len(trace), "time_us": trace["time_us"][-1].as_py(), "step": trace["step"][-1].as_py()}
 
 
-def _with_crashes(found: pd.DataFrame, crashes: pd.DataFrame) -> pd.DataFrame:
-    """Add a change to nothing for each table that a crashing node still had."""
-    out = [found]
-    for crash in crashes.itertuples():
-        before = found[(found["order"] < crash.order) & (found["node"].map(capture_of) == capture_of(crash.node))]
+def _with_troubles(found: pd.DataFrame, troubles: pd.DataFrame) -> pd.DataFrame:
+    """Add what befalls the tables of a node: they are gone while it is down and written by nobody while it is paused.
+
+    What is put back belongs to the node's next step, in which it looks at its clock and may let go of everything.
+    """
+    for trouble in troubles.to_dict("records"):
+        capture = capture_of(trouble["node"])
+        before = found[(found["order"] < trouble["order"]) & (found["node"].map(capture_of) == capture)]
         had = before.groupby(["table", "node"], sort=False).tail(1)
-        had = had[had["after"].notna()]
-        out.append(
-            had.assign(order=crash.order, step=crash.step, time_us=crash.time_us, before=had["after"], after=None)
-        )
-    return pd.concat(out, ignore_index=True) if len(out) > 1 else found
+        when = {"order": trouble["order"], "step": trouble["step"], "time_us": trouble["time_us"]}
+        if trouble["kind"] in ("crashed", "paused"):
+            had = had[had["after"].notna()]
+            after = PAUSED if trouble["kind"] == "paused" else None
+            found = pd.concat([found, had.assign(**when, before=had["after"], after=after)], ignore_index=True)
+        elif trouble["kind"] == "resumed" or "with its state" in (trouble["because"] or ""):
+            had = had[had["order"].isin(troubles["order"])]
+            when["step"] += 1
+            back = had.assign(**when, before=had["after"], after=had["before"])
+            found = pd.concat([found, back], ignore_index=True)
+    return found
