@@ -11,9 +11,10 @@ from plotly.subplots import make_subplots
 
 from ticdc_lab.figures.ownership_rows import bands, writers_over_time
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label
+from ticdc_lab.simulate.coverage import coverage
 from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.lags import end_us
-from ticdc_lab.simulate.ownership import STATES, coverage, natural, stretches
+from ticdc_lab.simulate.ownership import STATES, natural, stretches
 
 _MOST = 16
 _NOTE = (

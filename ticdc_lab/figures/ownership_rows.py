@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from ticdc_lab.simulate.coverage import dropped, gaps, overlaps
 from ticdc_lab.simulate.incidents import moments
-from ticdc_lab.simulate.ownership import STATES, dropped, gaps, natural, overlaps, stretches
+from ticdc_lab.simulate.ownership import STATES, natural, stretches
 
 By = Literal["table", "capture"]
 Clock = Literal["us", "step"]

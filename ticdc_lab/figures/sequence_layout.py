@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
 from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.incidents import owners, troubles
-from ticdc_lab.simulate.ownership import capture_of, natural, of_kinds
+from ticdc_lab.simulate.ownership import capture_of, natural
 
 Axis = Literal["step", "time"]
 
@@ -21,15 +22,10 @@ OWNERS_SIDE = frozenset({"Announce", "DispatchTable", "DispatchTableRequest", "H
 """Messages that an owner sends; it receives all others."""
 
 _ETCD = "etcd"
-_WATERMARKS = ("checkpoint", "resolved", "global-checkpoint", "global-resolved")
-
-_LISTED = 8
-"""Changes at one moment that a hover lists."""
+_FEW = 4
+"""Tables up to which a name lists them."""
 
 _BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
-_MARKS = (
-    "changed", "decided", "asked", "crashed", "restarted", "paused", "resumed", "parted", "healed", "violated",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -112,7 +108,7 @@ def lay_out(
     if len(shown) < len(found):
         kept = (int(shown["sent_step"].min()) if broken else None, None if broken else int(shown["end_step"].max()))
         cut = _cut(cut, None, kept)
-    marks = _shown(of_kinds(cut, *_MARKS))
+    marks = marks_of(cut)
     if shown.empty and marks.empty:
         return None
     drawn = np.unique(np.concatenate([shown["sent_step"], shown["end_step"], marks["step"]]).astype(np.int64))
@@ -126,13 +122,6 @@ def lay_out(
         out.lifelines, _arrows(out, place, apart), _marks(out, place, apart), _spans(out, trace, place, apart),
         out.steps, out.times_us, out.total, axis,
     )  # fmt: skip
-
-
-def _shown(marks: pd.DataFrame) -> pd.DataFrame:
-    """Marks of captures, without watermarks and without what every tick asks."""
-    marked = (marks["kind"] != "changed") | ~marks["subject"].isin(_WATERMARKS)
-    routine = (marks["kind"] == "asked") & marks["message"].isin(["Tick", "Poll"])
-    return marks[marked & ~routine & ~marks["node"].isin([_ETCD, ""])]
 
 
 def _cut(trace: pa.Table, between_us: tuple[int, int] | None, steps: tuple[int | None, int | None] | None) -> pa.Table:
@@ -153,15 +142,9 @@ def _side(node: pd.Series, as_owner: pd.Series, apart: bool) -> pd.Series:
 def _lifelines(shown: pd.DataFrame, marks: pd.DataFrame, apart: bool) -> list[str]:
     by_owner = shown["message"].isin(OWNERS_SIDE)
     names = {*_side(shown["sender"], by_owner, apart), *_side(shown["receiver"], ~by_owner, apart)}
-    names |= set(_side(marks["node"], _of_owner(marks), apart))
+    names |= set(_side(marks["node"], of_owner(marks), apart))
     first = {"etcd": 0, "owner": 1}
     return sorted(names, key=lambda n: (first.get(n.split(" ")[0], 2), natural(n)))
-
-
-def _of_owner(marks: pd.DataFrame) -> pd.Series:
-    subject = marks["subject"].fillna("")
-    changed = (marks["kind"] == "changed") & (subject.isin(["owner", "stuck"]) | subject.str.startswith("capture:"))
-    return changed | (marks["kind"] == "decided")
 
 
 def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
@@ -194,7 +177,7 @@ def _together(texts: pd.Series) -> str:
     if len(texts) == 1:
         return first
     about = [str(t).partition(" ")[2] for t in texts]
-    few = len(texts) <= _LISTED // 2 and all(about)
+    few = len(texts) <= _FEW and all(about)
     return f"{first.partition(' ')[0]} {', '.join(about)}" if few else f"{first.partition(' ')[0]} ×{len(texts)}"
 
 
@@ -202,31 +185,15 @@ def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     marks = out.marks
     each = pd.DataFrame(
         {
-            "x": _side(marks["node"], _of_owner(marks), apart).map(place),
+            "x": _side(marks["node"], of_owner(marks), apart).map(place),
             "y": out.y(marks["step"], marks["time_us"]),
             "kind": marks["kind"],
-            "text": [_told(m) for m in marks.to_dict("records")],
+            "text": [told(m) for m in marks.to_dict("records")],
             "step": marks["step"],
         }
     )
     together = each.groupby(["x", "y", "kind"], sort=False, as_index=False)
-    return together.agg(text=("text", _listed), step=("step", "max"))
-
-
-def _listed(texts: pd.Series) -> str:
-    more = f"\n… {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
-    return "\n".join(texts.head(_LISTED)) + more
-
-
-def _told(mark: dict[str, object]) -> str:
-    """What happens, as a line."""
-    because = f": {mark['because']}" if mark["because"] else ""
-    if mark["kind"] == "changed":
-        return f"{mark['subject']}: {mark['before'] or '–'} → {mark['after'] or '–'}{because}"
-    if mark["kind"] == "decided":
-        return f"{mark['subject']} → {mark['after'] or 'nothing'}{because}"
-    what = mark["subject"] or mark["message"] or mark["peer"] or ""
-    return f"{mark['kind']} {what}".strip() + because
+    return together.agg(text=("text", listed), step=("step", "max"))
 
 
 def _spans(out: Layout, trace: pa.Table, place: dict[str, float], apart: bool) -> pd.DataFrame:

@@ -58,7 +58,7 @@ def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) 
     line = {"color": style["color"], "dash": style["dash"], "width": 1.8 if who in captures else 7}
     return go.Scatter(
         x=(curve["time_us"] / 1e6).tolist(), y=(curve["lag_us"] / 1e6).tolist(), mode="lines", line=line,
-        name=label(who), legendgroup=who, showlegend=first,
+        name=label(who), legendgroup=label(who), showlegend=first,
         hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>" + label(who) + "</extra>",
     )  # fmt: skip
 

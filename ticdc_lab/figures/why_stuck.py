@@ -82,7 +82,7 @@ def _bars(found: pd.DataFrame) -> list[go.Bar]:
         out.append(
             go.Bar(
                 x=(mine["since_us"] / 1e6 + width / 2).tolist(), width=width.tolist(), y=[1] * len(mine),
-                marker=hatched(k), name=label(name or "without a name"), legendgroup=name,
+                marker=hatched(k), name=label(name or "without a name"), legendgroup=label(name),
                 hovertext=[_hover(r) for r in mine.to_dict("records")], hoverinfo="text",
             )
         )  # fmt: skip
