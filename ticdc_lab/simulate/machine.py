@@ -23,17 +23,20 @@ class Now(NamedTuple):
     Attributes
     ----------
     at_us
-        Its own clock, µs of virtual time.
+        Virtual time, µs: what the upstream's TSO says.
     refused
         Peers to which its transport takes no message at this moment ("try again"): what is sent to them is not sent.
     prefer
         The order in which equals are taken (captures of one load, tables of one batch); the smaller name where this is
         silent. The explorer tries every order, a run has none.
+    skew_us
+        How far the node's own clock, by which it judges leases, is ahead of virtual time.
     """
 
     at_us: int
     refused: frozenset[Address] = NO_ONE
     prefer: tuple[Hashable, ...] = ()
+    skew_us: int = 0
 
 
 class Received(NamedTuple):
@@ -111,7 +114,14 @@ class Broken(NamedTuple):
     because: str
 
 
-Output: TypeAlias = Send | Wake | Changed | Decided | Ignored | Broken
+class Exit(NamedTuple):
+    """The process ends by itself and comes back fresh, under a new address, after a while."""
+
+    after_us: int
+    because: str
+
+
+Output: TypeAlias = Send | Wake | Changed | Decided | Ignored | Broken | Exit
 
 S = TypeVar("S")
 

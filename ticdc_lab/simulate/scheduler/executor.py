@@ -33,6 +33,9 @@ class Pace:
     catch_up: int = 20
 
 
+STEADY = Pace()
+
+
 class Pipeline(NamedTuple):
     """One table: ``since_us`` is when its state began, ``due_us`` when preparing or stopping ends."""
 
@@ -190,15 +193,21 @@ def resolved_of(executor: Executor, key: Key, at_us: int) -> int:
     return pipeline.start_ts if pipeline.state == PREPARING else max(pipeline.start_ts, ts_of(at_us))
 
 
-def watermark(executor: Executor, at_us: int) -> tuple[int, int]:
-    """Give the lowest (checkpoint_ts, resolved_ts) of all pipelines that write, ``MAX_TS`` twice without one."""
+def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
+    """Give the lowest checkpoint_ts and resolved_ts of all pipelines, and whose checkpoint it is.
+
+    The key is None where all are equally far; both are :data:`MAX_TS` without a pipeline.
+    """
     special = {*executor.behind, *executor.stalled, *executor.pending}
-    lowest = [(checkpoint_of(executor, key, at_us), resolved_of(executor, key, at_us)) for key in special]
+    checkpoint_ts, resolved_ts, key = MAX_TS, MAX_TS, None
     if len(special) < len(executor.pipelines):
-        lowest.append((min(ts_of(at_us - executor.pace.lag_us), executor.limit_ts), ts_of(at_us)))
-    if not lowest:
-        return MAX_TS, MAX_TS
-    return min(c for c, _ in lowest), min(r for _, r in lowest)
+        checkpoint_ts, resolved_ts = min(ts_of(at_us - executor.pace.lag_us), executor.limit_ts), ts_of(at_us)
+    for one in sorted(special, key=order):
+        own_ts = checkpoint_of(executor, one, at_us)
+        resolved_ts = min(resolved_ts, resolved_of(executor, one, at_us))
+        if own_ts < checkpoint_ts:
+            checkpoint_ts, key = own_ts, one
+    return checkpoint_ts, resolved_ts, key
 
 
 def stuck(executor: Executor, key: Key, at_us: int) -> Executor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, Output
 
 Key: TypeAlias = "int | Span"
 """What is dispatched: a table by its id, or one span of a table."""
@@ -81,10 +81,6 @@ class Restart(NamedTuple):
     """The processor loses its state and keeps its capture's id (seed, "Processor restarts")."""
 
 
-class Stop(NamedTuple):
-    """The processor's session is gone: it must stop writing (seed, "Assumptions")."""
-
-
 class Watermarks(NamedTuple):
     """An output of the owner at each tick: what the global watermarks may become.
 
@@ -96,3 +92,6 @@ class Watermarks(NamedTuple):
     resolved_ts: int | None
     because: str = ""
     since_us: int | None = None
+
+
+OwnerOutput: TypeAlias = "Output | Watermarks"

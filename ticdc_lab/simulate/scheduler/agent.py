@@ -1,0 +1,206 @@
+"""The processor's side of the seed's protocol: obeys the owner of the highest revision and reports to it.
+
+Source: seed, "The Protocol", "Owner Switches", "Processor restarts"; tiflow v6.1
+`cdc/scheduler/internal/base/agent.go`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Asked, Broken, Changed, Event, Ignored, Now, Output, Received, Send
+from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, Pace
+from ticdc_lab.simulate.scheduler.messages import (
+    Announce,
+    Checkpoint,
+    DispatchTable,
+    DispatchTableResponse,
+    Sync,
+    compatible,
+)
+from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
+
+
+class Owner(NamedTuple):
+    """Who sent the highest owner-rev so far."""
+
+    address: Address
+    rev: int
+
+
+class Operation(NamedTuple):
+    """An order that is not finished."""
+
+    is_delete: bool
+    start_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """A processor.
+
+    Attributes
+    ----------
+    address
+        The capture.
+    epoch
+        Of this incarnation: another one after a restart and under each owner.
+    owner
+        Whom it obeys; None before the first message of one.
+    owes_sync
+        Whether the owner is to be told the state before anything else.
+    operations
+        Orders that are not finished, by table.
+    executor
+        The tables.
+    reported
+        The watermarks that were sent last.
+    """
+
+    address: Address
+    executor: Executor
+    epoch: int = 1
+    owner: Owner | None = None
+    owes_sync: bool = False
+    operations: Map[Key, Operation] = Map()
+    reported: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The machine of a processor.
+
+    Attributes
+    ----------
+    pace
+        How fast its pipelines are.
+    version
+        Of the processor; owners of another major version are not obeyed.
+    obeys_stale_owner, obeys_old_epoch
+        Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
+    """
+
+    pace: Pace = STEADY
+    version: str = "v6.1.0"
+    obeys_stale_owner: bool = False
+    obeys_old_epoch: bool = False
+
+    def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
+        """Give a processor without tables that knows no owner."""
+        return AgentState(address, Executor(self.pace, 0)), []
+
+    def step(self, state: AgentState, event: Event, now: Now) -> tuple[AgentState, list[Output]]:
+        """Take a message of the owner, a poll or a restart."""
+        if isinstance(event, Received):
+            return self._received(state, event.sender, event.message, now)
+        if isinstance(event, Asked):
+            return self._asked(state, event.command, now)
+        return state, []
+
+    def _asked(self, state: AgentState, command: Any, now: Now) -> tuple[AgentState, list[Output]]:
+        if isinstance(command, Poll):
+            return self._poll(state, command, now)
+        if isinstance(command, Restart):
+            return _restarted(state, "the processor restarted")
+        return state, []
+
+    def _received(self, state: AgentState, sender: Address, message: Any, now: Now) -> tuple[AgentState, list[Output]]:
+        if isinstance(message, Announce) and not compatible(message.owner_version, self.version):
+            because = f"owner {message.owner_version} and processor {self.version} are not compatible"
+            return state, [Ignored(message, because)]
+        state, refusal = self._heard(state, sender, message)
+        if refusal:
+            return state, [refusal]
+        if isinstance(message, Announce):
+            return replace(state, owes_sync=True), []
+        if message.epoch != state.epoch and not self.obeys_old_epoch:
+            return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
+        return self._ordered(state, message, now)
+
+    def _heard(self, state: AgentState, sender: Address, message: Any) -> tuple[AgentState, Ignored | Broken | None]:
+        """Learn of a new owner, or say why this one is not obeyed."""
+        owner = state.owner
+        if owner is None or message.owner_rev > owner.rev:
+            new = Owner(sender, message.owner_rev)
+            return replace(state, owner=new, epoch=state.epoch + 1, owes_sync=True, reported=None), None
+        if message.owner_rev < owner.rev and not self.obeys_stale_owner:
+            return state, Ignored(message, f"owner-rev {message.owner_rev} is below {owner.rev} of {owner.address}")
+        if message.owner_rev == owner.rev and sender != owner.address:
+            return state, Broken("One Owner a Revision", f"{sender} and {owner.address} both own revision {owner.rev}")
+        return state, None
+
+    def _ordered(self, state: AgentState, message: DispatchTable, now: Now) -> tuple[AgentState, list[Output]]:
+        if message.id in state.operations:
+            return state, [Ignored(message, "an operation on this table is in flight")]
+        operation = Operation(message.is_delete, message.start_ts)
+        state = replace(state, operations=state.operations.set(message.id, operation))
+        known = message.id in state.executor.pipelines
+        if known and message.is_delete:
+            executor, changes = pipelines.stopping(state.executor, message.id, now.at_us, "the owner wants it removed")
+        elif not known and not message.is_delete:
+            executor, changes = pipelines.added(
+                state.executor, message.id, message.start_ts, now.at_us, "the owner dispatched it"
+            )
+        else:
+            return state, []
+        return replace(state, executor=executor), list(changes)
+
+    def _poll(self, state: AgentState, poll: Poll, now: Now) -> tuple[AgentState, list[Output]]:
+        executor, changes = pipelines.settled(state.executor, now.at_us)
+        if poll.limit_ts > executor.limit_ts:
+            executor = replace(executor, limit_ts=poll.limit_ts)
+        outputs: list[Output] = list(changes)
+        state = replace(state, executor=executor)
+        if state.owner is None or state.owner.address in now.refused:
+            return state, outputs
+        owner = state.owner.address
+        if state.owes_sync:
+            outputs.append(Send(owner, self._sync(state)))
+            state = replace(state, owes_sync=False)
+        if state.operations:
+            state = _finished(state, owner, now, outputs)
+        return _reported(state, owner, now, outputs), outputs
+
+    def _sync(self, state: AgentState) -> Sync:
+        adding = tuple(sorted((k for k, o in state.operations.items() if not o.is_delete), key=order))
+        removing = tuple(sorted((k for k, o in state.operations.items() if o.is_delete), key=order))
+        running = tuple(sorted((k for k in state.executor.pipelines if k not in state.operations), key=order))
+        return Sync(self.version, running, adding, removing, state.epoch)
+
+
+def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:
+    executor, changes = pipelines.emptied(state.executor, because)
+    fresh = AgentState(state.address, executor, state.epoch + 1, state.owner, state.owner is not None)
+    return fresh, [Changed("epoch", state.epoch, fresh.epoch, because), *changes]
+
+
+def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:
+    """Answer the orders that have come to their end."""
+    executor, operations = state.executor, state.operations.mutate()
+    for key in sorted(state.operations, key=order):
+        if operations[key].is_delete:
+            if not pipelines.has_stopped(executor, key, now.at_us):
+                continue
+            if key in executor.pipelines:
+                executor, changes = pipelines.gone(executor, key, "it has stopped")
+                outputs += changes
+        elif pipelines.state_of(executor, key) != pipelines.REPLICATING:
+            continue
+        del operations[key]
+        outputs.append(Send(owner, DispatchTableResponse(key, state.epoch)))
+    return replace(state, executor=executor, operations=operations.finish())
+
+
+def _reported(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:
+    """Send the watermarks if they are others than before."""
+    if not state.executor.pipelines:
+        return state
+    checkpoint_ts, resolved_ts, slowest = pipelines.slowest(state.executor, now.at_us)
+    if (checkpoint_ts, resolved_ts) == state.reported:
+        return state
+    outputs.append(Send(owner, Checkpoint(checkpoint_ts, resolved_ts, slowest)))
+    return replace(state, reported=(checkpoint_ts, resolved_ts))

@@ -1,0 +1,292 @@
+"""A capture: one process with a session, a processor, and, while it is elected, an owner.
+
+The seed's assumption "Processors can stop writing immediately after it loses its Etcd session" is carried out as real
+programs can: a capture counts its lease from when it asked for it, on its own clock, and ends ``margin_us`` before etcd
+can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Exit,
+    Fired,
+    Ignored,
+    Machine,
+    Now,
+    Output,
+    Received,
+    Send,
+    Wake,
+)
+from ticdc_lab.simulate.scheduler.etcd import ETCD, KeepAlive, KeptAlive, NoLease, PutStatus, Register, Status, View
+from ticdc_lab.simulate.scheduler.executor import emptied, freed, stuck
+from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
+
+
+class Stick(NamedTuple):
+    """Asked of a capture: the sink of a table takes nothing, or goes on."""
+
+    table: Key
+    free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A protocol: both its machines, and which messages are the owner's."""
+
+    name: str
+    owner: Any
+    processor: Machine[Any]
+    to_owner: tuple[type, ...]
+
+
+class CaptureState(NamedTuple):
+    """A capture.
+
+    Attributes
+    ----------
+    address
+        Its id in etcd; another one after each restart of the process.
+    processor, owner
+        States of the variant's machines; the owner's is None while another capture is elected.
+    view
+        What etcd told last; None before the first time.
+    checkpoint_ts, resolved_ts
+        The global watermarks, as far as this capture knows.
+    ends_us
+        When it must stop to write, on its own clock.
+    lost
+        Whether etcd said that the session is gone.
+    stuck
+        Why the checkpoint does not proceed, and since when; only an owner's.
+    moved_us
+        When the global checkpoint moved last, as the owner saw it.
+    """
+
+    address: Address
+    processor: Any
+    ends_us: int
+    owner: Any = None
+    view: View | None = None
+    checkpoint_ts: int = 0
+    resolved_ts: int = 0
+    lost: bool = False
+    stuck: str | None = None
+    moved_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The machine of a capture.
+
+    Attributes
+    ----------
+    variant
+        The protocol.
+    version
+        Told to etcd when it registers.
+    tick_us, poll_us
+        How often the owner's and the processor's periodic calls come.
+    ttl_us, margin_us, stop_lag_us
+        The lease, how long before its end the capture stops, and how much longer than that it takes to stop.
+    restart_us
+        After how long a capture that lost its session is back.
+    stall_us
+        A checkpoint that has not moved for so long is called stuck.
+    """
+
+    variant: Variant
+    version: str = "v6.1.0"
+    tick_us: int = 50_000
+    poll_us: int = 50_000
+    ttl_us: int = 5_000_000
+    margin_us: int = 1_000_000
+    stop_lag_us: int = 0
+    restart_us: int = 1_000_000
+    stall_us: int = 2_000_000
+    forgets_monotony: bool = False
+
+    def start(self, address: Address, now: Now) -> tuple[CaptureState, list[Output]]:
+        """Register; the processor begins empty."""
+        processor, outputs = self.variant.processor.start(address, now)
+        state = CaptureState(address, processor, self._end(now.at_us + now.skew_us), moved_us=now.at_us)
+        wakes = [Wake(self.poll_us, "poll"), Wake(self.tick_us, "tick"), Wake(self.ttl_us // 3, "keepalive")]
+        return state, [Send(ETCD, Register(self.version)), *wakes, self._fence(state, now), *outputs]
+
+    def step(self, state: CaptureState, event: Event, now: Now) -> tuple[CaptureState, list[Output]]:
+        """Take a message, a timer or a command; first of all see whether the session still lives."""
+        if now.at_us + now.skew_us >= state.ends_us:
+            return self._ended(state, now)
+        if isinstance(event, Received):
+            return self._received(state, event, now)
+        if isinstance(event, Fired):
+            return self._fired(state, event, now)
+        return self._asked(state, event, now)
+
+    def _end(self, sent_us: int) -> int:
+        return sent_us + self.ttl_us - self.margin_us + self.stop_lag_us
+
+    def _fence(self, state: CaptureState, now: Now) -> Wake:
+        return Wake(max(0, state.ends_us - now.at_us - now.skew_us), "fence")
+
+    def _ended(self, state: CaptureState, now: Now) -> tuple[CaptureState, list[Output]]:
+        because = "etcd says that the session is gone" if state.lost else "the session may be gone"
+        executor, changes = emptied(state.processor.executor, because)
+        outputs: list[Output] = [Changed("session", state.address, None, because), *changes]
+        if state.owner is not None:
+            outputs.append(Changed("owner", _rev(state), None, because))
+        return state._replace(owner=None, processor=_with_executor(state.processor, executor)), [
+            *outputs,
+            Exit(self.restart_us, because),
+        ]
+
+    # Messages
+
+    def _received(self, state: CaptureState, event: Received, now: Now) -> tuple[CaptureState, list[Output]]:
+        message = event.message
+        if isinstance(message, self.variant.to_owner):
+            if state.owner is None:
+                return state, [Ignored(message, f"{state.address} is not the owner")]
+            return self._of_owner(state, event, now)
+        if event.sender != ETCD:
+            processor, outputs = self.variant.processor.step(state.processor, event, now)
+            return state._replace(processor=processor), outputs
+        if isinstance(message, Status):
+            return _with_status(state, message.checkpoint_ts, message.resolved_ts, now), []
+        if isinstance(message, KeptAlive):
+            state = state._replace(ends_us=max(state.ends_us, self._end(message.sent_us)))
+            return state, [self._fence(state, now)]
+        if isinstance(message, NoLease):
+            state = state._replace(lost=True, ends_us=min(state.ends_us, now.at_us + now.skew_us + self.stop_lag_us))
+            return self._ended(state, now) if not self.stop_lag_us else (state, [self._fence(state, now)])
+        return self._viewed(state, message, now)
+
+    def _viewed(self, state: CaptureState, view: View, now: Now) -> tuple[CaptureState, list[Output]]:
+        if state.view is not None and view.revision < state.view.revision:
+            return state, [Ignored(view, f"revision {state.view.revision} is known")]
+        was = _rev(state)
+        state = _with_status(state._replace(view=view), view.checkpoint_ts, view.resolved_ts, now)
+        if view.owner == state.address and was != view.owner_rev:
+            owner, outputs = self.variant.owner.elected(state.address, view.owner_rev, now)
+            elected = Changed("owner", was, view.owner_rev, f"etcd elected it at revision {view.owner_rev}")
+            return state._replace(owner=owner, moved_us=now.at_us, stuck=None), [elected, *outputs]
+        if view.owner != state.address and state.owner is not None:
+            return state._replace(owner=None, stuck=None), [
+                Changed("owner", was, None, f"{view.owner} is the owner now")
+            ]
+        return state, []
+
+    # Timers
+
+    def _fired(self, state: CaptureState, event: Fired, now: Now) -> tuple[CaptureState, list[Output]]:
+        name = event.name
+        if name == "poll":
+            polled = Asked(Poll(state.resolved_ts))
+            processor, outputs = self.variant.processor.step(state.processor, polled, now)
+            return state._replace(processor=processor), [Wake(self.poll_us, "poll"), *outputs]
+        if name == "tick":
+            state, outputs = self._ticked(state, now)
+            return state, [Wake(self.tick_us, "tick"), *outputs]
+        if name == "keepalive":
+            sent = KeepAlive(now.at_us + now.skew_us)
+            return state, [Send(ETCD, sent), Wake(self.ttl_us // 3, "keepalive")]
+        if name == "fence":
+            return state, [self._fence(state, now)]
+        return state, []
+
+    def _ticked(self, state: CaptureState, now: Now) -> tuple[CaptureState, list[Output]]:
+        view = state.view
+        if state.owner is None or view is None:
+            return state, []
+        tick = Tick(view.captures, view.tables, state.checkpoint_ts, view.barrier_ts)
+        return self._of_owner(state, Asked(tick), now)
+
+    # The owner
+
+    def _of_owner(self, state: CaptureState, event: Event, now: Now) -> tuple[CaptureState, list[Output]]:
+        owner, found = self.variant.owner.step(state.owner, event, now)
+        state = state._replace(owner=owner)
+        outputs: list[Output] = []
+        for output in found:
+            if isinstance(output, Watermarks):
+                state, more = self._advanced(state, output, now)
+                outputs += more
+            else:
+                outputs.append(output)
+        return state, outputs
+
+    def _advanced(self, state: CaptureState, marks: Watermarks, now: Now) -> tuple[CaptureState, list[Output]]:
+        """Persist the watermarks, which never fall, and say what holds them."""
+        outputs: list[Output] = []
+        if marks.checkpoint_ts is not None and marks.resolved_ts is not None:
+            checkpoint_ts = self._monotone(marks.checkpoint_ts, state.checkpoint_ts)
+            resolved_ts = max(checkpoint_ts, self._monotone(marks.resolved_ts, state.resolved_ts))
+            if (checkpoint_ts, resolved_ts) != (state.checkpoint_ts, state.resolved_ts):
+                outputs.append(Send(ETCD, PutStatus(_rev(state) or 0, checkpoint_ts, resolved_ts)))
+        stands = now.at_us - state.moved_us >= self.stall_us
+        because = marks.because if marks.checkpoint_ts is None or stands else None
+        if because != state.stuck:
+            since_us = marks.since_us if marks.since_us is not None else state.moved_us
+            outputs.append(
+                Changed("stuck", state.stuck, because, f"since {since_us / 1e6:.3f} s" if because else "it moves")
+            )
+            state = state._replace(stuck=because)
+        return state, outputs
+
+    def _monotone(self, new_ts: int, known_ts: int) -> int:
+        return new_ts if self.forgets_monotony else max(new_ts, known_ts)
+
+    # Users and faults
+
+    def _asked(self, state: CaptureState, event: Asked, now: Now) -> tuple[CaptureState, list[Output]]:
+        command = event.command
+        if isinstance(command, (MoveTable, Rebalance, Drain)):
+            if state.owner is None:
+                return state, [Ignored(command, f"{state.address} is not the owner")]
+            return self._of_owner(state, event, now)
+        if isinstance(command, Stick):
+            return _stuck(state, command, now)
+        if isinstance(command, Restart):
+            processor, outputs = self.variant.processor.step(state.processor, event, now)
+            return state._replace(processor=processor), outputs
+        return state, []
+
+
+def _with_status(state: CaptureState, checkpoint_ts: int, resolved_ts: int, now: Now) -> CaptureState:
+    moved_us = now.at_us if checkpoint_ts > state.checkpoint_ts else state.moved_us
+    return state._replace(
+        checkpoint_ts=max(checkpoint_ts, state.checkpoint_ts),
+        resolved_ts=max(resolved_ts, state.resolved_ts),
+        moved_us=moved_us,
+    )
+
+
+def _stuck(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, list[Output]]:
+    executor = state.processor.executor
+    if stick.table not in executor.pipelines or (stick.free and stick.table not in executor.stalled):
+        return state, [Ignored(stick, f"table {stick.table} is not on {state.address}, or not stuck")]
+    changed = freed(executor, stick.table, now.at_us) if stick.free else stuck(executor, stick.table, now.at_us)
+    told = Changed(f"sink:{stick.table}", "stuck" if stick.free else None, None if stick.free else "stuck", "a fault")
+    return state._replace(processor=_with_executor(state.processor, changed)), [told]
+
+
+def _with_executor(processor: Any, executor: Any) -> Any:
+    return replace(processor, executor=executor)
+
+
+def _rev(state: CaptureState) -> int | None:
+    """Give the owner-rev of an owner."""
+    return state.owner.owner_rev if state.owner is not None else None
+
+
+def names(captures: int | Iterable[str]) -> tuple[str, ...]:
+    """Give the names of captures: ``capture-1``, ... for a number."""
+    return tuple(f"capture-{i + 1}" for i in range(captures)) if isinstance(captures, int) else tuple(captures)

@@ -1,0 +1,314 @@
+"""The owner's side of the seed's protocol: who has synced, which table is where, and how far all of them are.
+
+Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 `schedule_dispatcher.go` in
+`cdc/scheduler/internal/base`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Broken,
+    Changed,
+    Decided,
+    Event,
+    Ignored,
+    Now,
+    Received,
+    Send,
+)
+from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
+from ticdc_lab.simulate.scheduler.messages import (
+    Announce,
+    Checkpoint,
+    DispatchTableResponse,
+    Sync,
+    compatible,
+)
+from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.tables import ADDING, NO_TABLES, REMOVING, RUNNING, Move, Record, Tables, first
+from ticdc_lab.simulate.scheduler.work import Work
+
+UNINITIALIZED, SYNC_SENT, SYNCED, INCOMPATIBLE = "uninitialized", "sync-sent", "synced", "incompatible"
+
+
+class CaptureStatus(NamedTuple):
+    """What the owner knows of a capture; the watermarks are the owner's own until the capture reports."""
+
+    sync: str
+    checkpoint_ts: int
+    resolved_ts: int
+    epoch: int = 0
+    slowest: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherState:
+    """An owner.
+
+    Attributes
+    ----------
+    address, owner_rev
+        Who it is, and its revision.
+    captures
+        By address.
+    tables
+        Records of all tables it knows of.
+    moves
+        Moves that users asked for, by table.
+    draining
+        Captures that are to be without tables.
+    needs_rebalance
+        A capture came or went, or a user asked.
+    n_captures
+        How many captures there were at the last tick; None before the first.
+    stuck
+        Why the checkpoint cannot proceed and since when, µs.
+    said
+        The last reason for doing nothing, which is not said twice.
+    """
+
+    address: Address
+    owner_rev: int
+    captures: Map[Address, CaptureStatus] = Map()
+    tables: Tables = NO_TABLES
+    moves: Map[Key, Move] = Map()
+    draining: frozenset[Address] = frozenset()
+    needs_rebalance: bool = False
+    n_captures: int | None = None
+    stuck: tuple[str, int] | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """The machine of an owner.
+
+    Attributes
+    ----------
+    version
+        Announced to the processors, and compared with theirs.
+    balance
+        Where tables go, and which of them move.
+    dispatches_before_sync, skips_minimum, ignores_running_of_sync, keeps_old_watermark
+        Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
+    """
+
+    version: str = "v6.1.0"
+    balance: Balance = BY_COUNT
+    dispatches_before_sync: bool = False
+    skips_minimum: bool = False
+    ignores_running_of_sync: bool = False
+    keeps_old_watermark: bool = False
+    takes_any_response: bool = False
+
+    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+        """Give an owner that has heard of nobody."""
+        return DispatcherState(address, owner_rev), []
+
+    def step(self, state: DispatcherState, event: Event, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+        """Take a tick, a user's command or a message of a processor."""
+        if isinstance(event, Received):
+            return self._received(state, event.sender, event.message, now)
+        if isinstance(event, Asked):
+            if isinstance(event.command, Tick):
+                return self._tick(state, event.command, now)
+            return _commanded(state, event.command)
+        return state, []
+
+    # Messages of processors
+
+    def _received(
+        self, state: DispatcherState, sender: Address, message: object, now: Now
+    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+        status = state.captures.get(sender)
+        if status is None:
+            return state, [Ignored(message, f"{sender} is not a capture this owner tracks")]
+        if isinstance(message, Sync):
+            return self._synced(state, sender, status, message)
+        if status.sync != SYNCED:
+            return state, [Ignored(message, f"{sender} has not synced")]
+        if isinstance(message, Checkpoint):
+            new = status._replace(
+                checkpoint_ts=message.checkpoint_ts, resolved_ts=message.resolved_ts, slowest=message.slowest
+            )
+            return replace(state, captures=state.captures.set(sender, new)), []
+        if isinstance(message, DispatchTableResponse):
+            return self._finished(state, sender, status, message)
+        return state, [Ignored(message, "not a message to an owner")]
+
+    def _synced(
+        self, state: DispatcherState, sender: Address, status: CaptureStatus, sync: Sync
+    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+        if not compatible(sync.processor_version, self.version):
+            because = f"processor {sync.processor_version} and owner {self.version} are not compatible"
+            status = status._replace(sync=INCOMPATIBLE)
+            return replace(state, captures=state.captures.set(sender, status)), [Ignored(sync, because)]
+        draft = state.tables.draft()
+        outputs: list[OwnerOutput] = []
+        for key in draft.of(sender):
+            draft.remove(key)
+        for keys, told in ((sync.running, RUNNING), (sync.adding, ADDING), (sync.removing, REMOVING)):
+            for key in () if self.ignores_running_of_sync else keys:
+                old = draft.get(key)
+                if old is not None:
+                    because = f"{sender} and {old.capture} both report table {key}"
+                    return state, [Broken("No Double Write", because)]
+                draft.put(key, Record(sender, told))
+        new = status._replace(sync=SYNCED, epoch=sync.epoch)
+        outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, _told(sync)))
+        return replace(state, captures=state.captures.set(sender, new), tables=draft.done()), outputs
+
+    def _finished(
+        self, state: DispatcherState, sender: Address, status: CaptureStatus, response: DispatchTableResponse
+    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+        record = state.tables.get(response.id)
+        if response.epoch != status.epoch and not self.takes_any_response:
+            because = f"epoch {response.epoch} is not {status.epoch}, which {sender} has now"
+            return state, [Ignored(response, because)]
+        if record is None:
+            return state, [Ignored(response, f"there is no table {response.id}")]
+        if record.capture != sender or record.status == RUNNING:
+            because = f"{sender} answers for table {response.id}, which is {record.status} on {record.capture}"
+            return state, [Broken("Responses Match Orders", because)]
+        if record.status == REMOVING:
+            return replace(state, tables=state.tables.removed(response.id, record)), []
+        tables = state.tables.running(response.id, record)
+        if not self.keeps_old_watermark and record.start_ts < status.checkpoint_ts:
+            # What the capture reported before did not count this table.
+            status = status._replace(
+                checkpoint_ts=record.start_ts, resolved_ts=min(record.start_ts, status.resolved_ts), slowest=response.id
+            )
+            return replace(state, tables=tables, captures=state.captures.set(sender, status)), []
+        return replace(state, tables=tables), []
+
+    # The periodic call
+
+    def _tick(self, state: DispatcherState, tick: Tick, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
+        outputs: list[OwnerOutput] = []
+        changed = state.n_captures not in (None, len(tick.captures))
+        if state.n_captures != len(tick.captures):
+            state = replace(state, n_captures=len(tick.captures), needs_rebalance=state.needs_rebalance or changed)
+        state = self._announced(state, tick, now, outputs)
+        because = _unsynced(state)
+        if because is None or self.dispatches_before_sync:
+            state, because = self._scheduled(state, tick, now, outputs)
+        if because is None:
+            return self._advanced(state, tick, outputs)
+        if state.stuck is None or state.stuck[0] != because:
+            state = replace(state, stuck=(because, now.at_us))
+        assert state.stuck
+        outputs.append(Watermarks(None, None, *state.stuck))
+        return state, outputs
+
+    def _announced(self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]) -> DispatcherState:
+        """Forget captures that left, and announce to those that do not know this owner."""
+        captures = state.captures
+        for gone in sorted(c for c in captures if c not in tick.captures):
+            captures = captures.delete(gone)
+        for capture in sorted(tick.captures):
+            status = captures.get(capture) or CaptureStatus(UNINITIALIZED, tick.checkpoint_ts, tick.checkpoint_ts)
+            if status.sync == UNINITIALIZED and capture not in now.refused:
+                outputs.append(Send(capture, Announce(state.owner_rev, self.version)))
+                status = status._replace(sync=SYNC_SENT)
+            if captures.get(capture) is not status:
+                captures = captures.set(capture, status)
+        return state if captures is state.captures else replace(state, captures=captures)
+
+    def _scheduled(
+        self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]
+    ) -> tuple[DispatcherState, str | None]:
+        """Send what is to be sent; why the checkpoint cannot proceed."""
+        state = _without_the_lost(state, tick, outputs)
+        tables = state.tables
+        idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
+        if idle and tick.tables is tables.wanted:
+            return state, in_flight(tables)
+        work = Work(state, tick, now, self.balance, outputs)
+        because = work.run()
+        return work.done(), because
+
+    def _advanced(
+        self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]
+    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+        """Give the lowest watermarks of the captures that have tables."""
+        found = [(c, s) for c, s in sorted(state.captures.items()) if state.tables.count_on(c)]
+        state = replace(state, stuck=None) if state.stuck else state
+        if not found:
+            outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, "no capture has a table"))
+            return state, outputs
+        pick = max if self.skips_minimum else min
+        checkpoint_ts = pick(s.checkpoint_ts for _, s in found)
+        resolved_ts = pick(s.resolved_ts for _, s in found)
+        capture, slowest = next((c, s.slowest) for c, s in found if s.checkpoint_ts == checkpoint_ts)
+        because = f"{capture} is the slowest" + (f", held by table {slowest}" if slowest is not None else "")
+        if tick.barrier_ts is not None and resolved_ts >= tick.barrier_ts:
+            resolved_ts, checkpoint_ts = tick.barrier_ts, min(checkpoint_ts, tick.barrier_ts)
+            because = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
+        outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
+        return state, outputs
+
+
+def _commanded(state: DispatcherState, command: object) -> tuple[DispatcherState, list[OwnerOutput]]:
+    if isinstance(command, Rebalance):
+        return replace(state, needs_rebalance=True), [Decided("rebalance", "asked for", "a user wants it")]
+    if isinstance(command, Drain):
+        draining = state.draining | {command.capture}
+        return replace(state, draining=draining, needs_rebalance=True), [
+            Decided("drain", command.capture, "a user wants it without tables")
+        ]
+    if not isinstance(command, MoveTable):
+        return state, []
+    record = state.tables.get(command.table)
+    if record is not None and record.capture == command.to and record.status != REMOVING:
+        return state, [Decided(f"move:{command.table}", None, f"it is on {command.to} already")]
+    if command.table in state.moves:
+        return state, [Decided(f"move:{command.table}", None, f"it is moving to {state.moves[command.table].to}")]
+    moves = state.moves.set(command.table, Move(command.to))
+    return replace(state, moves=moves), [Decided(f"move:{command.table}", command.to, "a user wants it there")]
+
+
+def _without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]) -> DispatcherState:
+    """Drop the records of captures that left: their tables are dispatched again, from the global checkpoint."""
+    lost = [c for c in state.tables.captures() if c not in tick.captures]
+    if not lost:
+        return state
+    draft = state.tables.draft()
+    for capture in lost:
+        keys = draft.of(capture)
+        for key in keys:
+            draft.remove(key)
+        outputs.append(Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {len(keys)} tables"))
+    return replace(state, tables=draft.done())
+
+
+def in_flight(tables: Tables) -> str | None:
+    """Say which table keeps the checkpoint from proceeding."""
+    key = first(tables.in_flight)
+    if key is None:
+        return None
+    record, more = tables.records[key], len(tables.in_flight) - 1
+    return f"table {key} is {record.status} on {record.capture}" + (f", and {more} more" if more else "")
+
+
+def _unsynced(state: DispatcherState) -> str | None:
+    waiting = sorted((c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED)
+    if not waiting:
+        return None if state.captures else "no capture is alive"
+    capture, sync = waiting[0]
+    why = {
+        UNINITIALIZED: "cannot be reached to announce the owner",
+        SYNC_SENT: "has not synced",
+        INCOMPATIBLE: "has an incompatible version",
+    }[sync]
+    return f"{capture} {why}" + (f", and {len(waiting) - 1} more" if len(waiting) > 1 else "")
+
+
+def _told(sync: Sync) -> str:
+    return f"{len(sync.running)} running, {len(sync.adding)} adding, {len(sync.removing)} removing"

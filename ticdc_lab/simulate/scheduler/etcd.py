@@ -1,0 +1,287 @@
+"""A model of etcd as TiCDC uses it: leases, the captures that are registered, the election of the owner, the status.
+
+All of it is one linear history: each change has a revision, and a view shows everything as of one revision, so that an
+owner that learns of a capture also learns whether it still is the owner (seed, "Correctness Discussion").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Changed, Event, Fired, Ignored, Now, Output, Received, Send, Wake
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.roles import Key
+
+ETCD = "etcd"
+
+
+class Register(NamedTuple):
+    """A capture asks for a lease, registers under it, and campaigns to be the owner."""
+
+    version: str
+
+
+class KeepAlive(NamedTuple):
+    """Prolong a lease; ``sent_us`` comes back, so that the client knows from when on it counts."""
+
+    sent_us: int
+
+
+class KeptAlive(NamedTuple):
+    """The lease lives ``ttl_us`` longer than the request's ``sent_us``, at least."""
+
+    sent_us: int
+    ttl_us: int
+
+
+class Resign(NamedTuple):
+    """The capture leaves: its lease is revoked."""
+
+
+class PutStatus(NamedTuple):
+    """The owner persists the global watermarks; refused unless ``owner_rev`` is the current owner's."""
+
+    owner_rev: int
+    checkpoint_ts: int
+    resolved_ts: int
+
+
+class View(NamedTuple):
+    """Everything as of a revision, pushed to every session when something but the status changed."""
+
+    revision: int
+    captures: frozenset[Address]
+    owner: Address | None
+    owner_rev: int
+    tables: frozenset[Key]
+    barrier_ts: int | None
+    checkpoint_ts: int
+    resolved_ts: int
+
+
+class Status(NamedTuple):
+    """The global watermarks, pushed to every session when they changed."""
+
+    checkpoint_ts: int
+    resolved_ts: int
+
+
+class NoLease(NamedTuple):
+    """The lease has expired."""
+
+
+class Lease(NamedTuple):
+    """A session: when it expires, and the revision at which it registered, which is that of its campaign."""
+
+    expires_us: int
+    revision: int
+
+
+class Expire(NamedTuple):
+    """Asked of etcd: a session ends now, as if its lease had run out."""
+
+    capture: Address
+
+
+class TwoOwners(NamedTuple):
+    """Asked of etcd: elect the next one although the owner's session lives (an assumption of the seed is broken)."""
+
+    same_rev: bool = False
+
+
+class Ddl(NamedTuple):
+    """Asked of etcd: a DDL is committed now; once every table has come to it, it is executed, which takes a while."""
+
+    add: tuple[Key, ...] = ()
+    drop: tuple[Key, ...] = ()
+    takes_us: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdState:
+    """What etcd holds.
+
+    Attributes
+    ----------
+    revision
+        Rises with each change.
+    leases
+        By capture.
+    tables, barrier_ts, waiting
+        What is to be replicated, the DDL that holds it back, and those behind it.
+    checkpoint_ts, resolved_ts
+        The persisted global watermarks.
+    rival
+        The capture that was elected besides the owner, with its owner-rev.
+    """
+
+    revision: int
+    tables: frozenset[Key]
+    checkpoint_ts: int
+    resolved_ts: int
+    leases: Map[Address, Lease] = Map()
+    barrier_ts: int | None = None
+    waiting: tuple[tuple[int, Ddl], ...] = ()
+    executing: bool = False
+    rival: tuple[Address, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Etcd:
+    """The machine of etcd.
+
+    Attributes
+    ----------
+    tables, start_ts
+        What the changefeed replicates, and from where.
+    ttl_us
+        Of leases.
+    trusts_every_owner
+        A planted bug: the status is taken from an owner of the past.
+    """
+
+    tables: frozenset[Key]
+    start_ts: int
+    ttl_us: int = 5_000_000
+    trusts_every_owner: bool = False
+
+    def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:
+        """Give an etcd without sessions."""
+        state = EtcdState(1, self.tables, self.start_ts, self.start_ts)
+        return state, [Changed("global-checkpoint", None, self.start_ts, "the changefeed starts here")]
+
+    def step(self, state: EtcdState, event: Event, now: Now) -> tuple[EtcdState, list[Output]]:
+        """Take a request, the end of a lease, or a command of the load."""
+        if isinstance(event, Received):
+            return self._requested(state, event.sender, event.message, now)
+        if isinstance(event, Fired):
+            return self._executed(state) if event.name == "ddl" else self._expired(state, now)
+        return self._asked(state, event.command, now)
+
+    def _requested(self, state: EtcdState, sender: Address, message: Any, now: Now) -> tuple[EtcdState, list[Output]]:
+        if isinstance(message, Register):
+            revision = state.revision + 1
+            leases = state.leases.set(sender, Lease(now.at_us + self.ttl_us, revision))
+            state = replace(state, revision=revision, leases=leases)
+            changed = Changed(f"session:{sender}", None, revision, f"{sender} registered")
+            return state, [changed, Wake(self.ttl_us, sender), *self._told(state)]
+        lease = state.leases.get(sender)
+        if lease is None:
+            return state, [Ignored(message, f"the lease of {sender} has expired"), Send(sender, NoLease())]
+        if isinstance(message, KeepAlive):
+            leases = state.leases.set(sender, lease._replace(expires_us=now.at_us + self.ttl_us))
+            answer = Send(sender, KeptAlive(message.sent_us, self.ttl_us))
+            return replace(state, leases=leases), [Wake(self.ttl_us, sender), answer]
+        if isinstance(message, Resign):
+            return self._gone(state, sender, "it resigned")
+        return self._put(state, message, now)
+
+    def _put(self, state: EtcdState, put: PutStatus, now: Now) -> tuple[EtcdState, list[Output]]:
+        current = put.owner_rev in (owner_of(state)[1], state.rival[1] if state.rival else None)
+        if not current and not self.trusts_every_owner:
+            return state, [Ignored(put, f"owner-rev {put.owner_rev} is not the current one, {owner_of(state)[1]}")]
+        new = (put.checkpoint_ts, put.resolved_ts)
+        if new == (state.checkpoint_ts, state.resolved_ts):
+            return state, []
+        changes = [
+            Changed(name, old, ts, "")
+            for name, old, ts in (
+                ("global-checkpoint", state.checkpoint_ts, new[0]),
+                ("global-resolved", state.resolved_ts, new[1]),
+            )
+            if old != ts
+        ]
+        state = replace(state, checkpoint_ts=new[0], resolved_ts=new[1])
+        told = [Send(capture, Status(*new)) for capture in sorted(state.leases)]
+        return state, [*changes, *self._due(state), *told]
+
+    def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
+        over = [c for c, lease in sorted(state.leases.items()) if lease.expires_us <= now.at_us]
+        outputs: list[Output] = []
+        for capture in over:
+            state, more = self._gone(state, capture, "its lease ran out")
+            outputs += more
+        return state, outputs
+
+    def _gone(self, state: EtcdState, capture: Address, because: str) -> tuple[EtcdState, list[Output]]:
+        before = owner_of(state)[0]
+        rival = None if state.rival and state.rival[0] == capture else state.rival
+        lost = Changed(f"session:{capture}", state.leases[capture].revision, None, because)
+        state = replace(state, leases=state.leases.delete(capture), revision=state.revision + 1, rival=rival)
+        owner, owner_rev = owner_of(state)
+        elected = [Changed("elected", before, owner, f"{owner} has owner-rev {owner_rev}")] if owner != before else []
+        return state, [lost, Send(capture, NoLease()), *elected, *self._told(state)]
+
+    def _asked(self, state: EtcdState, command: Any, now: Now) -> tuple[EtcdState, list[Output]]:
+        if isinstance(command, Expire):
+            known = sorted(c for c in state.leases if c == command.capture or c.startswith(f"{command.capture}."))
+            return self._gone(state, known[-1], "a fault ended it") if known else (state, [])
+        if isinstance(command, TwoOwners):
+            return self._two(state, command)
+        if isinstance(command, Ddl):
+            return self._ddl(state, command, now)
+        return state, []
+
+    def _two(self, state: EtcdState, command: TwoOwners) -> tuple[EtcdState, list[Output]]:
+        owner, owner_rev = owner_of(state)
+        rivals = sorted((lease.revision, c) for c, lease in state.leases.items() if c != owner)
+        if not rivals:
+            return state, []
+        revision = state.revision + 1
+        rival = (rivals[0][1], owner_rev if command.same_rev else revision)
+        state = replace(state, revision=revision, rival=rival)
+        because = f"etcd broke its promise: {owner} is the owner too"
+        return state, [Changed("elected", owner, rival[0], because), *self._told(state)]
+
+    def _ddl(self, state: EtcdState, ddl: Ddl, now: Now) -> tuple[EtcdState, list[Output]]:
+        state = replace(state, waiting=(*state.waiting, (ts_of(now.at_us), ddl)))
+        return self._barred(state)
+
+    def _barred(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
+        """Let the first DDL that waits hold the watermarks."""
+        if state.barrier_ts is not None or not state.waiting:
+            return state, []
+        barrier_ts = max(state.waiting[0][0], state.resolved_ts)
+        state = replace(state, barrier_ts=barrier_ts, revision=state.revision + 1)
+        changed = Changed("barrier", None, barrier_ts, "a DDL waits until every table has come to it")
+        return state, [changed, *self._due(state), *self._told(state)]
+
+    def _due(self, state: EtcdState) -> list[Output]:
+        reached = state.barrier_ts is not None and state.checkpoint_ts >= state.barrier_ts
+        return [Wake(state.waiting[0][1].takes_us, "ddl")] if reached else []
+
+    def _executed(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
+        ddl, barrier_ts = state.waiting[0][1], state.barrier_ts
+        tables = (state.tables - set(ddl.drop)) | set(ddl.add)
+        state = replace(
+            state,
+            tables=state.tables if tables == state.tables else tables,
+            barrier_ts=None,
+            waiting=state.waiting[1:],
+            revision=state.revision + 1,
+        )
+        changed = Changed("barrier", barrier_ts, None, f"the DDL is executed: {len(tables)} tables")
+        state, more = self._barred(state)
+        return state, [changed, *(more or self._told(state))]
+
+    def _told(self, state: EtcdState) -> list[Output]:
+        """Push a view to every session; a rival of the owner sees itself as the owner."""
+        owner, owner_rev = owner_of(state)
+        captures = frozenset(state.leases)
+        outputs: list[Output] = []
+        for capture in sorted(state.leases):
+            seen = state.rival if state.rival and state.rival[0] == capture else (owner, owner_rev)
+            view = View(
+                state.revision, captures, *seen, state.tables, state.barrier_ts, state.checkpoint_ts, state.resolved_ts
+            )
+            outputs.append(Send(capture, view))
+        return outputs
+
+
+def owner_of(state: EtcdState) -> tuple[Address | None, int]:
+    """Give the owner and its owner-rev: the session that has campaigned longest."""
+    first = min(((lease.revision, capture) for capture, lease in state.leases.items()), default=None)
+    return (first[1], first[0]) if first else (None, 0)

@@ -1,0 +1,221 @@
+"""The auditor of the table scheduler: who really writes what, and how far what is downstream really is.
+
+It believes no message: it reads the pipelines of every processor. A capture that is paused or down writes nothing.
+
+Invariants: ``No Double Write`` and ``No Lost Table`` of the seed, ``Checkpoint Is Monotone``, ``Owner Revisions Rise``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.machine import Address, Changed
+from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of
+from ticdc_lab.simulate.scheduler.roles import Key, order
+
+DOUBLE, LOST, MONOTONE, REVISIONS = (
+    "No Double Write",
+    "No Lost Table",
+    "Checkpoint Is Monotone",
+    "Owner Revisions Rise",
+)
+Found = tuple[str, str] | None
+
+
+@dataclass(slots=True)
+class Measures:
+    """What a run cost.
+
+    Attributes
+    ----------
+    overlap_us
+        Time in which two captures wrote one table, summed over tables (0 while the protocol holds).
+    gap_us
+        Time in which nobody wrote a wanted table that had been written before, summed over tables.
+    doubled_us
+        Changes written a second time by the next writer, as the span of upstream time, summed over tables.
+    starts
+        How often a capture began to write a table.
+    """
+
+    overlap_us: int = 0
+    gap_us: int = 0
+    doubled_us: int = 0
+    starts: int = 0
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Watches one run.
+
+    Attributes
+    ----------
+    stops_at_violation
+        Whether a run ends at a violation; the measures go on otherwise.
+    writers
+        Captures that write, by table.
+    durable
+        Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
+    checkpoint_ts, owner_rev
+        The highest that were published.
+    """
+
+    start_ts: int
+    wanted: frozenset[Key]
+    stops_at_violation: bool = True
+    writers: dict[Key, list[Address]] = field(default_factory=dict)
+    durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    written: dict[Address, dict[Key, None]] = field(default_factory=dict)
+    checkpoint_ts: int = 0
+    owner_rev: int = 0
+    measures: Measures = field(default_factory=Measures)
+    n_violations: int = 0
+    since_us: dict[Key, int] = field(default_factory=dict)
+
+    def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
+        """A node has taken a step."""
+        if at == ETCD:
+            return self._counted(self._etcd(kernel, after, outputs))
+        found: Found = None
+        for output in outputs:
+            if type(output) is Changed:
+                subject: str = output.subject
+                if subject.startswith("table:"):
+                    found = found or self._table(kernel, at, before, after, output)
+                elif subject == "owner" and isinstance(output.after, int):
+                    found = found or self._elected(at, output.after)
+        return self._counted(found)
+
+    def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A capture writes nothing from now on."""
+        for key in list(self.written.get(at, ())):
+            self._ends(at, key, state.processor.executor, kernel.now_us)
+        return None
+
+    def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A capture goes on with the tables that it had."""
+        if at == ETCD:
+            return None
+        found: Found = None
+        for key, pipeline in sorted(state.processor.executor.pipelines.items(), key=lambda e: order(e[0])):
+            if pipeline.state in WRITING and key not in self.written.get(at, ()):
+                found = self._begins(at, key, None, kernel.now_us) or found
+        return self._counted(found)
+
+    def _counted(self, found: Found) -> Found:
+        self.n_violations += found is not None
+        return found if self.stops_at_violation else None
+
+    def _table(self, kernel: Kernel, at: Address, before: Any, after: Any, change: Changed) -> Found:
+        was, now = change.before in WRITING, change.after in WRITING
+        if was == now:
+            return None
+        executor: Executor = (after if now else before).processor.executor
+        key = key_of(change.subject, executor)
+        if now:
+            return self._begins(at, key, executor.pipelines[key].start_ts, kernel.now_us)
+        self._ends(at, key, executor, kernel.now_us)
+        return None
+
+    def _begins(self, at: Address, key: Key, start_ts: int | None, at_us: int) -> Found:
+        writing = self.writers.setdefault(key, [])
+        self.measures.starts += 1
+        ended_ts, since_us = self.durable.pop(key, (self.start_ts, at_us))
+        self.measures.gap_us += at_us - since_us
+        writing.append(at)
+        self.written.setdefault(at, {})[key] = None
+        if len(writing) > 1:
+            self.since_us.setdefault(key, at_us)
+            return DOUBLE, f"{writing[0]} and {at} both write table {key}"
+        if start_ts is None:
+            return None
+        if start_ts > ended_ts and since_us != at_us:
+            return LOST, f"table {key} was written up to {ended_ts}, and {at} goes on from {start_ts} only"
+        self.measures.doubled_us += max(0, us_of(ended_ts) - us_of(start_ts))
+        return None
+
+    def _ends(self, at: Address, key: Key, executor: Executor, at_us: int) -> None:
+        if key not in self.written.get(at, ()):
+            return
+        del self.written[at][key]
+        writing = self.writers[key]
+        writing.remove(at)
+        if writing:
+            if len(writing) == 1:
+                self.measures.overlap_us += at_us - self.since_us.pop(key, at_us)
+        elif key in self.wanted:
+            self.durable[key] = (checkpoint_of(executor, key, at_us), at_us)
+
+    def _elected(self, at: Address, owner_rev: int) -> Found:
+        if owner_rev <= self.owner_rev:
+            return REVISIONS, f"{at} is owner at revision {owner_rev}, after an owner at {self.owner_rev}"
+        self.owner_rev = owner_rev
+        return None
+
+    # The global checkpoint
+
+    def _etcd(self, kernel: Kernel, after: Any, outputs: Sequence[Any]) -> Found:
+        if after.tables is not self.wanted:
+            self._want(after.tables, after.checkpoint_ts, kernel.now_us)
+        for output in outputs:
+            if type(output) is Changed and output.subject == "global-checkpoint":
+                return self._published(kernel, after.checkpoint_ts)
+        return None
+
+    def _want(self, tables: frozenset[Key], checkpoint_ts: int, at_us: int) -> None:
+        for key in tables - self.wanted:
+            self.durable[key] = (checkpoint_ts, at_us)
+        for key in self.wanted - tables:
+            self.durable.pop(key, None)
+        self.wanted = tables
+
+    def _published(self, kernel: Kernel, checkpoint_ts: int) -> Found:
+        if checkpoint_ts < self.checkpoint_ts:
+            return MONOTONE, f"the global checkpoint fell from {self.checkpoint_ts} to {checkpoint_ts}"
+        self.checkpoint_ts = checkpoint_ts
+        if checkpoint_ts <= self.start_ts:
+            return None
+        for key, (ended_ts, _) in self.durable.items():
+            if ended_ts < checkpoint_ts:
+                return LOST, f"the checkpoint is {checkpoint_ts}, and table {key} is written up to {ended_ts} only"
+        if len(self.writers) < len(self.wanted):
+            never = min((k for k in self.wanted if k not in self.writers), key=order)
+            return LOST, f"the checkpoint is {checkpoint_ts}, and nobody ever wrote table {never}"
+        return self._behind(kernel, checkpoint_ts)
+
+    def _behind(self, kernel: Kernel, checkpoint_ts: int) -> Found:
+        for capture, keys in self.written.items():
+            if not keys:
+                continue
+            executor: Executor = kernel.states[capture].processor.executor
+            slow = {*executor.behind, *executor.stalled} & keys.keys()
+            for key in sorted(slow, key=order):
+                own_ts = checkpoint_of(executor, key, kernel.now_us)
+                if own_ts < checkpoint_ts:
+                    return (
+                        LOST,
+                        f"the checkpoint is {checkpoint_ts}, and {capture} has written table {key} up to {own_ts}",
+                    )
+            if len(slow) < len(keys):
+                own_ts = min(checkpoint_of(executor, k, kernel.now_us) for k in _one_not_in(keys, slow))
+                if own_ts < checkpoint_ts:
+                    return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
+        return None
+
+
+def _one_not_in(keys: dict[Key, None], slow: set[Key]) -> list[Key]:
+    """Give one table that has caught up: all of those are equally far."""
+    return [next(k for k in keys if k not in slow)]
+
+
+def key_of(subject: str, executor: Executor) -> Key:
+    """Give the table of a subject ``table:...``."""
+    text = subject[6:]
+    if text.isdigit():
+        return int(text)
+    return next(k for k in executor.pipelines if str(k) == text)

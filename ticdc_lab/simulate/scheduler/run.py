@@ -1,0 +1,219 @@
+"""Run the table scheduler: a cluster, its load, its faults, one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from immutables import Map
+
+from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.kernel import End, Kernel, Violation
+from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.recorder import EVENTS, Recorder
+from ticdc_lab.simulate.scheduler.agent import Agent
+from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
+from ticdc_lab.simulate.scheduler.capture import Capture, Variant, names
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
+from ticdc_lab.simulate.scheduler.etcd import ETCD, Etcd
+from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
+from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse, Sync
+from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
+from ticdc_lab.simulate.scheduler.roles import Key
+
+QUIET = Network()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A cluster and its changefeed.
+
+    Attributes
+    ----------
+    variant
+        ``v2``: the seed's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
+    captures
+        How many, or their names.
+    tables
+        How many, or their ids.
+    versions
+        Of captures by name, where they are not :attr:`version`.
+    pace, balance
+        Of the pipelines and of the scheduler.
+    tick_us, poll_us, ttl_us, margin_us, stop_lag_us, restart_us
+        See :class:`ticdc_lab.simulate.scheduler.capture.Capture`.
+    """
+
+    variant: str = "v2"
+    captures: int | tuple[str, ...] = 3
+    tables: int | tuple[Key, ...] = 8
+    version: str = "v6.1.0"
+    versions: Map[str, str] = Map()
+    pace: Pace = STEADY
+    balance: Balance = BY_COUNT
+    tick_us: int = 50_000
+    poll_us: int = 50_000
+    ttl_us: int = 5_000_000
+    margin_us: int = 1_000_000
+    stop_lag_us: int = 0
+    restart_us: int = 1_000_000
+
+    def nodes(self) -> tuple[str, ...]:
+        """Give the names of the captures."""
+        return names(self.captures)
+
+    def keys(self) -> frozenset[Key]:
+        """Give the tables of the changefeed."""
+        return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """What happened.
+
+    Attributes
+    ----------
+    settings, faults, seed, until_us, network
+        What gives this run again.
+    end
+        How it ended.
+    measures
+        Overlap, gap, doubled changes, starts.
+    messages
+        How many were sent.
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    """
+
+    settings: Settings
+    faults: tuple[Fault, ...]
+    seed: int
+    until_us: int
+    network: Network
+    end: End
+    measures: Measures
+    messages: int
+    kernel: Kernel = field(repr=False)
+    level: str = EVENTS
+
+    @property
+    def violation(self) -> Violation | None:
+        """The invariant that does not hold, if one does not."""
+        return self.end.violation
+
+    @property
+    def trace(self) -> pa.Table:
+        """The trace as an Arrow table."""
+        return self.kernel.recorder.table()
+
+    def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
+        """Run once more with other faults from ``at_us`` on: the same world up to there.
+
+        Raises
+        ------
+        ValueError
+            A new fault lies before ``at_us``.
+        """
+        early = [f for f in faults if f.at_us < at_us]
+        if early:
+            raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
+        kept = [f for f in self.faults if f.at_us < at_us]
+        return simulate(
+            self.settings, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us, network=self.network,
+            level=self.level,
+        )  # fmt: skip
+
+
+def v2(settings: Settings, **bugs: Any) -> Variant:
+    """Give the seed's protocol; ``bugs`` plants one in the owner's or the processor's machine."""
+    of_owner = {k: v for k, v in bugs.items() if k in Dispatcher.__dataclass_fields__}
+    of_agent = {k: v for k, v in bugs.items() if k in Agent.__dataclass_fields__}
+    return Variant(
+        "v2",
+        Dispatcher(settings.version, settings.balance, **of_owner),
+        Agent(settings.pace, settings.version, **of_agent),
+        (DispatchTableResponse, Sync, Checkpoint),
+    )
+
+
+VARIANTS: Mapping[str, Callable[..., Variant]] = {"v2": v2}
+
+
+def simulate(
+    settings: Settings,
+    *,
+    faults: Sequence[Fault] = (),
+    chaos: Chaos | None = None,
+    seed: int = 0,
+    until_us: int = 60_000_000,
+    network: Network = QUIET,
+    level: str = EVENTS,
+    step_limit: int = 50_000_000,
+    name: str = "",
+    bugs: Mapping[str, Any] | None = None,
+    stops_at_violation: bool = True,
+) -> Run:
+    """Run a cluster.
+
+    Parameters
+    ----------
+    settings
+        The cluster.
+    faults
+        What goes wrong and what users do.
+    chaos
+        Faults that the seed draws besides.
+    seed
+        Draws delays, losses and the faults of ``chaos``.
+    until_us
+        When the run ends, µs of virtual time.
+    network
+        How messages travel.
+    level
+        How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+    step_limit
+        See :class:`ticdc_lab.simulate.kernel.Kernel`.
+    name
+        Of the run in its trace; variant and seed where it is left out.
+    bugs
+        Planted ones (:mod:`ticdc_lab.simulate.scheduler.mutants`).
+    stops_at_violation
+        Whether the run ends there.
+
+    Returns
+    -------
+    Run
+        The same arguments give the same run, byte for byte.
+    """
+    nodes, keys, start_ts = settings.nodes(), settings.keys(), ts_of(0)
+    all_faults = (*faults, *(drawn(chaos, nodes, ETCD, seed) if chaos else ()))
+    planted = dict(bugs or {})
+    monitor = Monitor(start_ts, keys, stops_at_violation)
+    recorder = Recorder(name or f"{settings.variant} seed {seed}", level)
+    machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us, planted.get("trusts_every_owner", False))}
+    for node in nodes:
+        own = replace(settings, version=settings.versions.get(node, settings.version))
+        machines[node] = _capture(own, VARIANTS[settings.variant](own, **planted), planted)
+    kernel = Kernel(
+        machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
+        step_limit=step_limit,
+    )  # fmt: skip
+    end = kernel.run(until_us)
+    return Run(settings, all_faults, seed, until_us, network, end, monitor.measures, kernel.n_sent, kernel, level)
+
+
+def _capture(settings: Settings, variant: Variant, planted: Mapping[str, Any]) -> Capture:
+    return Capture(
+        variant,
+        settings.version,
+        settings.tick_us,
+        settings.poll_us,
+        settings.ttl_us,
+        settings.margin_us,
+        settings.stop_lag_us,
+        settings.restart_us,
+        forgets_monotony=planted.get("forgets_monotony", False),
+    )
