@@ -30,7 +30,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
 )
-from ticdc_lab.simulate.network import Network, Traffic
+from ticdc_lab.simulate.network import RESEND, Network, Traffic
 from ticdc_lab.simulate.recorder import EVENTS, Recorder, Row, name_of
 
 
@@ -136,6 +136,7 @@ class Kernel:
         self._lives = dict.fromkeys(self.machines, 1)
         self._skews: dict[str, tuple[int, int, int]] = {}
         self._held: dict[tuple[str, str], list[tuple[Address, Address, Any, int]]] = {}
+        self._unheard: dict[Address, list[tuple[Address, Address, Any, int]]] = {}
         self._losing: list[list[Any]] = []
         self._no_refusal: dict[Address, frozenset[Address]] = {}
         for name in self.machines:
@@ -211,6 +212,7 @@ class Kernel:
         self._carry_out(address, before, after, outputs)
 
     def _carry_out(self, address: Address, before: Any, after: Any, outputs: Sequence[Any]) -> None:
+        leaving: Exit | None = None
         for output in outputs:
             kind = type(output)
             if kind is Send:
@@ -220,13 +222,15 @@ class Kernel:
                     self.now_us + output.after_us, _TIMER, (address, output.name)
                 )
             elif kind is Exit:
-                self._exit(address, output)
+                leaving = output
             elif kind is Broken:
                 self._violated(address, output.invariant, output.because)
             elif self.recorder.any:
                 self._record(address, output)
         if self.auditor and not self.violation:
             self._judge(address, self.auditor.saw(self, address, before, after, outputs))
+        if leaving:
+            self._exit(address, leaving)
 
     def _record(self, address: Address, output: Any) -> None:
         step, at_us, add = self.steps, self.now_us, self.recorder.rows.append
@@ -280,7 +284,7 @@ class Kernel:
             self._lost(sender, to, message, identity, "the link dropped it")
 
     def _cut(self, pair: tuple[str, str], sender: Address, to: Address, message: Any, identity: int) -> None:
-        if self._traffic.network.transport == "resend":
+        if self._traffic.network.transport == RESEND:
             self._held.setdefault(pair, []).append((sender, to, message, identity))
         else:
             self._lost(sender, to, message, identity, "the link is cut")
@@ -299,7 +303,9 @@ class Kernel:
 
     def _deliver(self, entry: tuple[Address, Address, Any, int], order: int) -> None:
         sender, to, message, identity = entry
-        if to not in self.states or to in self.down:
+        if to in self.down and self._traffic.network.transport == RESEND:
+            self._unheard.setdefault(to, []).append(entry)
+        elif to not in self.states or to in self.down:
             self._lost(sender, to, message, identity, f"{to} is not there")
         elif to in self.paused:
             self._put(self.paused[to], _MESSAGE, entry)
@@ -354,8 +360,12 @@ class Kernel:
         self._note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
         if one.keep_state:
             self._rearm(address)
+            for entry in self._unheard.pop(address, []):
+                self._put(self.now_us, _MESSAGE, entry)
             self._up(address)
             return
+        for sender, to, message, identity in self._unheard.pop(address, []):
+            self._lost(sender, to, message, identity, f"{to} is gone")
         del self.states[address]
         self._lives[one.node] += 1
         self._start(one.node)
@@ -365,7 +375,7 @@ class Kernel:
         waiting = sorted((e for e in self._queue if e[0] >= _NEVER and e[3][0] == address), key=lambda e: e[1])
         if waiting:
             gone = {e[1] for e in waiting}
-            self._queue = [e for e in self._queue if e[1] not in gone]
+            self._queue[:] = [e for e in self._queue if e[1] not in gone]
             heapq.heapify(self._queue)
             for _, _, what, entry in waiting:
                 self._timers[entry] = self._put(self.now_us, what, entry)

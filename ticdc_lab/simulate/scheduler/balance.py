@@ -31,12 +31,15 @@ class Balance:
         A move must bring the busiest and the idlest capture nearer to each other by more than this (traffic only).
     at_most
         Moves of one rebalance; None for all.
+    check_us
+        How often an owner looks at the balance without being asked: a new owner does not know who came before it.
     """
 
     policy: str = COUNT
     traffic: Map[Key, int] = Map()
     move_cost: int = 0
     at_most: int | None = None
+    check_us: int = 10_000_000
 
     def weight(self, key: Key) -> int:
         """Give what a table counts."""

@@ -66,8 +66,10 @@ class DispatcherState:
         Captures that are to be without tables.
     needs_rebalance
         A capture came or went, or a user asked.
-    n_captures
-        How many captures there were at the last tick; None before the first.
+    members
+        The captures of the last tick; None before the first.
+    checked_us
+        When the balance was looked at last.
     stuck
         Why the checkpoint cannot proceed and since when, µs.
     said
@@ -81,7 +83,8 @@ class DispatcherState:
     moves: Map[Key, Move] = Map()
     draining: frozenset[Address] = frozenset()
     needs_rebalance: bool = False
-    n_captures: int | None = None
+    members: frozenset[Address] | None = None
+    checked_us: int = 0
     stuck: tuple[str, int] | None = None
     said: str = ""
 
@@ -110,7 +113,7 @@ class Dispatcher:
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Give an owner that has heard of nobody."""
-        return DispatcherState(address, owner_rev), []
+        return DispatcherState(address, owner_rev, checked_us=now.at_us), []
 
     def step(self, state: DispatcherState, event: Event, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Take a tick, a user's command or a message of a processor."""
@@ -192,9 +195,9 @@ class Dispatcher:
 
     def _tick(self, state: DispatcherState, tick: Tick, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         outputs: list[OwnerOutput] = []
-        changed = state.n_captures not in (None, len(tick.captures))
-        if state.n_captures != len(tick.captures):
-            state = replace(state, n_captures=len(tick.captures), needs_rebalance=state.needs_rebalance or changed)
+        if state.members != tick.captures:
+            changed = state.members is not None
+            state = replace(state, members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
         state = self._announced(state, tick, now, outputs)
         because = _unsynced(state)
         if because is None or self.dispatches_before_sync:
@@ -227,6 +230,8 @@ class Dispatcher:
         """Send what is to be sent; why the checkpoint cannot proceed."""
         state = _without_the_lost(state, tick, outputs)
         tables = state.tables
+        if now.at_us - state.checked_us >= self.balance.check_us:
+            state = replace(state, checked_us=now.at_us, needs_rebalance=True)
         idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
         if idle and tick.tables is tables.wanted:
             return state, in_flight(tables)

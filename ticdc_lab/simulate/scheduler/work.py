@@ -140,8 +140,10 @@ class Work:
             if moving.to is not None:
                 self._moves = self._moves.set(moving.key, Move(moving.to, removed=True))
             self._outputs.append(Decided(f"move:{moving.key}", moving.to or "the least loaded", moving.because))
-        chosen = f"move {len(found.moves)} tables" if found.moves else None
-        self._outputs.append(Decided("rebalance", chosen, found.because, found.rejected))
+        if found.moves:
+            self._outputs.append(Decided("rebalance", f"move {len(found.moves)} tables", found.because, found.rejected))
+        else:
+            self.say("rebalance", f"nothing to move: {found.because}", found.rejected)
         self._needs_rebalance = False
         return None
 
@@ -152,11 +154,11 @@ class Work:
         for key in in_order((k for k, m in self._moves.items() if not m.removed), ()):
             self.say(f"move:{key}", f"postponed: {because}")
 
-    def say(self, subject: str, because: str) -> None:
+    def say(self, subject: str, because: str, rejected: tuple[tuple[str, str], ...] = ()) -> None:
         """Explain why nothing is done, unless that was the last thing said."""
         told = f"{subject} {because}"
         if told != self._said:
-            self._outputs.append(Decided(subject, None, because))
+            self._outputs.append(Decided(subject, None, because, rejected))
             self._said = told
 
     def _remove(self, key: Key, record: Record) -> str | None:
