@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 
+from ticdc_lab.simulate import recorder
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.etcd import Ddl
 
 MS = 1_000
 
 
-class Row(NamedTuple):
-    """As :data:`ticdc_lab.simulate.trace.TRACE` has them."""
-
-    step: int
-    time_us: int
-    node: str
-    kind: str
-    message: str | None = None
-    subject: str | None = None
-    before: str | None = None
-    after: str | None = None
+def row(
+    step: int, us: int, node: str, kind: str, message: object = None, subject: str | None = None,
+    before: str | None = None, after: str | None = None, because: str | None = None,
+) -> recorder.Row:  # fmt: skip
+    """A row of a trace, of few fields."""
+    return recorder.Row(step, us, node, kind, None, message, None, subject, before, after, because)
 
 
-def table(step: int, ms: int, key: int | str, node: str, before: str | None, after: str | None) -> Row:
+def table(step: int, ms: int, key: int | str, node: str, before: str | None, after: str | None) -> recorder.Row:
     """A pipeline changes its state."""
-    return Row(step, ms * MS, node, "changed", None, f"table:{key}", before, after)
+    return row(step, ms * MS, node, "changed", None, f"table:{key}", before, after)
 
 
-def checkpoint(step: int, ms: int, of_ms: int) -> Row:
+def checkpoint(step: int, ms: int, of_ms: int) -> recorder.Row:
     """The global checkpoint becomes the ts of a moment."""
-    return Row(step, ms * MS, "etcd", "changed", None, "global-checkpoint", None, str(ts_of(of_ms * MS)))
+    return row(step, ms * MS, "etcd", "changed", None, "global-checkpoint", None, str(ts_of(of_ms * MS)))
 
 
-def owner(step: int, ms: int, name: str) -> Row:
-    """Etcd elects a capture."""
-    return Row(step, ms * MS, "etcd", "changed", None, "owner", None, name)
+def owner(step: int, ms: int, name: str) -> recorder.Row:
+    """A capture learns that it was elected, at a revision that rises."""
+    return row(step, ms * MS, name, "changed", None, "owner", None, str(step))
 
 
-UP = [Row(0, 0, f"capture-{i}", "started") for i in (1, 2)]
+UP = [row(0, 0, f"capture-{i}", "started") for i in (1, 2)]
 BOTH = [
     *UP,
     owner(1, 10, "capture-1"),
@@ -70,10 +66,10 @@ DOUBLE = [
 ]
 """Capture-2 writes table 1 for 500 ms beside capture-1."""
 
-CRASHED = [*BOTH, Row(7, 1_000_000, "capture-2", "crashed"), owner(8, 2000, "capture-1")]
+CRASHED = [*BOTH, row(7, 1_000_000, "capture-2", "crashed"), owner(8, 2000, "capture-1")]
 
 
-def judged(rows: Sequence[Row], *assertions: str, end_ms: int = 10_000, events: str = "") -> list[Outcome]:
+def judged(rows: Sequence[recorder.Row], *assertions: str, end_ms: int = 10_000, events: str = "") -> list[Outcome]:
     """Outcomes of assertions over a run of two captures and two tables."""
     lines = ["model: scheduler", "until: 10s", "cluster: {captures: 2, tables: 2}", f"events: [{events}]", "assert:"]
     scenario = scenario_from_text("\n".join([*lines, *[f"  - {{{a}}}" for a in assertions]]))
@@ -93,7 +89,7 @@ HELD = {
     "eventually: imbalance <= 1": (BOTH, 0, "imbalance is 0"),
     "eventually: imbalance = 2": (MOVED, 1450, "imbalance is 2"),
     "eventually: No Double Write is violated": (
-        [*DOUBLE, Row(9, 1_600_000, "capture-1", "violated", None, "No Double Write")], 1600, "No Double Write is"),
+        [*DOUBLE, row(9, 1_600_000, "capture-1", "violated", None, "No Double Write")], 1600, "No Double Write is"),
     "eventually: tables on capture-2 = 2": (MOVED, 1450, "tables on capture-2 is 2"),
     "eventually: captures = 1": (CRASHED, 1000, "captures is 1"),
     "eventually: overlap = 500ms": (DOUBLE, 1500, "overlap is 500ms"),
@@ -131,7 +127,7 @@ FAILED = {
     "eventually: No Lost Table is violated": (BOTH, 10_000, "no invariant is violated"),
     "always: no double write": (DOUBLE, 1000, "table 1 is written by capture-1 and capture-2"),
     "always: every table replicates, from: 500ms": (MOVED, 1000, "table 1 is stopping on capture-1"),
-    "always: no violation": ([*BOTH, Row(9, 2_000_000, "x", "violated", None, "One Owner")], 2000, "One Owner is"),
+    "always: no violation": ([*BOTH, row(9, 2_000_000, "x", "violated", None, "One Owner")], 2000, "One Owner is"),
     "always: global checkpoint lag < 1s, from: 400ms": (CRASHED, 2000, "global checkpoint lag is 1.8s"),
     "always: time without progress <= 1s, from: 400ms": (BOTH, 10_000, "time without progress is 9.6s"),
     "always: imbalance <= 1": (MOVED, 1450, "imbalance is 2"),
@@ -141,7 +137,7 @@ FAILED = {
     "within: 1s, from: 1s, holds: table 1 on capture-1": (MOVED, 2000, "table 1 is replicating on capture-2"),
     "at_most: 0, of: moves": (MOVED, 1450, "moves is 1"),
     "at_most: 399ms, of: gap": (MOVED, 1450, "400ms at 1.45s: gap is 400ms"),
-    "at_most: 0, of: violations": ([*BOTH, Row(9, 2_000_000, "x", "violated", None, "One Owner")], 2000, "is 1"),
+    "at_most: 0, of: violations": ([*BOTH, row(9, 2_000_000, "x", "violated", None, "One Owner")], 2000, "is 1"),
 }  # fmt: skip
 
 
@@ -156,8 +152,8 @@ def test_an_assertion_that_fails_says_when_first_and_why(assertion: str) -> None
 
 def test_messages_are_counted_in_their_window() -> None:
     """By name, all together, and those that the network lost."""
-    rows = [Row(i, i * 100 * MS, "capture-1", "sent", "Sync" if i % 2 else "Announce") for i in range(1, 11)]
-    rows.append(Row(11, 1_100_000, "capture-1", "lost", "Sync"))
+    rows = [row(i, i * 100 * MS, "capture-1", "sent", "Sync" if i % 2 else "Announce") for i in range(1, 11)]
+    rows.append(row(11, 1_100_000, "capture-1", "lost", "Sync"))
     held = judged(
         rows,
         "at_most: 5, of: Sync messages",
@@ -201,15 +197,18 @@ def test_a_run_that_ends_early_fails_what_was_not_looked_at() -> None:
 
 def test_tables_are_wanted_from_when_they_are_added_until_they_are_dropped() -> None:
     """One that is dropped need not replicate and leaves no gap."""
-    events = "{at: 2s, add_table: 3}, {at: 4s, drop_table: 1}"
-    rows = [*BOTH, *[Row(7, 2_000_000, "capture-1", "asked"), table(8, 3000, 3, "capture-1", None, "replicating")],
-            Row(9, 4_000_000, "capture-1", "asked"), table(10, 5000, 1, "capture-1", "replicating", None)]  # fmt: skip
+    executed = {"subject": "barrier", "before": "5", "after": None}
+    rows = [
+        *BOTH,
+        row(7, 1_900_000, "etcd", "asked", Ddl(add=(3,))),
+        row(8, 2_000_000, "etcd", "changed", **executed),
+        table(9, 3000, 3, "capture-1", None, "replicating"),
+        row(10, 3_900_000, "etcd", "asked", Ddl(drop=(1,))),
+        row(11, 4_000_000, "etcd", "changed", **executed),
+        table(12, 5000, 1, "capture-1", "replicating", None),
+    ]
     [all_up, early, gap] = judged(
-        rows,
-        "eventually: every table replicates",
-        "always: every table replicates, from: 1s",
-        "at_most: 0s, of: gap",
-        events=events,
+        rows, "eventually: every table replicates", "always: every table replicates, from: 1s", "at_most: 0s, of: gap"
     )
     assert (all_up.held, all_up.at_us) == (True, 3_000_000)
     assert (early.held, early.at_us) == (False, 2_000_000)
@@ -217,17 +216,38 @@ def test_tables_are_wanted_from_when_they_are_added_until_they_are_dropped() -> 
     assert gap.held
 
 
-def test_a_capture_that_keeps_its_state_comes_back_with_its_tables() -> None:
-    """One that does not comes back empty, under an address of its own."""
-    kept = [*CRASHED, Row(9, 3_000_000, "capture-2", "restarted")]
-    fresh = [*CRASHED, Row(9, 3_000_000, "capture-2.2", "started")]
-    assert [o.held for o in judged(kept, "eventually: every table replicates", "eventually: captures = 2")] == [
-        True
-    ] * 2
-    assert [o.held for o in judged(fresh, "eventually: every table replicates", "eventually: captures = 2")] == [
-        False,
-        True,
-    ]
+@pytest.mark.parametrize("down", ["crashed", "paused"])
+def test_a_capture_that_keeps_its_state_comes_back_with_its_tables(down: str) -> None:
+    """While it is away they are nowhere; a session that is over has ended with its first step."""
+    away = [*BOTH, row(7, 1_000_000, "capture-2", down)]
+    assert not judged(away, "eventually: every table replicates")[0].held
+    back = row(7, 3_000_000, "capture-2", "resumed" if down == "paused" else "restarted", because="with its state")
+    went_on = [*away, back, row(9, 3_100_000, "capture-1", "sent", "Sync")]
+    up, captures = judged(went_on, "eventually: every table replicates", "eventually: captures = 2")
+    assert (up.held, up.at_us, captures.held) == (True, 3_100_000, True)
+    ended = [table(8, 3000, 2, "capture-2", "replicating", None), row(8, 3_000_000, "capture-2", "crashed")]
+    double = [table(6, 2000, 2, "capture-1", None, "replicating")]
+    fenced = [*away, *double, back, *ended, row(9, 3_100_000, "capture-1", "sent", "Sync")]
+    assert [o.held for o in judged(fenced, "always: no double write", "eventually: captures = 1")] == [True, True]
+
+
+def test_a_capture_that_lost_its_state_comes_back_empty() -> None:
+    """Under an address of its own."""
+    fresh = [*CRASHED, row(9, 3_000_000, "capture-2", "restarted", because="without its state"),
+             row(9, 3_000_000, "capture-2.2", "started")]  # fmt: skip
+    up, captures = judged(fresh, "eventually: every table replicates", "eventually: captures = 2")
+    assert (up.held, captures.held) == (False, True)
+
+
+def test_the_owner_is_the_one_elected_last_and_a_crash_ends_it() -> None:
+    """An old owner that does not know yet is none."""
+    rows = [*BOTH, owner(7, 1000, "capture-2"), row(8, 2_000_000, "capture-2", "crashed")]
+    first, second = judged(rows, "within: 1s, from: 999ms, holds: owner is capture-2", "at_most: 0, of: owner changes")
+    assert (first.held, second.held, second.at_us) == (True, False, 1_000_000)
+    alone = [*rows[:-2], row(8, 2_000_000, "capture-1", "crashed")]
+    assert judged(alone, "always: there is an owner, from: 1s")[0] == (
+        "always: there is an owner (from 1s to 10s)", False, 2_000_000, 8, "not so at 2s: there is no owner", 6,
+    )  # fmt: skip
 
 
 def test_a_table_that_comes_back_at_once_was_moved_for_nothing() -> None:
@@ -245,7 +265,7 @@ def test_a_table_replicates_when_each_of_its_spans_does() -> None:
     spans = [*UP, table(1, 100, "1[a,m)", "capture-1", None, "replicating"),
              table(2, 200, "1[m,z)", "capture-2", None, "replicating")]  # fmt: skip
     assert judged(spans, "eventually: table 1 replicates")[0].held
-    down = judged([*spans, Row(3, 300 * MS, "capture-2", "crashed")], "eventually: table 1 replicates")[0]
+    down = judged([*spans, row(3, 300 * MS, "capture-2", "crashed")], "eventually: table 1 replicates")[0]
     assert not down.held
 
 

@@ -61,10 +61,6 @@ class Facts(Protocol):
         """Take a row of the trace."""
         ...
 
-    def advance(self, at_us: int) -> None:
-        """Let time go on to a moment."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
@@ -144,7 +140,7 @@ class Judge:
 
     def see(self, row: Any) -> None:
         """Take a row of the trace; rows come in order."""
-        if row.step != self.step:
+        if row.step != self.step or row.time_us != self.at_us:
             self._look()
             if row.time_us > self.at_us:
                 self._advance(row.time_us)
@@ -183,7 +179,6 @@ class Judge:
             if track.outcome is None and track.of.until_us < at_us:
                 self._close(track, track.of.until_us)
         self.at_us = at_us
-        self.facts.advance(at_us)
         self._drop_done()
 
     def _judge(self, track: _Track, at_us: int) -> None:

@@ -21,6 +21,10 @@ class Model:
     ----------
     cluster
         Reads the section; ``tables`` gives the ids of those in it.
+    unsettled
+        Fields of the settings that other sections give.
+    choices
+        What fields may be whose type says no more than a text.
     events
         Kinds of events by their names, the faults that every model knows among them.
     random
@@ -39,6 +43,8 @@ class Model:
     cluster: Callable[[Value], Any]
     tables: Callable[[Any], frozenset[int]]
     settings: type
+    unsettled: tuple[str, ...]
+    choices: Mapping[str, tuple[str, ...]]
     events: Mapping[str, type]
     random: tuple[str, ...]
     messages: Callable[[str], frozenset[str]]

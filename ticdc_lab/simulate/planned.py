@@ -118,8 +118,17 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """The transport of a node takes no message to another one for a while: it says "try again"."""
+
+    from_: Node
+    to: Node
+    for_us: Duration
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
-    """The way from a node to another one is another one from now on; what is silent stays as it was."""
+    """The way from a node to another one is another one from now on; what is silent is as in the whole network."""
 
     from_: Node
     to: Node
@@ -127,6 +136,7 @@ class Link:
     loss: Share | None = None
     duplicate: Share | None = None
     reorder: Share | None = None
+    for_us: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +156,7 @@ FAULTS: dict[str, type] = {
     "partition": Partition,
     "heal": Heal,
     "lose": Lose,
+    "refuse": Refuse,
     "link": Link,
     "clock": Clock,
 }

@@ -116,7 +116,7 @@ def scenario_from_text(text: str, file: str = "scenario") -> Scenario:
         until_us=until_us,
         step_limit=given["step_limit"].integer(least=1) if "step_limit" in given else STEP_LIMIT,
         cluster=cluster,
-        settings=settings(given.get("settings"), model.settings),
+        settings=settings(given.get("settings"), model.settings, without=model.unsettled, choices=model.choices),
         network=network(given["network"], names) if _there(given, "network") else NetworkSettings(),
         events=tuple(sorted(events, key=lambda e: e.at_us)),
         random=tuple(random),

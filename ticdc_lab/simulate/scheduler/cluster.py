@@ -10,7 +10,7 @@ from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.planned_reading import new_node
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.scheduler.planned import AddTable, DropTable, Join
+from ticdc_lab.simulate.scheduler.planned import Join
 
 MOST_CAPTURES, MOST_TABLES = 1_000, 2_000_000
 ETCD = "etcd"
@@ -50,13 +50,8 @@ def cluster(value: Value) -> Cluster:
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:
     """Give what is known before a run begins."""
-    planned = [
-        (e.at_us, e.what.table, isinstance(e.what, AddTable))
-        for e in events
-        if isinstance(e.what, AddTable | DropTable)
-    ]
     names = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, Join))}
-    return Facts({t.id for t in scenario_cluster.tables}, sorted(planned, key=lambda p: p[0]), frozenset(names))
+    return Facts({t.id for t in scenario_cluster.tables}, frozenset(names))
 
 
 def _captures(value: Value) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ It reads the trace alone, as a user would: ``changed`` rows of ``table:..`` come
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATI
 from ticdc_lab.simulate.scheduler.writing import Total, Writing, capture_of, table_of
 
 STATES = frozenset({PREPARING, PREPARED, REPLICATING, STOPPING})
+_LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
 THRASH_US = 60_000_000
 """A table that comes back to a capture which it left less than this ago was moved for nothing."""
 
@@ -29,7 +29,7 @@ class Facts:
     captures
         Those that are up, by name; ``lives`` are their addresses.
     wanted
-        Tables that should be replicated. ``planned`` says when one is added or dropped: (µs, id, whether added).
+        Tables that should be replicated; ``ddls`` are those that etcd has been asked for and has not executed.
     up
         How many of the wanted tables replicate: each of their spans does.
     sent
@@ -43,7 +43,6 @@ class Facts:
     """
 
     wanted: set[int]
-    planned: Sequence[tuple[int, int, bool]] = ()
     names: frozenset[str] = frozenset()
     changes: int = 0
     at_us: int = 0
@@ -56,9 +55,11 @@ class Facts:
     load: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
     double: set[str] = field(default_factory=set)
+    ddls: deque[Any] = field(default_factory=deque)
     asleep: dict[str, dict[str, str]] = field(default_factory=dict)
-    owner: str | None = None
-    owner_changes: int = 0
+    waking: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
+    n_owners: int = 0
     checkpoint_us: int | None = None
     risen_us: int = 0
     sent: Counter[str] = field(default_factory=Counter)
@@ -69,7 +70,6 @@ class Facts:
     returns: int = 0
     double_for: Total = field(default_factory=Total)
     idle_for: Total = field(default_factory=Total)
-    n_planned: int = 0
 
     @property
     def captures(self) -> list[str]:
@@ -85,67 +85,91 @@ class Facts:
         """Whether a table, with all its spans, is replicated."""
         return self.keys_up[table] > 0 and self.keys_down[table] == 0
 
-    def advance(self, at_us: int) -> None:
-        """Let time go on; tables that the scenario adds or drops until then are wanted or no longer."""
-        self.at_us = at_us
-        while self.n_planned < len(self.planned) and self.planned[self.n_planned][0] <= at_us:
-            _, table, added = self.planned[self.n_planned]
-            self.n_planned += 1
-            self.changes += 1
-            if added == (table in self.wanted):
-                continue
-            (self.wanted.add if added else self.wanted.discard)(table)
-            self.up += (1 if added else -1) * self.replicates(table)
-            for key in [str(table), *self.spans.get(table, ())]:
-                if key in self.keys:
-                    self._end_gap(self.keys[key])
+    @property
+    def owner(self) -> str | None:
+        """The capture that was elected last, of those that believe to be the owner."""
+        return max(self.owners, key=lambda address: (self.owners[address], address), default=None)
 
     def see(self, row: Any) -> None:
         """Take a row of the trace."""
         self.at_us = row.time_us
+        if self.waking:
+            self._wake(row.step)
         kind = row.kind
         if kind == "sent":
             self.n_sent += 1
-            self.sent[row.message] += 1
+            self.sent[row.message if isinstance(row.message, str) else type(row.message).__name__] += 1
         elif kind == "changed":
             self._changed(row)
         elif kind == "violated":
             self.broken[row.subject] += 1
             self.changes += 1
-        elif kind in ("crashed", "started", "restarted"):
-            self._lives(row.node, kind)
+        elif kind in _LIVES:
+            self._lives(row)
+        elif kind == "asked" and hasattr(row.message, "drop"):
+            self.ddls.append(row.message)
         else:
             self.other[kind] += 1
 
     def _changed(self, row: Any) -> None:
         subject: str = row.subject
+        self.changes += 1
         if subject.startswith("table:"):
             before, after = row.before, row.after
             if (before in STATES or before is None) and (after in STATES or after is None):
                 self._table(subject[6:], row.node, after)
         elif subject == "owner":
-            self.owner_changes += row.after is not None and row.after != self.owner
-            self.owner = row.after
-        elif subject == "global-checkpoint" and row.after is not None:
+            self._owner(row.node, row.after)
+        elif subject == "global-checkpoint":
             self.checkpoint_us = us_of(int(row.after))
             self.risen_us = self.at_us
-        else:
-            return
-        self.changes += 1
+        elif subject == "barrier" and row.after is None and self.ddls:
+            self._executed(self.ddls.popleft())
 
-    def _lives(self, address: str, kind: str) -> None:
-        """A node comes or goes; one that keeps its state comes back with its pipelines."""
+    def _owner(self, address: str, revision: int | str | None) -> None:
+        if revision is None:
+            self.owners.pop(address, None)
+        else:
+            self.owners[address] = int(revision)
+            self.n_owners += 1
+
+    def _executed(self, ddl: Any) -> None:
+        """Tables are wanted, or no longer, from when their DDL is executed."""
+        for table, wanted in [*((t, True) for t in ddl.add), *((t, False) for t in ddl.drop)]:
+            if wanted == (table in self.wanted):
+                continue
+            (self.wanted.add if wanted else self.wanted.discard)(table)
+            self.up += (1 if wanted else -1) * self.replicates(table)
+            for key in [str(table), *self.spans.get(table, ())]:
+                if key in self.keys:
+                    self._end_gap(self.keys[key])
+
+    def _lives(self, row: Any) -> None:
+        """A node comes or goes; while it is down or paused it replicates nothing."""
+        address: str = row.node
         if self.names and capture_of(address) not in self.names:
             return
         self.changes += 1
-        if kind == "crashed":
+        if row.kind in ("crashed", "paused"):
             self.lives.discard(address)
+            self.waking.pop(address, None)
             held = {key: w.states[address] for key, w in self.keys.items() if address in w.states}
             self.asleep[address] = held
             self._all(dict.fromkeys(held), address)
-        else:
+            if row.kind == "crashed":
+                self.owners.pop(address, None)
+        elif row.kind == "started":
             self.lives.add(address)
-            self._all(self.asleep.pop(address, {}), address)
+        elif row.kind == "resumed" or row.because == "with its state":
+            self.waking[address] = row.step
+
+    def _wake(self, step: int) -> None:
+        """A node that was down has its tables again once it has looked at its clock and found its session alive."""
+        for address in sorted(a for a, since in self.waking.items() if step > since + 1):
+            del self.waking[address]
+            self.lives.add(address)
+            self.changes += 1
+            self._all(self.asleep.pop(address), address)
 
     def _all(self, states: dict[str, Any], address: str) -> None:
         for key, state in states.items():
@@ -153,6 +177,8 @@ class Facts:
 
     def _table(self, key: str, address: str, state: str | None) -> None:
         table = table_of(key)
+        if address in self.waking:
+            self.asleep[address].pop(key, None)
         if key not in self.keys:
             self.keys[key] = Writing()
             if "[" in key:

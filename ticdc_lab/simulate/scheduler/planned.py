@@ -31,9 +31,9 @@ class ExpireSession:
 
 @dataclass(frozen=True, slots=True)
 class TwoOwners:
-    """Etcd elects a second owner with the first one's revision: what the seed assumes never to happen."""
+    """Etcd elects a second owner beside the first one: what the seed assumes never to happen."""
 
-    capture: Node
+    same_rev: bool = False
 
 
 @dataclass(frozen=True, slots=True)

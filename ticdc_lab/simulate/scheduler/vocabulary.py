@@ -177,7 +177,7 @@ _MEASURES: dict[str, Callable[[str, Found], Measure]] = {
     r"(?P<message>\w+) messages": lambda text, found: Measure(text, lambda f, t: f.sent[found["message"]], ages=True),
     "thrash index": lambda text, _: Measure(text, _thrash, "share"),
     "moves": lambda text, _: Measure(text, lambda f, t: f.moves),
-    "owner changes": lambda text, _: Measure(text, lambda f, t: max(f.owner_changes - 1, 0)),
+    "owner changes": lambda text, _: Measure(text, lambda f, t: max(f.n_owners - 1, 0)),
     "captures": lambda text, _: Measure(text, lambda f, t: len(f.captures)),
     "tables": lambda text, _: Measure(text, lambda f, t: f.up),
     r"tables on (?P<capture>\S+)": lambda text, found: Measure(text, lambda f, t: f.load[found["capture"]]),
