@@ -16,8 +16,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.errors import ScenarioError
@@ -27,9 +29,11 @@ from ticdc_lab.simulate.models import Model, model_of
 from ticdc_lab.simulate.network_reading import NetworkSettings, network
 from ticdc_lab.simulate.planned import Planned, RandomFaults
 from ticdc_lab.simulate.planned_reading import Names, added, planned, require_there
+from ticdc_lab.simulate.scenario_changes import replace_value
 from ticdc_lab.simulate.scenario_yaml import Value, parsed
 from ticdc_lab.simulate.settings_reading import settings
 
+_AS_IT_IS: Mapping[str, str] = MappingProxyType({})
 STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
 _FIELDS = (
     "name", "model", "variant", "seed", "until", "step_limit", "cluster", "settings", "network", "events", "assert",
@@ -51,6 +55,8 @@ class Scenario:
         Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings.
     events
         By time; those of one moment in the file's order.
+    changes
+        What was asked for instead of what the file says.
     """
 
     file: str
@@ -68,14 +74,26 @@ class Scenario:
     random: tuple[RandomFaults, ...]
     assertions: tuple[Assertion, ...]
     plot: tuple[str, ...]
+    changes: tuple[tuple[str, str], ...] = ()
 
-    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+    def __reduce__(self) -> tuple[Any, tuple[str, str, dict[str, str]]]:
         """Travel as text: claims hold functions."""
-        return scenario_from_text, (self.text, self.file)
+        return scenario_from_text, (self.text, self.file, dict(self.changes))
+
+    def changed(self, changes: Mapping[str, str]) -> Scenario:
+        """Give the scenario with some values of the file replaced: ``{"settings.tick": "200ms", "variant": "v3"}``."""
+        return scenario_from_text(self.text, self.file, {**dict(self.changes), **changes})
 
 
-def read_scenario(path: str | Path) -> Scenario:
+def read_scenario(path: str | Path, changes: Mapping[str, str] = _AS_IT_IS) -> Scenario:
     """Read a scenario file.
+
+    Parameters
+    ----------
+    path
+        YAML.
+    changes
+        Values that are taken instead of the file's, by where they stand: ``settings.tick``, ``network.loss``.
 
     Raises
     ------
@@ -86,12 +104,14 @@ def read_scenario(path: str | Path) -> Scenario:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: the scenario cannot be read: {error}.") from error
-    return scenario_from_text(text, str(path))
+    return scenario_from_text(text, str(path), changes)
 
 
-def scenario_from_text(text: str, file: str = "scenario") -> Scenario:
+def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, str] = _AS_IT_IS) -> Scenario:
     """As :func:`read_scenario`, from the text of a file."""
     top = parsed(text, file)
+    for path, new in changes.items():
+        replace_value(top, path, new)
     given = top.fields(_FIELDS, required=["model", "cluster"])
     model = model_of(given["model"])
     variant = given["variant"].choice(model.variants, "a variant") if "variant" in given else model.variants[0]
@@ -121,6 +141,7 @@ def scenario_from_text(text: str, file: str = "scenario") -> Scenario:
         events=tuple(sorted(events, key=lambda e: e.at_us)),
         random=tuple(random),
         assertions=_assertions(given, model, names, times),
+        changes=tuple(changes.items()),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
 

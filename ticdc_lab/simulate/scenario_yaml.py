@@ -19,8 +19,8 @@ from ticdc_lab.simulate.durations import duration_us
 _INTEGER = re.compile(r"[-+]?\d[\d_]*")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e-?\d+)?%?")
 _FLAGS = {"true": True, "false": False, "yes": True, "no": False}
-_PLAIN = "tag:yaml.org,2002:"
-_TAGS = {_PLAIN + kind for kind in ("str", "int", "float", "bool", "timestamp", "merge", "value")}
+PLAIN = "tag:yaml.org,2002:"
+_TAGS = {PLAIN + kind for kind in ("str", "int", "float", "bool", "timestamp", "merge", "value")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Value:
     @property
     def is_empty(self) -> bool:
         """Whether nothing stands there."""
-        return isinstance(self.node, yaml.ScalarNode) and self.node.tag == f"{_PLAIN}null"
+        return isinstance(self.node, yaml.ScalarNode) and self.node.tag == f"{PLAIN}null"
 
     def wrong(self, expected: str, *, hint: str = "", found: str | None = None) -> ScenarioError:
         """Give the error that says where, what was expected, what was found and what to do."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -61,6 +60,11 @@ class Played:
         return self.run.trace
 
 
+def counts_messages(scenario: Scenario) -> bool:
+    """Whether an assertion needs messages in the trace."""
+    return any("messages" in a.text for a in scenario.assertions)
+
+
 def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None) -> Played:
     """Run a scenario and judge it.
 
@@ -79,8 +83,7 @@ def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, leve
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, Facts)
     judge = Judge(scenario.assertions, facts)
-    counted = any("messages" in a.text for a in scenario.assertions)
-    level = level or (EVENTS if keep or counted else CHANGES)
+    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
     recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
     recorder.rows = Shown(judge, keep=keep)
     run = simulate(
@@ -88,12 +91,3 @@ def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, leve
         network=network_of(scenario.network), level=level, recorder=recorder, step_limit=scenario.step_limit,
     )  # fmt: skip
     return Played(scenario, seed, run, tuple(judge.end(run.end.time_us)), facts)
-
-
-def changed(scenario: Scenario, **settings: Any) -> Scenario:
-    """Give the scenario with other settings; ``pace.prepare_us=..`` is written ``pace={"prepare_us": ..}``."""
-    found = scenario.settings
-    for name, value in settings.items():
-        nested = getattr(found, name)
-        found = replace(found, **{name: replace(nested, **value) if isinstance(value, dict) else value})
-    return replace(scenario, settings=found)
