@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -90,10 +91,6 @@ def _facts(played: Any) -> dict[str, Any]:
     from ticdc_lab.simulate.scheduler.narrative import last_state, narrative
 
     run, end = played.run, played.run.end
-    violation = end.violation and end.violation.__class__ and {
-        "invariant": end.violation.invariant, "because": end.violation.because, "step": end.violation.step,
-        "time_us": end.violation.time_us,
-    }  # fmt: skip
     return {
         "scenario": played.scenario.name,
         "variant": played.scenario.variant,
@@ -101,7 +98,7 @@ def _facts(played: Any) -> dict[str, Any]:
         "end": {"because": end.because, "time_us": end.time_us, "doing": end.doing},
         "steps": end.steps,
         "messages": run.messages,
-        "violation": violation,
+        "violation": asdict(end.violation) if end.violation else None,
         "assertions": [o._asdict() for o in played.outcomes],
         "happened": [line._asdict() for line in narrative(run.kernel.recorder.rows)],
         "last": last_state(played.facts),
@@ -122,10 +119,7 @@ def _print(facts: dict[str, Any], lines: int) -> None:
     from ticdc_lab.simulate.scheduler.narrative import Line
 
     end = facts["end"]
-    click.echo(
-        f"{facts['scenario']} ({facts['variant']}, seed {facts['seed']}): {shown(end['time_us'])}, {facts['steps']} steps, "
-        f"{facts['messages']} messages"
-    )
+    click.echo(f"{facts['scenario']} ({facts['variant']}, seed {facts['seed']}): {_size(facts)}")
     happened = [str(Line(**line)) for line in facts["happened"]]
     click.echo("\nWhat happened:")
     for line in happened[: lines or None]:
@@ -136,6 +130,12 @@ def _print(facts: dict[str, Any], lines: int) -> None:
     for line in facts["last"]:
         click.echo(f"  {line}")
     _print_judgement(facts)
+
+
+def _size(facts: dict[str, Any]) -> str:
+    from ticdc_lab.simulate.durations import shown
+
+    return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps, {facts['messages']} messages"
 
 
 def _print_judgement(facts: dict[str, Any]) -> None:

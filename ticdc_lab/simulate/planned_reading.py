@@ -193,5 +193,10 @@ def _nodes(value: Value, names: Names) -> tuple[str, ...]:
 
 def _first(what: Any) -> list[str]:
     """The value beside an event's name, as assertions repeat it."""
-    first = next((getattr(what, f.name) for f in fields(what)), None)
-    return [] if first in (None, ()) else [" ".join(first) if isinstance(first, tuple) else str(first)]
+    main = next(iter(fields(what)), None)
+    first = getattr(what, main.name) if main else None
+    if main is None or first == main.default:
+        return []
+    if main.type == "Duration":
+        return [shown(first)]
+    return [" ".join(first) if isinstance(first, tuple) else str(first)]

@@ -57,7 +57,7 @@ class Facts:
     double: set[str] = field(default_factory=set)
     ddls: deque[Any] = field(default_factory=deque)
     asleep: dict[str, dict[str, str]] = field(default_factory=dict)
-    waking: dict[str, int] = field(default_factory=dict)
+    waking: dict[str, tuple[int, int]] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
     n_owners: int = 0
     checkpoint_us: int | None = None
@@ -161,15 +161,17 @@ class Facts:
         elif row.kind == "started":
             self.lives.add(address)
         elif row.kind == "resumed" or row.because == "with its state":
-            self.waking[address] = row.step
+            self.waking[address] = (row.step, row.time_us)
 
     def _wake(self, step: int) -> None:
         """A node that was down has its tables again once it has looked at its clock and found its session alive."""
-        for address in sorted(a for a, since in self.waking.items() if step > since + 1):
-            del self.waking[address]
+        now_us = self.at_us
+        for address in sorted(a for a, (since, _) in self.waking.items() if step > since + 1):
+            self.at_us = self.waking.pop(address)[1]
             self.lives.add(address)
             self.changes += 1
             self._all(self.asleep.pop(address), address)
+        self.at_us = now_us
 
     def _all(self, states: dict[str, Any], address: str) -> None:
         for key, state in states.items():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.recorder import Row, name_of
+from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.facts import Facts
 
 _MOST = 8
@@ -85,8 +86,10 @@ def _line(row: Row) -> Line | None:
 
 
 def _chosen(row: Row) -> str:
-    rejected = [f"not {candidate}: {because}" for candidate, because in row.rejected[:3]]
-    return "; ".join(["nothing" if row.after is None else str(row.after), *rejected])
+    """What was chosen; why not the others, where it was nothing."""
+    if row.after is not None:
+        return str(row.after)
+    return "; ".join(["nothing", *(f"not {candidate}: {why}" for candidate, why in row.rejected[:3])])
 
 
 def _changed(row: Row, subject: str) -> Line | None:
@@ -98,9 +101,16 @@ def _changed(row: Row, subject: str) -> Line | None:
         if row.after is None:
             return Line(row.time_us, row.node, "the checkpoint proceeds", "")
         return Line(row.time_us, row.node, f"the checkpoint stands: {row.after}", because)
-    if subject == "barrier" or subject.startswith(("sink:", "session:")):
+    if subject == "barrier":
+        what = f"a DDL's barrier at {_moment(row.after)}" if row.after is not None else "no barrier"
+        return Line(row.time_us, row.node, what, because)
+    if subject.startswith(("sink:", "session:")):
         return Line(row.time_us, row.node, f"{subject}: {_or_none(row.before)} -> {_or_none(row.after)}", because)
     return None
+
+
+def _moment(ts: str | int) -> str:
+    return f"{shown(us_of(int(ts)))}, ts {ts}"
 
 
 def _or_none(value: str | int | None) -> str:
@@ -122,7 +132,7 @@ def _tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
 def _without_repeats(lines: list[Line]) -> list[Line]:
     """Say what repeats only once, with how often it came at a stretch."""
     out: list[Line] = []
-    for (node, what, because), same in groupby(lines, key=lambda line: line[1:]):
+    for (_, what, _), same in groupby(lines, key=lambda line: line[1:]):
         first, *others = same
         out.append(first._replace(what=f"{what} (x{len(others) + 1})") if others else first)
     return out
