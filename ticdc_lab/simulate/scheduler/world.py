@@ -149,8 +149,8 @@ class Small:
         """All captures but the late ones have registered, and nobody knows of it."""
         b = self.bounds
         there = self.names[: len(self.names) - b.joins]
-        fresh = Node(self.agent.start("", Now(0))[0])
-        nodes = tuple((n, Node(replace(fresh.agent, address=n)) if n in there else Node(None)) for n in self.names)  # type: ignore[type-var]
+        fresh = self.agent.start("", Now(0))[0]
+        nodes = tuple((n, Node(fresh._replace(address=n)) if n in there else Node(None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
         left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins)
         start_ts = ts_of(0)
@@ -200,7 +200,7 @@ class Small:
             if told in seen:
                 continue
             seen.add(told)
-            state = replace(state, stuck=None, said="", checked_us=0)
+            state = state._replace(stuck=None, said="", checked_us=0)
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(_with(world, name, node._replace(owner=state)), action, name, outputs)
 
@@ -277,7 +277,7 @@ class Small:
 
     def _joined(self, world: World, name: str) -> World:
         revision = world.revision + 1
-        agent = replace(self.agent.start(name, Now(world.at_us))[0])
+        agent = self.agent.start(name, Now(world.at_us))[0]
         world = world._replace(
             campaign=(*world.campaign, (name, revision)),
             revision=revision,

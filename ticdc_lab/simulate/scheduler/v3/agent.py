@@ -21,7 +21,7 @@ from ticdc_lab.simulate.machine import (
 )
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler.executor import Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
 from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing, Owner
@@ -81,7 +81,7 @@ class Agent:
 
     def _poll(self, state: AgentState, command: Poll, now: Now) -> tuple[AgentState, list[Output]]:
         if command.limit_ts > state.executor.limit_ts:
-            state = replace(state, executor=replace(state.executor, limit_ts=command.limit_ts))
+            state = replace(state, executor=limited(state.executor, command.limit_ts))
         state, changed = at.settled(state, now.at_us)
         outputs = list[Output](changed)
         for span in sorted(state.tasks, key=order):
