@@ -79,11 +79,11 @@ class Agent:
 
     def _poll(self, state: AgentState, command: Poll, now: Now) -> tuple[AgentState, list[Output]]:
         desk = Desk(state, self.settings, now.at_us)
-        if command.limit_ts > desk.executor.limit_ts:
-            desk.executor = replace(desk.executor, limit_ts=command.limit_ts)
         at.settle(desk)
         for span in sorted(desk.tasks, key=order):
             at.carry_out(desk, span)
+        if command.limit_ts > desk.executor.limit_ts:  # last: what ends now has not been written beyond the old one
+            desk.executor = replace(desk.executor, limit_ts=command.limit_ts)
         return desk.finished(), desk.outputs
 
     def _received(
@@ -154,7 +154,7 @@ def _heard_owner(
     if owner is not None and header.owner_revision <= owner.revision:
         return state, []
     before = f"{owner.address}@{owner.revision}" if owner else None
-    change = Changed("owner", before, f"{sender}@{header.owner_revision}", "it has the highest revision heard")
+    change = Changed("obeys", before, f"{sender}@{header.owner_revision}", "it has the highest revision heard")
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
 
 
