@@ -160,9 +160,7 @@ def _heard_owner(
 
 def _steady(desk: Desk, asked: Map[Key, None]) -> Steady:
     resolved_ts = ts_of(desk.at_us)
-    lag_us, limit_ts = desk.executor.pace.lag_us, desk.executor.limit_ts
-    checkpoint_ts = min(ts_of(max(desk.at_us - lag_us, 0)), limit_ts)
-    return Steady(desk.held, asked, Checkpoint(checkpoint_ts, resolved_ts), resolved_ts)
+    return Steady(desk.held, asked, Checkpoint(at.common_checkpoint_ts(desk), resolved_ts), resolved_ts)
 
 
 def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:

@@ -12,6 +12,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
 from ticdc_lab.simulate.scheduler import executor as ex
+from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, order
 from ticdc_lab.simulate.scheduler.v3.messages import (
@@ -40,6 +41,9 @@ STATE = {
     ex.STOPPING: STOPPING,
 }
 """The state that is reported, by the executor's."""
+
+LAGGARDS_NAMED = 32
+"""So many spans at most that have not caught up are reported one by one."""
 
 ADD, REMOVE = "add", "remove"
 """Calls of the executor that a fault can let fail."""
@@ -227,8 +231,19 @@ def settle(desk: Desk) -> None:
 def singular(desk: Desk) -> list[Key]:
     """List the spans that do not simply replicate at the processor's common watermark."""
     executor = desk.executor
-    special = {*executor.pending, *executor.behind, *executor.stalled, *desk.ready, *desk.tasks}
+    special = {*executor.pending, *executor.stalled, *desk.ready, *desk.tasks}
+    if len(executor.behind) <= LAGGARDS_NAMED:
+        special.update(executor.behind)
     return sorted(special, key=order)
+
+
+def common_checkpoint_ts(desk: Desk) -> int:
+    """Give the checkpoint of all spans that are not singular: of many laggards the lowest counts for all."""
+    executor, at_us = desk.executor, desk.at_us
+    common_ts = min(ts_of(max(at_us - executor.pace.lag_us, 0)), executor.limit_ts)
+    if len(executor.behind) > LAGGARDS_NAMED:
+        common_ts = min(common_ts, *(ex.checkpoint_of(executor, span, at_us) for span in executor.behind))
+    return common_ts
 
 
 def _take(desk: Desk, changed: tuple[Executor, list[Changed]]) -> None:

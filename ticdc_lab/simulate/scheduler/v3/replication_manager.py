@@ -161,9 +161,10 @@ def _without(keys: Keys, span: Key) -> Keys:
 
 
 def _apply(draft: Draft, polled: Polled) -> None:
-    if has_removed(polled.replication):
-        draft.delete(polled.replication.span)
-    else:
-        draft.put(polled.replication)
+    new = polled.replication
+    if has_removed(new):
+        draft.delete(new.span)
+    elif new is not draft.sets.get(new.span) or new.span not in draft.exact:
+        draft.put(new)
     draft.requests += polled.requests
     draft.notes += polled.notes
