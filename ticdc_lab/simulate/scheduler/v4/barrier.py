@@ -143,9 +143,8 @@ def _select(
     if event.needs_schedule:
         barrier = replace(barrier, pending=barrier.pending | {event.key})
     because = f"all stand at it, table {writer} writes it"
-    return event, barrier, [
-        Changed(str(event.key), "waiting", "writing", because), *action(event, control.spans, control.nodes, barrier.home)
-    ]  # fmt: skip
+    told = Changed(str(event.key), "waiting", "writing", because)
+    return event, barrier, [told, *action(event, control.spans, control.nodes, barrier.home)]
 
 
 def _done(barrier: Barrier, control: Control, event: BarrierEvent, reporter: Key, at_us: int) -> Stepped:
