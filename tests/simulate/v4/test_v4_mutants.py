@@ -10,13 +10,16 @@ import pytest
 import test_v4_barrier
 import test_v4_cluster
 import test_v4_drain
+import test_v4_maintainer
 import test_v4_operators
 
 from ticdc_lab.simulate.scheduler.v4 import (
     add,
     barrier,
     barrier_event,
+    dispatchers,
     drain,
+    heartbeats,
     maintainer,
     move,
 )
@@ -66,6 +69,30 @@ def hold(seeds: range) -> None:
     """Check the runs of some seeds."""
     for seed in seeds:
         test_v4_cluster.holds(seed)
+
+
+def test_an_order_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that takes orders of the past, or of a past maintainer, writes what another one writes."""
+    monkeypatch.setattr(dispatchers, "_stale", lambda *_: "")
+    with pytest.raises((AssertionError, IndexError)):
+        test_v4_maintainer.test_a_late_create_does_not_bring_back_what_has_moved_away()
+    with pytest.raises((AssertionError, IndexError)):
+        test_v4_maintainer.test_an_order_of_the_old_maintainer_is_void_once_a_new_one_was_heard("Create")
+
+
+def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The span would be created a second time."""
+    real = heartbeats.heard
+
+    def heard(state: Any, sender: str, message: Any, at_us: int) -> Any:
+        node = state.nodes[sender]
+        late = node.epoch == message.node_epoch and message.seq <= node.seq
+        known = state.nodes.set(sender, node._replace(seq=message.seq - 1)) if late else state.nodes
+        return real(replace(state, nodes=known), sender, message, at_us)
+
+    monkeypatch.setattr(heartbeats, "heard", heard)
+    with pytest.raises(AssertionError):
+        test_v4_maintainer.test_a_late_heartbeat_does_not_make_a_running_span_absent()
 
 
 def test_a_second_post_finish_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
