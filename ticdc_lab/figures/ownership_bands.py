@@ -46,7 +46,7 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
             mine = counts[(counts["capture"] == capture) & (counts["state"] == state)]
             fig.add_trace(_band(mine, capture, state, look[state], first=i == 1), i, 1)
         fig.update_yaxes(title_text=label(capture, most=14), range=[0, top * 1.05], nticks=3, row=i, col=1)
-    covered = coverage(held)
+    covered = coverage(trace, held)
     wrong = writers_over_time(covered)
     for what, color in (("two write", WRONG), ("nobody writes", GREY)):
         fig.add_trace(_wrong(wrong[wrong["what"] == what], what, color), len(shown) + 1, 1)

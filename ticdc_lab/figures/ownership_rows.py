@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.coverage import dropped, gaps, overlaps
+from ticdc_lab.simulate.coverage import gaps, overlaps
 from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.ownership import STATES, natural, stretches
 
@@ -69,7 +69,7 @@ def rows_of(trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = 
     """
     held = stretches(trace)
     held = held[held["table"].isin(tables)] if tables else held
-    two, nobody = overlaps(held), gaps(held, dropped(trace))
+    two, nobody = overlaps(trace, held), gaps(trace, held)
     last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
     scale, unit = _scale(clock, last)
     beyond = 0.03 * max(1, last) * scale
