@@ -63,5 +63,9 @@ class ContractError(TiCDCLabError):
         )
 
 
+class ScenarioError(TiCDCLabError):
+    """A scenario file cannot be read, or asks for what no run can do; the message begins with ``file:line``."""
+
+
 class StreamingError(TiCDCLabError):
     """A transform that needs the whole log was given a streaming DataFrame."""

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from ticdc_lab.cli import check_commands, consume_commands, consumer_commands, dispatch_commands, log_commands
+from ticdc_lab.cli import (
+    check_commands,
+    consume_commands,
+    consumer_commands,
+    dispatch_commands,
+    log_commands,
+    simulate_commands,
+)
 from ticdc_lab.cli.common import main
 
-__all__ = ["check_commands", "consume_commands", "consumer_commands", "dispatch_commands", "log_commands", "main"]
+__all__ = [
+    "check_commands",
+    "consume_commands",
+    "consumer_commands",
+    "dispatch_commands",
+    "log_commands",
+    "main",
+    "simulate_commands",
+]

@@ -16,6 +16,13 @@ class Crash(NamedTuple):
     node: str
 
 
+class Join(NamedTuple):
+    """A node that was not there starts now; one with such a fault does not start with the others."""
+
+    at_us: int
+    node: str
+
+
 class Restart(NamedTuple):
     """A node that is down comes back: with its state and its address, or fresh and under a new address."""
 
@@ -96,7 +103,7 @@ class Ask(NamedTuple):
     command: Any
 
 
-Fault: TypeAlias = Crash | Restart | Pause | Part | Heal | Refuse | Relink | Lose | Skew | Ask
+Fault: TypeAlias = Join | Crash | Restart | Pause | Part | Heal | Refuse | Relink | Lose | Skew | Ask
 
 
 class Chaos(NamedTuple):

@@ -139,9 +139,12 @@ class Kernel:
         self._unheard: dict[Address, list[tuple[Address, Address, Any, int]]] = {}
         self._losing: list[list[Any]] = []
         self._no_refusal: dict[Address, frozenset[Address]] = {}
+        planned = list(faults)
+        late = {f.node for f in planned if isinstance(f, fault.Join)}
         for name in self.machines:
-            self._put(0, _START, name)
-        for one in faults:
+            if name not in late:
+                self._put(0, _START, name)
+        for one in planned:
             self._put(one.at_us, _FAULT, one)
 
     def run(self, until_us: int) -> End:
@@ -332,6 +335,9 @@ class Kernel:
             Row(self.steps, self.now_us, self.address.get(node, node), kind, peer, because=because or None)
         )
 
+    def _join(self, one: fault.Join) -> None:
+        self._start(one.node)
+
     def _crash(self, one: fault.Crash) -> None:
         address = self.address[one.node]
         if address in self.down:
@@ -471,6 +477,7 @@ _MESSAGE, _TIMER, _START, _FAULT, _CALL = range(5)
 _NEVER = 1 << 62
 
 _FAULTS: dict[type, Any] = {
+    fault.Join: Kernel._join,
     fault.Crash: Kernel._crash,
     fault.Restart: Kernel._restart,
     fault.Pause: Kernel._pause,

@@ -17,6 +17,8 @@ class Link(NamedTuple):
     ----------
     delay_us
         The shortest and the longest delay; between them every one is as likely.
+    tail_us
+        The mean of what comes on top, exponentially distributed; 0 for nothing.
     loss, duplicate, reorder
         The probability of each for a message.
     """
@@ -25,6 +27,7 @@ class Link(NamedTuple):
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    tail_us: int = 0
 
 
 GOOD = Link()
@@ -82,6 +85,8 @@ class Traffic:
         link = self.links.get(pair, self.network.link)
         shortest, longest = link.delay_us
         delay_us = shortest + int(self.chance.random() * (longest - shortest + 1))
+        if link.tail_us:
+            delay_us += int(self.chance.expovariate(1 / link.tail_us))
         if not (link.loss or link.duplicate or link.reorder):
             return [Arrival(self._in_order(pair, at_us + delay_us), False, 0)]
         if self.network.transport == RESEND:

@@ -251,7 +251,7 @@ class Capture:
         if isinstance(command, (MoveTable, Rebalance, Drain)):
             if state.owner is None:
                 return state, [Ignored(command, f"{state.address} is not the owner")]
-            return self._of_owner(state, event, now)
+            return self._of_owner(state, Asked(_addressed(command, state.view)), now)
         if isinstance(command, Stick):
             return _stuck(state, command, now)
         if isinstance(command, Restart):
@@ -280,6 +280,16 @@ def _stuck(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, l
 
 def _with_executor(processor: Any, executor: Any) -> Any:
     return replace(processor, executor=executor)
+
+
+def _addressed(command: Any, view: View | None) -> Any:
+    """Users call a capture by its name; its address is another one after each restart."""
+    field = "to" if isinstance(command, MoveTable) else "capture" if isinstance(command, Drain) else None
+    if field is None or view is None:
+        return command
+    name = getattr(command, field)
+    lives = [c for c in view.captures if c == name or c.startswith(f"{name}.")]
+    return command._replace(**{field: max(lives, key=lambda c: (len(c), c))}) if lives else command
 
 
 def _rev(state: CaptureState) -> int | None:

@@ -151,6 +151,7 @@ def simulate(
     until_us: int = 60_000_000,
     network: Network = QUIET,
     level: str = EVENTS,
+    recorder: Recorder | None = None,
     step_limit: int = 50_000_000,
     name: str = "",
     bugs: Mapping[str, Any] | None = None,
@@ -174,6 +175,8 @@ def simulate(
         How messages travel.
     level
         How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+    recorder
+        Takes the trace; one of this level where it is left out.
     step_limit
         See :class:`ticdc_lab.simulate.kernel.Kernel`.
     name
@@ -192,7 +195,7 @@ def simulate(
     all_faults = (*faults, *(drawn(chaos, nodes, ETCD, seed) if chaos else ()))
     planted = dict(bugs or {})
     monitor = Monitor(start_ts, keys, stops_at_violation)
-    recorder = Recorder(name or f"{settings.variant} seed {seed}", level)
+    recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us, planted.get("trusts_every_owner", False))}
     for node in nodes:
         own = replace(settings, version=settings.versions.get(node, settings.version))

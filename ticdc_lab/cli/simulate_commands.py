@@ -1,0 +1,161 @@
+"""Commands that run the simulators."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, json_flag, main, print_json, session_of
+
+
+@main.group()
+def simulate() -> None:
+    """What happens when, and why: run a scenario file on a simulated cluster."""
+
+
+@simulate.command()
+@click.argument("scenario")
+@click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults; the file's if left out.")
+@click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; only a summary is printed.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE",
+    help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
+)  # fmt: skip
+@click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row a seed.")
+@click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened; 0 for all.")
+@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, where one is needed.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@json_flag
+@guarded
+def scheduler(
+    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
+    driver_memory: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a scenario of the table scheduler and judge its assertions.
+
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it could not be run, or not to its end.
+    The same file, seed and settings print the same.
+    """
+    from ticdc_lab.simulate.scenario import read_scenario
+
+    read = read_scenario(scenario, _changes(settings))
+    if seeds is not None:
+        if seed is not None:
+            raise click.UsageError("Give either --seed or --seeds.")
+        sys.exit(_sweep(read, _seeds(seeds), out, driver_memory, as_json=as_json))
+    sys.exit(_play(read, seed, out, lines, driver_memory, as_json=as_json))
+
+
+def _changes(settings: tuple[str, ...]) -> dict[str, str]:
+    changes = {}
+    for text in settings:
+        path, equals, value = text.partition("=")
+        if not path or not equals:
+            raise click.BadParameter(f"{text!r}; expected PATH=VALUE", param_hint="--set")
+        changes[path] = value
+    return changes
+
+
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if not dots or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
+        raise click.BadParameter(f"{text!r}; expected A..B, rising numbers", param_hint="--seeds")
+    return range(int(first), int(last) + 1)
+
+
+def _play(scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, *, as_json: bool) -> int:
+    from ticdc_lab.simulate.recorder import CHANGES, EVENTS
+    from ticdc_lab.simulate.scheduler.play import counts_messages, play
+    from ticdc_lab.simulate.trace_files import needs_spark, write_trace
+
+    level = EVENTS if out or counts_messages(scenario) else CHANGES
+    played = play(scenario, seed=seed, level=level)
+    if out:
+        write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
+    facts = _facts(played)
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts, lines)
+    if played.run.end.because == "steps":
+        return FAILED
+    return CLEAN if played.held else FINDINGS
+
+
+def _facts(played: Any) -> dict[str, Any]:
+    """What a run is told as: the same for every run of the same file, seed and settings."""
+    from ticdc_lab.simulate.scheduler.narrative import last_state, narrative
+
+    run, end = played.run, played.run.end
+    return {
+        "scenario": played.scenario.name,
+        "variant": played.scenario.variant,
+        "seed": played.seed,
+        "end": {"because": end.because, "time_us": end.time_us, "doing": end.doing},
+        "steps": end.steps,
+        "messages": run.messages,
+        "violation": asdict(end.violation) if end.violation else None,
+        "assertions": [o._asdict() for o in played.outcomes],
+        "happened": [line._asdict() for line in narrative(run.kernel.recorder.rows)],
+        "last": last_state(played.facts),
+        "again": _again(played),
+    }
+
+
+def _again(played: Any) -> str:
+    """The command that gives this run again."""
+    words = ["ticdc-lab", "simulate", "scheduler", played.scenario.file, "--seed", str(played.seed)]
+    for path, value in played.scenario.changes:
+        words += ["--set", f"{path}={value}"]
+    return shlex.join(words)
+
+
+def _print(facts: dict[str, Any], lines: int) -> None:
+    from ticdc_lab.simulate.durations import shown
+    from ticdc_lab.simulate.scheduler.narrative import Line
+
+    end = facts["end"]
+    click.echo(f"{facts['scenario']} ({facts['variant']}, seed {facts['seed']}): {_size(facts)}")
+    happened = [str(Line(**line)) for line in facts["happened"]]
+    click.echo("\nWhat happened:")
+    for line in happened[: lines or None]:
+        click.echo(line)
+    if lines and len(happened) > lines:
+        click.echo(f"{'..':>11}  {len(happened) - lines} more lines: --lines 0 shows them all")
+    click.echo(f"\nAt {shown(end['time_us'])}:")
+    for line in facts["last"]:
+        click.echo(f"  {line}")
+    _print_judgement(facts)
+
+
+def _size(facts: dict[str, Any]) -> str:
+    from ticdc_lab.simulate.durations import shown
+
+    return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps, {facts['messages']} messages"
+
+
+def _print_judgement(facts: dict[str, Any]) -> None:
+    from ticdc_lab.simulate.durations import shown
+
+    end, violation = facts["end"], facts["violation"]
+    if facts["assertions"]:
+        click.echo("\nAssertions:")
+    for o in facts["assertions"]:
+        click.echo(f"  {'held  ' if o['held'] else 'FAILED'}  {o['assertion']}")
+        click.echo(f"          {o['because']}" + ("" if o["held"] else f" (step {o['step']}, line {o['line']})"))
+    if violation:
+        click.echo(f"\nVIOLATED at {shown(violation['time_us'])}, step {violation['step']}: {violation['invariant']}")
+        click.echo(f"  {violation['because']}")
+    if end["because"] == "steps":
+        click.echo(f"\nStopped at its limit of {facts['steps']} steps, at {shown(end['time_us'])}; {end['doing']}")
+        click.echo("Raise `step_limit` in the file, or look for a loop in what happened.")
+    if violation or end["because"] == "steps" or not all(o["held"] for o in facts["assertions"]):
+        click.echo(f"\nAgain: {facts['again']}")
+
+
+def _sweep(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, as_json: bool) -> int:
+    raise NotImplementedError

@@ -1,0 +1,219 @@
+"""What a scenario claims about its run, judged row by row of the trace while it comes.
+
+Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.scheduler.vocabulary`). Four modes:
+
+``eventually``: the claim holds at the end of the run; its moment is that from which on it held without a break.
+``always``: it holds after every step of its window. ``within``: it holds after some step of its window.
+``at_most``: what it counts comes to no more in its window.
+
+A window is open on its left: what an event does at its moment is done before the window begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from ticdc_lab.simulate.durations import shown
+
+Mode: TypeAlias = Literal["eventually", "always", "within", "at_most"]
+
+
+class Claim(Protocol):
+    """A sentence that is true or false of a moment, or a number that has a value."""
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        ...
+
+    @property
+    def ages(self) -> bool:
+        """Whether it may become another one while no state changes: it speaks of time or counts messages."""
+        ...
+
+    def value(self, facts: Any, at_us: int) -> int | bool:
+        """Give its truth or number at a moment."""
+        ...
+
+    def why(self, facts: Any, at_us: int) -> str:
+        """Say what is there at a moment: names the table, the capture, the number."""
+        ...
+
+
+class Counted(Claim, Protocol):
+    """A number; ``unit`` is ``us`` for a duration."""
+
+    @property
+    def unit(self) -> str:
+        """What it is a number of."""
+        ...
+
+
+class Facts(Protocol):
+    """What is known of a run at a moment, kept row by row."""
+
+    changes: int
+    """Grows whenever a state changed that a claim may speak of."""
+
+    def see(self, row: Any) -> None:
+        """Take a row of the trace."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A claim, how it must hold and when: in ``(from_us, until_us]``; ``after`` names what happened at ``from_us``."""
+
+    mode: Mode
+    claim: Claim
+    from_us: int
+    until_us: int
+    after: str = ""
+    most: int = 0
+    line: int = 0
+
+    @property
+    def text(self) -> str:
+        """The assertion as a sentence."""
+        if self.mode == "at_most":
+            most = shown(self.most) if getattr(self.claim, "unit", "") == "us" else self.most
+            return f"at most {most} {self.claim.text}{self._window()}"
+        if self.mode == "within":
+            start = self.after or shown(max(self.from_us, 0))
+            return f"within {shown(self.until_us - max(self.from_us, 0))} after {start}: {self.claim.text}"
+        return f"{self.mode}: {self.claim.text}{self._window()}"
+
+    def _window(self) -> str:
+        return f" (from {self.after or shown(self.from_us)} to {shown(self.until_us)})" if self.from_us >= 0 else ""
+
+
+class Outcome(NamedTuple):
+    """How an assertion ended.
+
+    Attributes
+    ----------
+    at_us, step
+        The first moment at which it failed; if it held, since when or at which moment.
+    because
+        A sentence: what was there then.
+    """
+
+    assertion: str
+    held: bool
+    at_us: int
+    step: int
+    because: str
+    line: int
+
+
+@dataclass(slots=True)
+class _Track:
+    """How one assertion stands."""
+
+    of: Assertion
+    begun: bool = False
+    base: int = 0
+    since: tuple[int, int] | None = None
+    outcome: Outcome | None = None
+
+    def end(self, held: bool, at: tuple[int, int], because: str) -> None:
+        self.outcome = Outcome(self.of.text, held, *at, because, self.of.line)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges assertions while rows come; :meth:`end` gives the outcomes."""
+
+    assertions: Sequence[Assertion]
+    facts: Facts
+    at_us: int = 0
+    step: int = -1
+    seen: int = -1
+    live: list[_Track] = field(default_factory=list)
+    tracks: list[_Track] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tracks = [_Track(a) for a in self.assertions]
+        self.live = list(self.tracks)
+
+    def see(self, row: Any) -> None:
+        """Take a row of the trace; rows come in order."""
+        if row.step != self.step or row.time_us != self.at_us:
+            self._look()
+            if row.time_us > self.at_us:
+                self._advance(row.time_us)
+            self.step = row.step
+        self.facts.see(row)
+
+    def end(self, at_us: int) -> list[Outcome]:
+        """Let the run end at a moment."""
+        self._look()
+        if at_us > self.at_us:
+            self._advance(at_us)
+        for track in self.live:
+            self._close(track, at_us)
+        return [t.outcome for t in self.tracks if t.outcome]
+
+    def _look(self) -> None:
+        """Judge what a step left."""
+        if self.step < 0:
+            return
+        changed = self.facts.changes != self.seen
+        self.seen = self.facts.changes
+        if changed or any(t.of.claim.ages for t in self.live):
+            for track in self.live:
+                if (changed or track.of.claim.ages) and track.of.from_us < self.at_us:
+                    self._judge(track, self.at_us)
+            self._drop_done()
+
+    def _advance(self, at_us: int) -> None:
+        """Judge what time alone changes, and open and close windows, before anything happens at ``at_us``."""
+        for track in self.live:
+            until_us = min(at_us, track.of.until_us)
+            if track.of.from_us < until_us and not track.begun:
+                self._judge(track, max(track.of.from_us, 0))
+            if track.of.from_us < until_us and track.of.claim.ages and track.outcome is None:
+                self._judge(track, until_us)
+            if track.outcome is None and track.of.until_us < at_us:
+                self._close(track, track.of.until_us)
+        self.at_us = at_us
+        self._drop_done()
+
+    def _judge(self, track: _Track, at_us: int) -> None:
+        claim, at = track.of.claim, (at_us, self.step)
+        value = claim.value(self.facts, at_us)
+        if track.of.mode == "at_most":
+            if not track.begun and track.of.from_us >= 0:
+                track.base = int(value)
+            if value - track.base > track.of.most:
+                found = shown(value - track.base) if getattr(claim, "unit", "") == "us" else value - track.base
+                track.end(False, at, f"{found} at {shown(at_us)}: {claim.why(self.facts, at_us)}")
+        elif track.of.mode == "always" and not value:
+            track.end(False, at, f"not so at {shown(at_us)}: {claim.why(self.facts, at_us)}")
+        elif track.of.mode == "within" and value:
+            after = f", {shown(at_us - track.of.from_us)} after {track.of.after}" if track.of.after else ""
+            track.end(True, at, f"so at {shown(at_us)}{after}: {claim.why(self.facts, at_us)}")
+        elif track.of.mode == "eventually":
+            track.since = (track.since or at) if value else None
+        track.begun = True
+
+    def _close(self, track: _Track, at_us: int) -> None:
+        """End an assertion whose window, or whose run, is over."""
+        at, why = (at_us, self.step), track.of.claim.why(self.facts, at_us)
+        if not track.begun and track.of.mode != "eventually":
+            track.end(False, at, f"not looked at: the run ended at {shown(at_us)}, before its window began")
+        elif track.of.mode == "eventually":
+            if track.since:
+                track.end(True, track.since, f"so from {shown(track.since[0])} to the end: {why}")
+            else:
+                track.end(False, at, f"not so at the end, {shown(at_us)}: {why}")
+        elif track.of.mode == "within":
+            track.end(False, at, f"not so until {shown(at_us)}: {why}")
+        else:
+            track.end(True, at, f"so until {shown(at_us)}: {why}")
+
+    def _drop_done(self) -> None:
+        if any(t.outcome for t in self.live):
+            self.live = [t for t in self.live if t.outcome is None]

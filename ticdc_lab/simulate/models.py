@@ -1,0 +1,66 @@
+"""The models that scenarios can be of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ticdc_lab.simulate.assertions import Claim, Counted, Facts
+from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a model adds to the reading of a scenario.
+
+    Attributes
+    ----------
+    cluster
+        Reads the section; ``tables`` gives the ids of those in it.
+    unsettled
+        Fields of the settings that other sections give.
+    choices
+        What fields may be whose type says no more than a text.
+    events
+        Kinds of events by their names, the faults that every model knows among them.
+    random
+        Those that can come at random.
+    messages
+        Names of a variant's messages.
+    claim, measure
+        Read a sentence, and what can be counted.
+    facts
+        What is known before a run begins.
+    figures
+        What ``plot`` may name.
+    """
+
+    variants: tuple[str, ...]
+    cluster: Callable[[Value], Any]
+    tables: Callable[[Any], frozenset[int]]
+    settings: type
+    unsettled: tuple[str, ...]
+    choices: Mapping[str, tuple[str, ...]]
+    events: Mapping[str, type]
+    random: tuple[str, ...]
+    messages: Callable[[str], frozenset[str]]
+    claim: Callable[[Value, Names, Collection[str]], Claim]
+    measure: Callable[[Value, Names], Counted]
+    facts: Callable[[Any, Iterable[Planned]], Facts]
+    invariants: tuple[str, ...]
+    figures: frozenset[str]
+
+
+def model_of(value: Value) -> Model:
+    """Read the name of a model."""
+    name = value.choice(MODELS, "a model")
+    found: Model = import_module(MODELS[name]).MODEL
+    return found
+
+
+MODELS = {"scheduler": "ticdc_lab.simulate.scheduler.model"}
+"""Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

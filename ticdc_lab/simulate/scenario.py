@@ -1,0 +1,190 @@
+"""Scenario files: what is there, what happens to it, and what must then be so.
+
+::
+
+    model: scheduler
+    until: 20s
+    cluster: {captures: 3, tables: 8}
+    events:
+      - {at: 5s, crash: capture-2}
+    assert:
+      - {within: 10s, after: crash capture-2, holds: every table replicates}
+      - {always: no double write}
+
+``data/scenarios`` has a dozen. Every mistake is a :class:`ticdc_lab.errors.ScenarioError` with file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ticdc_lab.errors import ScenarioError
+from ticdc_lab.simulate.assertion_reading import Times, assertion
+from ticdc_lab.simulate.assertions import Assertion
+from ticdc_lab.simulate.models import Model, model_of
+from ticdc_lab.simulate.network_reading import NetworkSettings, network
+from ticdc_lab.simulate.planned import Planned, RandomFaults
+from ticdc_lab.simulate.planned_reading import Names, added, planned, require_there
+from ticdc_lab.simulate.scenario_changes import replace_value
+from ticdc_lab.simulate.scenario_yaml import Value, parsed
+from ticdc_lab.simulate.settings_reading import settings
+
+_AS_IT_IS: Mapping[str, str] = MappingProxyType({})
+STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
+_FIELDS = (
+    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "settings", "network", "events", "assert",
+    "plot",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario, checked.
+
+    Attributes
+    ----------
+    file
+        Where it comes from, as errors and commands name it.
+    until_us
+        When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
+    cluster, settings
+        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings.
+    events
+        By time; those of one moment in the file's order.
+    changes
+        What was asked for instead of what the file says.
+    """
+
+    file: str
+    text: str = field(repr=False)
+    name: str
+    model: Model = field(repr=False)
+    variant: str
+    seed: int
+    until_us: int
+    step_limit: int
+    cluster: Any
+    settings: Any
+    network: NetworkSettings
+    events: tuple[Planned, ...]
+    random: tuple[RandomFaults, ...]
+    assertions: tuple[Assertion, ...]
+    plot: tuple[str, ...]
+    changes: tuple[tuple[str, str], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str, dict[str, str]]]:
+        """Travel as text: claims hold functions."""
+        return scenario_from_text, (self.text, self.file, dict(self.changes))
+
+    def changed(self, changes: Mapping[str, str]) -> Scenario:
+        """Give the scenario with some values of the file replaced: ``{"settings.tick": "200ms", "variant": "v3"}``."""
+        return scenario_from_text(self.text, self.file, {**dict(self.changes), **changes})
+
+
+def read_scenario(path: str | Path, changes: Mapping[str, str] = _AS_IT_IS) -> Scenario:
+    """Read a scenario file.
+
+    Parameters
+    ----------
+    path
+        YAML.
+    changes
+        Values that are taken instead of the file's, by where they stand: ``settings.tick``, ``network.loss``.
+
+    Raises
+    ------
+    ScenarioError
+        It cannot be read, is no YAML, or holds what no run can do; with the line.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: the scenario cannot be read: {error}.") from error
+    return scenario_from_text(text, str(path), changes)
+
+
+def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, str] = _AS_IT_IS) -> Scenario:
+    """As :func:`read_scenario`, from the text of a file."""
+    top = parsed(text, file)
+    for path, new in changes.items():
+        replace_value(top, path, new)
+    given = top.fields(_FIELDS, required=["model", "cluster"])
+    model = model_of(given["model"])
+    variant = given["variant"].choice(model.variants, "a variant") if "variant" in given else model.variants[0]
+    until_us = _until(given)
+    cluster = model.cluster(given["cluster"])
+    happens = given["events"].items() if _there(given, "events") else []
+    timed = [e for e in happens if not _is_random(e)]
+    nodes, tables = added(timed, model.events)
+    names = Names(cluster.nodes | nodes, model.tables(cluster) | tables, model.messages(variant))
+    events = [planned(e, model.events, names, until_us) for e in timed]
+    require_there(events, cluster.nodes | model.tables(cluster), file)
+    random = [_random(e, model, until_us) for e in happens if _is_random(e)]
+    ends = [e.at_us + (getattr(e.what, "for_us", 0) or 0) for e in events] + [r.until_us for r in random]
+    times = Times(events, until_us, max(ends, default=None))
+    return Scenario(
+        file=file,
+        text=text,
+        name=given["name"].text() if "name" in given else Path(file).stem,
+        model=model,
+        variant=variant,
+        seed=given["seed"].integer() if "seed" in given else 0,
+        until_us=until_us,
+        step_limit=given["step_limit"].integer(least=1) if "step_limit" in given else STEP_LIMIT,
+        cluster=cluster,
+        settings=settings(given.get("settings"), model.settings, without=model.unsettled, choices=model.choices),
+        network=network(given["network"], names) if _there(given, "network") else NetworkSettings(),
+        events=tuple(sorted(events, key=lambda e: e.at_us)),
+        random=tuple(random),
+        assertions=_assertions(given, model, names, times),
+        changes=tuple(changes.items()),
+        plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
+    )
+
+
+def _there(given: dict[str, Value], name: str) -> bool:
+    return name in given and not given[name].is_empty
+
+
+def _until(given: dict[str, Value]) -> int:
+    if "until" not in given:
+        return UNTIL_US
+    until_us = given["until"].duration_us()
+    if until_us == 0:
+        raise given["until"].wrong("a time above 0")
+    return until_us
+
+
+def _assertions(given: dict[str, Value], model: Model, names: Names, times: Times) -> tuple[Assertion, ...]:
+    if not _there(given, "assert"):
+        return ()
+    return tuple(
+        assertion(value, times, lambda v: model.claim(v, names, model.invariants), lambda v: model.measure(v, names))
+        for value in given["assert"].items()
+    )
+
+
+def _is_random(event: Value) -> bool:
+    return any(key.text() == "random" for key, _ in event.entries())
+
+
+def _random(event: Value, model: Model, until_us: int) -> RandomFaults:
+    """Read ``{random: {faults: [crash, partition], every: 500ms, until: 20s}}``."""
+    value = event.fields({"random"})["random"]
+    given = value.fields({"faults", "every", "from", "until"}, required=["faults", "every"])
+    faults = tuple(f.choice(model.random, "a fault that can come at random") for f in given["faults"].items())
+    if not faults:
+        raise given["faults"].wrong("at least one fault", found="none")
+    every_us = given["every"].duration_us()
+    if every_us == 0:
+        raise given["every"].wrong("a time above 0")
+    begin_us = given["from"].duration_us() if "from" in given else 0
+    end_us = given["until"].duration_us() if "until" in given else until_us
+    if not begin_us < end_us <= until_us:
+        last = given.get("until", given.get("from", value))
+        raise last.wrong("random faults that begin before they end, within the run")
+    return RandomFaults(faults, every_us, end_us, begin_us, event.line)

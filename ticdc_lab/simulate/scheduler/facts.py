@@ -1,0 +1,245 @@
+"""What is so at a moment of a run: who replicates what, who owns, how far the checkpoint is; kept row by row.
+
+It reads the trace alone, as a user would: ``changed`` rows of ``table:..`` come from the processors' pipelines
+(:mod:`.executor`), ``owner`` and ``global-checkpoint`` from the world.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
+from ticdc_lab.simulate.scheduler.writing import Total, Writing, capture_of, table_of
+
+STATES = frozenset({PREPARING, PREPARED, REPLICATING, STOPPING})
+_LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
+THRASH_US = 60_000_000
+"""A table that comes back to a capture which it left less than this ago was moved for nothing."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """The present of a run.
+
+    Attributes
+    ----------
+    captures
+        Those that are up, by name; ``lives`` are their addresses.
+    wanted
+        Tables that should be replicated; ``ddls`` are those that etcd has been asked for and has not executed.
+    up
+        How many of the wanted tables replicate: each of their spans does.
+    sent
+        Messages by their name.
+    load, held
+        Tables and spans that a capture replicates, and that it has in any state.
+    moves, returns
+        How often a table went to another capture, and came back to one that it had left within :data:`THRASH_US`.
+    double_for, idle_for
+        Time in which a table or span had two writers, and none after its first; all together.
+    """
+
+    wanted: set[int]
+    names: frozenset[str] = frozenset()
+    changes: int = 0
+    at_us: int = 0
+    lives: set[str] = field(default_factory=set)
+    keys: dict[str, Writing] = field(default_factory=dict)
+    spans: dict[int, set[str]] = field(default_factory=dict)
+    keys_up: Counter[int] = field(default_factory=Counter)
+    keys_down: Counter[int] = field(default_factory=Counter)
+    up: int = 0
+    load: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
+    double: set[str] = field(default_factory=set)
+    ddls: deque[Any] = field(default_factory=deque)
+    asleep: dict[str, dict[str, str]] = field(default_factory=dict)
+    waking: dict[str, tuple[int, int]] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
+    n_owners: int = 0
+    checkpoint_us: int | None = None
+    risen_us: int = 0
+    sent: Counter[str] = field(default_factory=Counter)
+    n_sent: int = 0
+    other: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    moves: int = 0
+    returns: int = 0
+    double_for: Total = field(default_factory=Total)
+    idle_for: Total = field(default_factory=Total)
+
+    @property
+    def captures(self) -> list[str]:
+        """Names of the captures that are up, sorted."""
+        return sorted({capture_of(a) for a in self.lives})
+
+    def states(self, table: int) -> list[tuple[str, str]]:
+        """Give (address, state) of the pipelines of a table and its spans."""
+        keys = [str(table), *sorted(self.spans.get(table, ()))]
+        return [one for key in keys if key in self.keys for one in sorted(self.keys[key].states.items())]
+
+    def replicates(self, table: int) -> bool:
+        """Whether a table, with all its spans, is replicated."""
+        return self.keys_up[table] > 0 and self.keys_down[table] == 0
+
+    @property
+    def owner(self) -> str | None:
+        """The capture that was elected last, of those that believe to be the owner."""
+        return max(self.owners, key=lambda address: (self.owners[address], address), default=None)
+
+    def see(self, row: Any) -> None:
+        """Take a row of the trace."""
+        self.at_us = row.time_us
+        if self.waking:
+            self._wake(row.step)
+        kind = row.kind
+        if kind == "sent":
+            self.n_sent += 1
+            self.sent[row.message if isinstance(row.message, str) else type(row.message).__name__] += 1
+        elif kind == "changed":
+            self._changed(row)
+        elif kind == "violated":
+            self.broken[row.subject] += 1
+            self.changes += 1
+        elif kind in _LIVES:
+            self._lives(row)
+        elif kind == "asked" and hasattr(row.message, "drop"):
+            self.ddls.append(row.message)
+        else:
+            self.other[kind] += 1
+
+    def _changed(self, row: Any) -> None:
+        subject: str = row.subject
+        self.changes += 1
+        if subject.startswith("table:"):
+            before, after = row.before, row.after
+            if (before in STATES or before is None) and (after in STATES or after is None):
+                self._table(subject[6:], row.node, after)
+        elif subject == "owner":
+            self._owner(row.node, row.after)
+        elif subject == "global-checkpoint":
+            self.checkpoint_us = us_of(int(row.after))
+            self.risen_us = self.at_us
+        elif subject == "barrier" and row.after is None and self.ddls:
+            self._executed(self.ddls.popleft())
+
+    def _owner(self, address: str, revision: int | str | None) -> None:
+        if revision is None:
+            self.owners.pop(address, None)
+        else:
+            self.owners[address] = int(revision)
+            self.n_owners += 1
+
+    def _executed(self, ddl: Any) -> None:
+        """Tables are wanted, or no longer, from when their DDL is executed."""
+        for table, wanted in [*((t, True) for t in ddl.add), *((t, False) for t in ddl.drop)]:
+            if wanted == (table in self.wanted):
+                continue
+            (self.wanted.add if wanted else self.wanted.discard)(table)
+            self.up += (1 if wanted else -1) * self.replicates(table)
+            for key in [str(table), *self.spans.get(table, ())]:
+                if key in self.keys:
+                    self._end_gap(self.keys[key])
+
+    def _lives(self, row: Any) -> None:
+        """A node comes or goes; while it is down or paused it replicates nothing."""
+        address: str = row.node
+        if self.names and capture_of(address) not in self.names:
+            return
+        self.changes += 1
+        if row.kind in ("crashed", "paused"):
+            self.lives.discard(address)
+            self.waking.pop(address, None)
+            held = {key: w.states[address] for key, w in self.keys.items() if address in w.states}
+            self.asleep[address] = held
+            self._all(dict.fromkeys(held), address)
+            if row.kind == "crashed":
+                self.owners.pop(address, None)
+        elif row.kind == "started":
+            self.lives.add(address)
+        elif row.kind == "resumed" or row.because == "with its state":
+            self.waking[address] = (row.step, row.time_us)
+
+    def _wake(self, step: int) -> None:
+        """A node that was down has its tables again once it has looked at its clock and found its session alive."""
+        now_us = self.at_us
+        for address in sorted(a for a, (since, _) in self.waking.items() if step > since + 1):
+            self.at_us = self.waking.pop(address)[1]
+            self.lives.add(address)
+            self.changes += 1
+            self._all(self.asleep.pop(address), address)
+        self.at_us = now_us
+
+    def _all(self, states: dict[str, Any], address: str) -> None:
+        for key, state in states.items():
+            self._table(key, address, state)
+
+    def _table(self, key: str, address: str, state: str | None) -> None:
+        table = table_of(key)
+        if address in self.waking:
+            self.asleep[address].pop(key, None)
+        if key not in self.keys:
+            self.keys[key] = Writing()
+            if "[" in key:
+                self.spans.setdefault(table, set()).add(key)
+        entry = self.keys[key]
+        old, whole = entry.states.get(address), self.replicates(table)
+        if state is None:
+            entry.states.pop(address, None)
+        else:
+            entry.states[address] = state
+        self._status(table, entry, crashed=address not in self.lives)
+        if table in self.wanted:
+            self.up += self.replicates(table) - whole
+        capture = capture_of(address)
+        self.held[capture] += (state is not None) - (old is not None)
+        self.load[capture] += (state == REPLICATING) - (old == REPLICATING)
+        if (old in WRITING) != (state in WRITING):
+            self._writers(key, entry, address, table in self.wanted)
+
+    def _status(self, table: int, entry: Writing, *, crashed: bool) -> None:
+        counted = {"up": self.keys_up, "down": self.keys_down}
+        if entry.status:
+            counted[entry.status][table] -= 1
+        entry.status = "up" if REPLICATING in entry.states.values() else "down" if entry.states or crashed else ""
+        if entry.status:
+            counted[entry.status][table] += 1
+
+    def _writers(self, key: str, entry: Writing, address: str, wanted: bool) -> None:
+        """A capture began or ended to write a table: moves, time with two writers and with none."""
+        writers, capture = entry.writers, capture_of(address)
+        if address in writers and capture != entry.home:
+            left = entry.left_us or {}
+            self.moves += bool(entry.home)
+            self.returns += capture in left and self.at_us - left[capture] < THRASH_US
+            if entry.home:
+                entry.left_us = {**left, entry.home: self.at_us}
+            entry.home = capture
+        if writers:
+            self._no_gap(key, entry)
+        elif wanted and entry.idle_since_us is None:
+            entry.idle_since_us = self.at_us
+            self.idle_for.begin(self.at_us)
+        if len(writers) > 1 and entry.double_since_us is None:
+            entry.double_since_us = self.at_us
+            self.double_for.begin(self.at_us)
+            self.double.add(key)
+        elif len(writers) < 2 and entry.double_since_us is not None:
+            self.double_for.end(entry.double_since_us, self.at_us)
+            entry.double_since_us = None
+            self.double.discard(key)
+
+    def _no_gap(self, key: str, entry: Writing) -> None:
+        """A table is written again; where it has spans they take over from one another."""
+        table = table_of(key)
+        others = [str(table), *self.spans[table]] if table in self.spans else [key]
+        for other in others:
+            self._end_gap(self.keys.get(other, entry))
+
+    def _end_gap(self, entry: Writing) -> None:
+        if entry.idle_since_us is not None:
+            self.idle_for.end(entry.idle_since_us, self.at_us)
+            entry.idle_since_us = None

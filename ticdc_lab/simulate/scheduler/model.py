@@ -1,0 +1,42 @@
+"""The table scheduler as scenarios know it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.scheduler import cluster, etcd, vocabulary
+from ticdc_lab.simulate.scheduler.balance import POLICIES
+from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS
+from ticdc_lab.simulate.scheduler.planned import EVENTS
+from ticdc_lab.simulate.scheduler.run import VARIANTS, Settings
+
+FIGURES = ("sequence", "owners", "gantt", "watermarks", "balance")
+RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
+_ETCD = (etcd.Register, etcd.KeepAlive, etcd.KeptAlive, etcd.Resign, etcd.PutStatus, etcd.View, etcd.Status)
+
+
+def messages(variant: str) -> frozenset[str]:
+    """Give the names of a variant's messages and of those to and from etcd."""
+    package = "ticdc_lab.simulate.scheduler"
+    module = import_module(f"{package}.messages" if variant == "v2" else f"{package}.{variant}.messages")
+    own = [c for c in vars(module).values() if hasattr(c, "_fields") and c.__module__ == module.__name__]
+    return frozenset(c.__name__ for c in (*own, *_ETCD))
+
+
+MODEL = Model(
+    variants=tuple(VARIANTS),
+    cluster=cluster.cluster,
+    tables=lambda c: frozenset(t.id for t in c.tables),
+    settings=Settings,
+    unsettled=("variant", "captures", "tables", "versions", "traffic"),
+    choices={"policy": POLICIES},
+    events=EVENTS,
+    random=RANDOM,
+    messages=messages,
+    claim=vocabulary.claim,
+    measure=vocabulary.measure,
+    facts=cluster.facts,
+    invariants=(DOUBLE, LOST, MONOTONE, REVISIONS, "One Owner a Revision", "Responses Match Orders"),
+    figures=frozenset(FIGURES),
+)

@@ -1,0 +1,93 @@
+"""Play a scenario of the table scheduler: one run, its assertions judged while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.assertions import Judge, Outcome
+from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.run import Run, simulate
+from ticdc_lab.simulate.scheduler.translation import faults_of, network_of, settings_of
+
+
+class Shown(list[Row]):
+    """The rows of a run, each shown to a judge as it comes, and kept only if asked for."""
+
+    def __init__(self, judge: Judge, *, keep: bool) -> None:
+        super().__init__()
+        self.judge = judge
+        self.keep = keep
+
+    def append(self, row: Row) -> None:
+        """Take a row."""
+        self.judge.see(row)
+        if self.keep:
+            super().append(row)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played:
+    """A scenario that has run.
+
+    Attributes
+    ----------
+    run
+        What happened; its trace is empty unless it was kept.
+    outcomes
+        Of the assertions, in the file's order.
+    facts
+        How things stood at the end.
+    """
+
+    scenario: Scenario
+    seed: int
+    run: Run
+    outcomes: tuple[Outcome, ...]
+    facts: Facts = field(repr=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held, no invariant was violated and the run came to its end."""
+        return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return self.run.trace
+
+
+def counts_messages(scenario: Scenario) -> bool:
+    """Whether an assertion needs messages in the trace."""
+    return any("messages" in a.text for a in scenario.assertions)
+
+
+def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None) -> Played:
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``scheduler``.
+    seed
+        Instead of the scenario's own.
+    keep
+        Whether the trace is kept; a run of millions of steps needs no memory without it.
+    level
+        How much the trace holds; ``events``, or, where nothing is kept and no assertion counts messages, ``changes``.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, Facts)
+    judge = Judge(scenario.assertions, facts)
+    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
+    recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
+    recorder.rows = Shown(judge, keep=keep)
+    run = simulate(
+        settings_of(scenario), faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
+        network=network_of(scenario.network), level=level, recorder=recorder, step_limit=scenario.step_limit,
+    )  # fmt: skip
+    return Played(scenario, seed, run, tuple(judge.end(run.end.time_us)), facts)

@@ -1,0 +1,193 @@
+"""The sentences that assertions about the table scheduler are made of.
+
+True or false of a moment::
+
+    every table replicates              table 3 replicates             table 3 on capture-1
+    no table on capture-2               there is an owner              owner is capture-2
+    checkpoint proceeds                 no double write                no violation
+    No Double Write is violated
+
+and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number or a duration::
+
+    imbalance <= 1                      global checkpoint lag < 5s     time without progress < 2s
+    messages < 1000                     DispatchTable messages <= 16   thrash index <= 0.1
+    tables on capture-1 = 3             moves <= 8                     owner changes = 1
+    overlap = 0s                        gap < 3s                       ignored messages = 0
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+
+from ticdc_lab.simulate.durations import duration_us, shown
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
+from ticdc_lab.simulate.scheduler.executor import REPLICATING
+from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.writing import capture_of
+
+PROCEEDS_US = 2_000_000
+"""``checkpoint proceeds``: the global checkpoint has risen in the last two seconds."""
+
+_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
+
+
+def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
+    """Read a sentence that is true or false."""
+    text = " ".join(value.text().split())
+    if compared := _COMPARED.fullmatch(text):
+        measured, sign, limit = compared.groups()
+        found = measure(value, names, measured)
+        return Compared(text, found, sign, _limit(value, found, limit))
+    for pattern, make in _SENTENCES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names, invariants))
+    raise value.wrong("a sentence of the vocabulary", hint=_near(text))
+
+
+def measure(value: Value, names: Names, text: str | None = None) -> Measure:
+    """Read what is counted or measured."""
+    text = " ".join((value.text() if text is None else text).split())
+    for pattern, make in _MEASURES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names, ()))
+    raise value.wrong("something that can be measured", found=text, hint=_near(text))
+
+
+def _limit(value: Value, measured: Measure, text: str) -> int | Fraction:
+    if measured.unit == "us":
+        us = duration_us(text)
+        if us is None:
+            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as 200ms or 5s.")
+        return us
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise value.wrong(f"a number beside {measured.text}", found=text)
+    return Fraction(text)
+
+
+def _checked(value: Value, found: Mapping[str, str], names: Names, invariants: Collection[str]) -> Mapping[str, str]:
+    """What a sentence speaks of is there."""
+    known: dict[str, Collection[str]] = {
+        "capture": names.nodes, "table": [str(t) for t in names.tables], "message": names.messages,
+        "invariant": invariants,
+    }  # fmt: skip
+    for what, name in found.items():
+        if name not in known[what]:
+            there = sorted(known[what])
+            hint = f"There is {', '.join(there)}." if len(there) <= 24 else "See `cluster`."
+            raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
+    return found
+
+
+def _missing(facts: Facts) -> str:
+    """The first wanted tables that do not replicate, and in which state they are."""
+    if facts.up == len(facts.wanted):
+        return f"all {facts.up} tables replicate"
+    down = sorted(t for t in facts.wanted if not facts.replicates(t))
+    told = "; ".join(_where(facts, t) for t in down[:3])
+    return told + (f"; {len(down)} tables in all do not replicate" if len(down) > 3 else "")
+
+
+def _where(facts: Facts, table: int) -> str:
+    found = " and ".join(f"{state} on {address}" for address, state in facts.states(table))
+    return f"table {table} is {found or 'on no capture'}"
+
+
+def _owner(facts: Facts) -> str:
+    return f"the owner is {facts.owner}" if facts.owner else "there is no owner"
+
+
+def _checkpoint(facts: Facts, at_us: int) -> str:
+    if facts.checkpoint_us is None:
+        return "there is no global checkpoint yet"
+    return f"the global checkpoint is {shown(at_us - facts.checkpoint_us)} behind and rose {_ago(facts, at_us)} ago"
+
+
+def _ago(facts: Facts, at_us: int) -> str:
+    return shown(at_us - facts.risen_us)
+
+
+def _double(facts: Facts) -> str:
+    if not facts.double:
+        return "no table has two writers"
+    key = min(facts.double)
+    return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
+
+
+def _broken(facts: Facts) -> str:
+    return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
+
+
+def _imbalance(facts: Facts, at_us: int) -> int:
+    loads = [facts.load[c] for c in facts.captures]
+    return max(loads, default=0) - min(loads, default=0)
+
+
+def _thrash(facts: Facts, at_us: int) -> Fraction:
+    """Moves that brought a table back within a minute, of all moves."""
+    return Fraction(facts.returns, facts.moves or 1)
+
+
+Found = Mapping[str, str]
+
+_SENTENCES: dict[str, Callable[[str, Found], Said]] = {
+    "every table replicates": lambda text, _: Said(text, lambda f, t: f.up == len(f.wanted), lambda f, t: _missing(f)),
+    r"table (?P<table>\d+) replicates": lambda text, found: Said(
+        text, lambda f, t: f.replicates(int(found["table"])), lambda f, t: _where(f, int(found["table"]))
+    ),
+    r"table (?P<table>\d+) on (?P<capture>\S+)": lambda text, found: Said(
+        text,
+        lambda f, t: any(
+            state == REPLICATING and capture_of(address) == found["capture"]
+            for address, state in f.states(int(found["table"]))
+        ),
+        lambda f, t: _where(f, int(found["table"])),
+    ),
+    r"no table on (?P<capture>\S+)": lambda text, found: Said(
+        text,
+        lambda f, t: f.held[found["capture"]] == 0,
+        lambda f, t: f"{found['capture']} has {f.held[found['capture']]} tables",
+    ),
+    "there is an owner": lambda text, _: Said(text, lambda f, t: f.owner is not None, lambda f, t: _owner(f)),
+    r"owner is (?P<capture>\S+)": lambda text, found: Said(
+        text, lambda f, t: f.owner is not None and capture_of(f.owner) == found["capture"], lambda f, t: _owner(f)
+    ),
+    "checkpoint proceeds": lambda text, _: Said(
+        text, lambda f, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US, _checkpoint, ages=True
+    ),
+    "no double write": lambda text, _: Said(text, lambda f, t: not f.double, lambda f, t: _double(f)),
+    "no violation": lambda text, _: Said(text, lambda f, t: not f.broken, lambda f, t: _broken(f)),
+    r"(?P<invariant>.+) is violated": lambda text, found: Said(
+        text, lambda f, t: found["invariant"] in f.broken, lambda f, t: _broken(f)
+    ),
+}
+"""Sentences as patterns; a group's name says what must be there."""
+
+_MEASURES: dict[str, Callable[[str, Found], Measure]] = {
+    "imbalance": lambda text, _: Measure(text, _imbalance),
+    "global checkpoint lag": lambda text, _: Measure(text, lambda f, t: t - (f.checkpoint_us or 0), "us", ages=True),
+    "time without progress": lambda text, _: Measure(text, lambda f, t: t - f.risen_us, "us", ages=True),
+    "messages": lambda text, _: Measure(text, lambda f, t: f.n_sent, ages=True),
+    "(ignored|lost|resent|refused) messages": lambda text, _: Measure(
+        text, lambda f, t: f.other[text.split()[0]], ages=True
+    ),
+    r"(?P<message>\w+) messages": lambda text, found: Measure(text, lambda f, t: f.sent[found["message"]], ages=True),
+    "thrash index": lambda text, _: Measure(text, _thrash, "share"),
+    "moves": lambda text, _: Measure(text, lambda f, t: f.moves),
+    "owner changes": lambda text, _: Measure(text, lambda f, t: max(f.n_owners - 1, 0)),
+    "captures": lambda text, _: Measure(text, lambda f, t: len(f.captures)),
+    "tables": lambda text, _: Measure(text, lambda f, t: f.up),
+    r"tables on (?P<capture>\S+)": lambda text, found: Measure(text, lambda f, t: f.load[found["capture"]]),
+    "overlap": lambda text, _: Measure(text, lambda f, t: f.double_for.until(t), "us", ages=True),
+    "gap": lambda text, _: Measure(text, lambda f, t: f.idle_for.until(t), "us", ages=True),
+    "violations": lambda text, _: Measure(text, lambda f, t: sum(f.broken.values())),
+}
+"""Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
+
+
+def _near(text: str) -> str:
+    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
+    return f"Known are: {'; '.join(said)}."
