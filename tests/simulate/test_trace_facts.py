@@ -138,8 +138,8 @@ def test_messages_find_their_end() -> None:
 
 def test_every_message_of_a_run_is_an_arrow() -> None:
     """None is lost or doubled by the pairing, and a real run's ignored messages keep their reason."""
-    faults = [Ask(2_000_000, "etcd", TwoOwners())]
-    run = simulate(Settings(tables=4), faults=faults, until_us=4_000_000, stops_at_violation=False)
+    faults = [Ask(2_000_000, "etcd", TwoOwners()), Ask(3_000_000, "etcd", Ddl(add=(9,)))]
+    run = simulate(Settings(tables=4), faults=faults, until_us=6_000_000, stops_at_violation=False)
     found = arrows(run.trace)
     assert len(found) == run.messages == found["message_id"].nunique()
     assert (found["end_us"] >= found["sent_us"]).all()
