@@ -32,7 +32,7 @@ _PLAYING = {
 
 def scheduling_at(
     trace: pa.Table, *, step: int | None = None, axis: Axis = "step", between_us: tuple[int, int] | None = None,
-    messages: tuple[str, ...] = (), most: int = 150,
+    messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, moment: float = 1.0,
 ) -> go.Figure:  # fmt: skip
     """Draw a run as it stands at a step.
 
@@ -41,32 +41,34 @@ def scheduling_at(
     trace
         :data:`ticdc_lab.simulate.trace.TRACE`.
     step
-        A step of the trace; by default the last one drawn.
-    axis, between_us, messages, most
+        A step of the trace; by default what ``moment`` says.
+    axis, between_us, messages, reports, most
         As for :func:`ticdc_lab.figures.sequence_diagram`.
+    moment
+        Which of the steps drawn, as a share: 0 is the first, 1 the last.
     """
-    s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, most=most)
+    s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, reports=reports, most=most)
     if s is None:
         return sentence("Nothing happens", "In this stretch of the run nothing was sent and nothing happened.")
-    return _at(s, Present.of(trace), int(s.steps[-1]) if step is None else step)
+    return _at(s, Present.of(trace), int(s.steps[round(moment * (len(s.steps) - 1))]) if step is None else step)
 
 
 def scheduling_stepped(
     trace: pa.Table, *, moments: int = 60, axis: Axis = "step", between_us: tuple[int, int] | None = None,
-    messages: tuple[str, ...] = (), most: int = 150, finding: str = "",
+    messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw :func:`scheduling_at` at many steps, on a slider with play and pause that needs no kernel.
 
     Parameters
     ----------
-    trace, axis, between_us, messages, most
+    trace, axis, between_us, messages, reports, most
         As there.
     moments
         Frames at most; of more steps they are thinned evenly, which the note says.
     finding
         What the player shows, where the caller knows better than the step's own title.
     """
-    s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, most=most)
+    s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, reports=reports, most=most)
     if s is None:
         return sentence("Nothing happens", "In this stretch of the run nothing was sent and nothing happened.")
     present, steps = Present.of(trace), steps_of(s, moments)
@@ -129,7 +131,8 @@ def _title(s: Layout, present: Present, step: int, finding: str) -> str:
     writing = sum(len(t) for t in now.iloc[:-1]["writes"])
     owner = [label(c) for c, role in zip(now["capture"], now["role"], strict=True) if "owner" in role]
     alone = len(now.iloc[-1]["writes"])
-    told = f"At {_named(s, step)} {' and '.join(owner) or 'nobody'} is the owner, {count(writing, 'table is', 'tables are')} written"
+    written = f"{count(writing, 'table is', 'tables are')} written"
+    told = f"At {_named(s, step)} {' and '.join(owner) or 'nobody'} is the owner, {written}"
     return told + (f", {alone:,} that were are not" if alone else "")
 
 
@@ -146,8 +149,9 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
     left, right = -0.5, max(len(s.lifelines), 2) - 0.5
     low = s.lowest + 0.04 * (s.lowest - s.first) + 0.5
     last = k == len(s.steps) - 1
+    x, y = ([], []) if last else ([left, right, right, left, left], [now, now, low, low, now])
     shade = go.Scatter(
-        x=[] if last else [left, right, right, left, left], y=[] if last else [now, now, low, low, now], fill="toself", mode="lines",
+        x=x, y=y, fill="toself", mode="lines",
         fillcolor="rgba(128,128,128,0.42)", line={"color": WRONG, "width": 1.5}, hoverinfo="skip", showlegend=False,
         name="still to come",
     )  # fmt: skip
@@ -156,7 +160,7 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
 
 def _owned(now: pd.DataFrame) -> go.Table:
     columns = [
-        [f"<b>{label(c)}</b>{f'<br>{label(r)}' if r else ''}" for c, r in zip(now["capture"], now["role"], strict=True)],
+        [f"<b>{label(c)}</b><br>{label(r)}" for c, r in zip(now["capture"], now["role"], strict=True)],
         *([_tables(t) for t in now[c]] for c in ("writes", "prepares", "stops")),
     ]  # fmt: skip
     return _table(["capture", "writes", "prepares", "stops"], columns, [1.5, 2, 1.2, 1])

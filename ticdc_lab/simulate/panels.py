@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.simulate.counts import bands
 from ticdc_lab.simulate.incidents import owners
-from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, watermarks
+from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, reported, reports, watermarks
 from ticdc_lab.simulate.ownership import capture_of, natural, stretches
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
@@ -75,10 +75,10 @@ def schedule_tasks(trace: pa.Table) -> pd.DataFrame:
 def slowest_table(trace: pa.Table) -> pd.DataFrame:
     """Give the lag of the table that holds the lowest checkpoint of all captures, s; ``series`` is the table.
 
-    As captures tell it in their Checkpoint messages; ``none alone`` where all tables of the slowest are equally far.
+    As captures tell it in their reports to the owner; ``none alone`` where all tables of the slowest are equally far.
     """
-    told = pc.and_(pc.equal(trace["kind"], "sent"), pc.fill_null(pc.equal(trace["message"], "Checkpoint"), False))
-    rows = trace.select(["kind", "time_us", "node", "detail"]).filter(pc.or_(told, pc.equal(trace["kind"], "crashed")))
+    rows = trace.select(["kind", "time_us", "node", "detail"])
+    rows = rows.filter(pc.or_(reports(trace), pc.equal(trace["kind"], "crashed")))
     newest: dict[str, tuple[int, str]] = {}
     out = []
     for kind, time_us, node, detail in zip(*(c.to_pylist() for c in rows.columns), strict=True):
@@ -86,7 +86,7 @@ def slowest_table(trace: pa.Table) -> pd.DataFrame:
             newest.pop(capture_of(node), None)
             continue
         fields = orjson.loads(detail)
-        ts, table = fields["checkpoint-ts"], fields.get("slowest")
+        ts, table = reported(fields)["checkpoint"], fields.get("slowest")
         newest[capture_of(node)] = (ts, "none alone" if table is None else f"table {_name(table)}")
         least_ts, name = min(newest.values())
         if least_ts < MAX_TS:
