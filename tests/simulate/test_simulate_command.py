@@ -113,7 +113,7 @@ def test_many_seeds_are_summed_up(spark: SparkSession, tmp_path: Path) -> None:
     assert done.exit_code == 1, done.output
     rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [r["seed"] for r in rows] == [3, 4, 5]
-    assert "seeds 3..5: 3 runs, 3 violated" in done.stdout
+    assert "seeds 3..5: 3 runs\n3 violated" in done.stdout
     assert "--seed 4 --set settings.stop_lag=6s" in done.stdout
     told = json.loads(simulate("seed-ten-steps", "--seeds", "1..2", "--json", spark=spark).stdout)
     assert (told["runs"], told["violated"], told["failed"], told["not_held"]) == (2, 0, 0, [])

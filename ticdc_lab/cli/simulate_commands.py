@@ -192,10 +192,9 @@ def _sweep(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, 
 
 def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[dict[str, Any]]) -> None:
     first, last = told["seeds"]
-    click.echo(
-        f"{told['scenario']} ({told['variant']}), seeds {first}..{last}: {told['runs']} runs, "
-        f"{told['violated']} violated an invariant, in {told['failed']} more an assertion failed or the run did not end\n"
-    )
+    failed = f"in {told['failed']} more an assertion failed or the run did not end"
+    click.echo(f"{told['scenario']} ({told['variant']}), seeds {first}..{last}: {told['runs']} runs")
+    click.echo(f"{told['violated']} violated an invariant, {failed}\n")
     print_table(costs, "measure", "seeds", "mean", "p99", "highest")
     for run in bad:
         what = [f"{run['violation']}: {run['because']}"] if run["violation"] else run["failed"]
