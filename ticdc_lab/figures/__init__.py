@@ -19,16 +19,20 @@ from ticdc_lab.figures.lane_layout import moments
 from ticdc_lab.figures.lane_scene import Order
 from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
 from ticdc_lab.figures.listing import listing
+from ticdc_lab.figures.ownership_gantt import ownership_gantt
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
 from ticdc_lab.figures.row_life import row_life
+from ticdc_lab.figures.sequence_diagram import sequence_diagram
 from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped, stepped_by
 from ticdc_lab.figures.theme import CONFIG, themed
 from ticdc_lab.figures.transaction_spans import transaction_spans
 from ticdc_lab.figures.violations import violations
+from ticdc_lab.figures.watermark_curves import watermark_curves
 from ticdc_lab.figures.watermark_ladder import watermark_ladder
+from ticdc_lab.figures.why_stuck import why_stuck
 
 __all__ = [
     "CONFIG",
@@ -46,16 +50,20 @@ __all__ = [
     "lag",
     "listing",
     "moments",
+    "ownership_gantt",
     "partition_change",
     "partition_load",
     "partition_rows",
     "procedure_faults",
     "row_life",
+    "sequence_diagram",
     "skew_curves",
     "stepped",
     "stepped_by",
     "themed",
     "transaction_spans",
     "violations",
+    "watermark_curves",
     "watermark_ladder",
+    "why_stuck",
 ]

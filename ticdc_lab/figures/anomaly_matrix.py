@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.cells import Cell, grid
 from ticdc_lab.figures.theme import count, finish, label, percent, sentence, wrapped
 
 _NOTE = (
@@ -39,27 +40,9 @@ def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never 
     hovers = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
     a = _headline(a, counted)
     cells = {(str(p), str(c)): cell for (p, c), cell in a.groupby(["policy", "_column"], sort=False)}
-    fig = go.Figure()
-    for i, p in enumerate(policies):
-        for j, c in enumerate(columns):
-            _cell(fig, i, j, cells.get((p, c)))
-    fig.add_trace(
-        go.Scatter(
-            x=[j for _ in policies for j in range(len(columns))],
-            y=[i for i in range(len(policies)) for _ in columns],
-            mode="markers",
-            marker={"size": 44, "opacity": 0, "symbol": "square"},
-            hovertext=[_hover(hovers.get((p, c)), p, c) for p in policies for c in columns],
-            hoverinfo="text",
-            showlegend=False,
-        )
-    )
-    bare = {"showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
+    drawn = [[Cell(*_content(cells.get((p, c))), _hover(hovers.get((p, c)), p, c)) for c in columns] for p in policies]
     words = ["<br>".join(wrapped(label(part, most=60), width=18) for part in c.split(", ")) for c in columns]
-    fig.update_xaxes(tickvals=list(range(len(columns))), ticktext=words, side="top", **bare)
-    fig.update_xaxes(range=[-0.5, len(columns) - 0.5], tickangle=0)
-    fig.update_yaxes(tickvals=list(range(len(policies))), ticktext=[label(p) for p in policies], **bare)
-    fig.update_yaxes(range=[len(policies) - 0.5, -0.5])
+    fig = grid(drawn, rows=[label(p) for p in policies], columns=words).update_xaxes(tickangle=0)
     height, head = 185 + 58 * len(policies), 22 * len(varies)
     fig = finish(fig, title=_finding(a, policies, len(columns)), note=_NOTE, height=height + head, note_below_px=14)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + head)
@@ -78,21 +61,15 @@ def _headline(a: pd.DataFrame, counted: str) -> pd.DataFrame:
     return joined.assign(_others=joined["_others"].fillna(0).astype(int))
 
 
-def _cell(fig: go.Figure, row: int, column: int, cell: pd.DataFrame | None) -> None:
+def _content(cell: pd.DataFrame | None) -> tuple[str, str]:
+    """Text and colour of a cell."""
     if cell is None:
-        text, color = "not tried", _UNKNOWN
-    elif not cell["n"].sum():
+        return "not tried", _UNKNOWN
+    if not cell["n"].sum():
         others = int(cell["_others"].iloc[0])
-        text, color = (
-            (f"never<br>{count(others, 'other anomaly', 'other anomalies')}", _MIXED) if others else ("never", _KEPT)
-        )
-    else:
-        share = _share(cell)
-        told = percent(int(cell["wrong_us"].max()), int(cell["total_us"].max()))
-        text, color = f"<b>{int(cell['n'].sum()):,}</b><br>{told} of time", _BROKEN.format(0.22 + 0.4 * share)
-    box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
-    fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
-    fig.add_annotation(x=column, y=row, text=text, showarrow=False)
+        return (f"never<br>{count(others, 'other anomaly', 'other anomalies')}", _MIXED) if others else ("never", _KEPT)
+    told = percent(int(cell["wrong_us"].max()), int(cell["total_us"].max()))
+    return f"<b>{int(cell['n'].sum()):,}</b><br>{told} of time", _BROKEN.format(0.22 + 0.4 * _share(cell))
 
 
 def _share(cell: pd.DataFrame) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.cells import Cell, grid
 from ticdc_lab.figures.theme import finish, percent, sentence
 
 _NOTE = (
@@ -35,29 +36,11 @@ def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> go.Figure:
     logs = list(dict.fromkeys(measured["log"]))
     aspects = list(dict.fromkeys(measured.sort_values("place", kind="stable")["aspect"]))
     cells = {(r["log"], r["aspect"]): r for r in measured.to_dict("records")}
-    fig = go.Figure()
-    for i, aspect in enumerate(aspects):
-        for j, log in enumerate(logs):
-            text, color = _content(cells.get((log, aspect)))
-            box = {"x0": j - 0.48, "x1": j + 0.48, "y0": i - 0.44, "y1": i + 0.44}
-            fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
-            fig.add_annotation(x=j, y=i, text=text, showarrow=False)
-    fig.add_trace(
-        go.Scatter(
-            x=[j for _ in aspects for j in range(len(logs))],
-            y=[i for i in range(len(aspects)) for _ in logs],
-            mode="markers",
-            marker={"size": 30, "opacity": 0, "symbol": "square"},
-            hovertext=[_hover(cells.get((log, aspect)), log, aspect) for aspect in aspects for log in logs],
-            hoverinfo="text",
-            showlegend=False,
-        )
-    )
-    names, right = [n.replace(" ", "<br>") for n in logs], max(len(logs), _COLUMN_MIN) - 0.5
-    fig.update_xaxes(tickvals=list(range(len(logs))), ticktext=names, side="top", range=[-0.5, right])
-    fig.update_yaxes(tickvals=list(range(len(aspects))), ticktext=aspects, range=[len(aspects) - 0.5, -0.5])
-    fig.update_xaxes(zeroline=False, showline=False, ticks="", showgrid=False)
-    fig.update_yaxes(zeroline=False, showline=False, ticks="", showgrid=False)
+    drawn = [
+        [Cell(*_content(cells.get((log, a))), _hover(cells.get((log, a)), log, a)) for log in logs] for a in aspects
+    ]
+    names = [n.replace(" ", "<br>") for n in logs]
+    fig = grid(drawn, rows=aspects, columns=names, height=0.88, pointer_px=30, width=_COLUMN_MIN)
     height = 230 + _ROW_PX * len(aspects)
     fig = finish(fig, title=_finding(measured, logs, reference), note=_NOTE, height=height, note_below_px=14)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)

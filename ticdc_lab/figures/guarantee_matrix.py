@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.cells import Cell, grid
 from ticdc_lab.figures.theme import finish, label, percent, sentence
 
 GUARANTEES = {
@@ -54,29 +55,13 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str =
     if measured.empty:
         return sentence("No other dispatcher can be compared", "The log holds no row change.")
     strategies = list(dict.fromkeys(measured["strategy"]))
-    fig = go.Figure()
     cells = {(r["strategy"], r["guarantee"]): r for r in measured.to_dict("records")}
-    for i, s in enumerate(strategies):
-        for j, g in enumerate(GUARANTEES):
-            _cell(fig, i, j, *_content(cells.get((s, g)), s, j))
+    drawn = [
+        [Cell(*_content(cells.get((s, g)), s, j), _hover(cells.get((s, g)), s, g)) for j, g in enumerate(GUARANTEES)]
+        for s in strategies
+    ]
     names = [f"<b>{label(s)}</b>" if s == recorded else label(s) for s in strategies]
-    fig.update_xaxes(
-        tickvals=list(range(4)), ticktext=list(GUARANTEES.values()), side="top", range=[-0.5, 3.5], showgrid=False
-    )
-    fig.update_yaxes(tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], showgrid=False)
-    fig.update_xaxes(zeroline=False, showline=False, ticks="")
-    fig.update_yaxes(zeroline=False, showline=False, ticks="")
-    fig.add_trace(
-        go.Scatter(
-            x=[j for _ in strategies for j in range(4)],
-            y=[i for i in range(len(strategies)) for _ in range(4)],
-            mode="markers",
-            marker={"size": 44, "opacity": 0, "symbol": "square"},
-            hovertext=[_hover(cells.get((s, g)), s, g) for s in strategies for g in GUARANTEES],
-            hoverinfo="text",
-            showlegend=False,
-        )
-    )
+    fig = grid(drawn, rows=names, columns=list(GUARANTEES.values()))
     title = _finding(measured, strategies, partitions)
     fig = finish(fig, title=title, note=_NOTE, height=190 + 62 * len(strategies), note_below_px=14)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 26)
@@ -122,9 +107,3 @@ def _hover(cell: dict[str, object] | None, strategy: str, guarantee: str) -> str
     open_cases = 0 if unknown is None or unknown != unknown else int(unknown)  # type: ignore[call-overload]
     cannot = f"<br>{open_cases:,} more cases cannot be decided: a row has no partition there" if open_cases else ""
     return f"{label(strategy)}: {GUARANTEES[guarantee]}{cannot}"
-
-
-def _cell(fig: go.Figure, row: int, column: int, text: str, color: str) -> None:
-    box = {"x0": column - 0.48, "x1": column + 0.48, "y0": row - 0.46, "y1": row + 0.46}
-    fig.add_shape(type="rect", **box, fillcolor=color, line={"width": 0}, layer="below")
-    fig.add_annotation(x=column, y=row, text=text, showarrow=False)

@@ -13,6 +13,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Asked, Broken, Changed, Event, Ignored, Now, Output, Received, Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.balance import in_order
 from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, Pace
 from ticdc_lab.simulate.scheduler.messages import (
     Announce,
@@ -181,7 +182,7 @@ def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output
 def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:
     """Answer the orders that have come to their end."""
     executor, operations = state.executor, state.operations.mutate()
-    for key in sorted(state.operations, key=order):
+    for key in in_order(state.operations, now.prefer):
         if operations[key].is_delete:
             if not pipelines.has_stopped(executor, key, now.at_us):
                 continue

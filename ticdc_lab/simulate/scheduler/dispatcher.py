@@ -183,10 +183,11 @@ class Dispatcher:
         if record.status == REMOVING:
             return replace(state, tables=state.tables.removed(response.id, record)), []
         tables = state.tables.running(response.id, record)
-        if not self.keeps_old_watermark and record.start_ts < status.checkpoint_ts:
+        start_ts = record.start_ts
+        if start_ts is not None and start_ts < status.checkpoint_ts and not self.keeps_old_watermark:
             # What the capture reported before did not count this table.
             status = status._replace(
-                checkpoint_ts=record.start_ts, resolved_ts=min(record.start_ts, status.resolved_ts), slowest=response.id
+                checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=response.id
             )
             return replace(state, tables=tables, captures=state.captures.set(sender, status)), []
         return replace(state, tables=tables), []

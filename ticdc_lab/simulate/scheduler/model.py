@@ -9,7 +9,7 @@ from ticdc_lab.simulate.scheduler import cluster, etcd, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS
 from ticdc_lab.simulate.scheduler.planned import EVENTS
-from ticdc_lab.simulate.scheduler.run import VARIANTS, Settings
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 
 FIGURES = ("sequence", "owners", "gantt", "watermarks", "balance")
 RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")

@@ -8,7 +8,7 @@ Invariants: ``No Double Write`` and ``No Lost Table`` of the seed, ``Checkpoint 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ticdc_lab.simulate.kernel import Kernel
@@ -116,6 +116,8 @@ class Monitor:
         if was == now:
             return None
         executor: Executor = (after if now else before).processor.executor
+        if not now and executor.limit_ts < after.processor.executor.limit_ts:
+            executor = replace(executor, limit_ts=after.processor.executor.limit_ts)  # heard in this very step
         key = key_of(change.subject, executor)
         if now:
             return self._begins(at, key, executor.pipelines[key].start_ts, kernel.now_us)

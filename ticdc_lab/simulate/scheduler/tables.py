@@ -16,11 +16,11 @@ NO_KEYS: Keys = Map()
 
 
 class Record(NamedTuple):
-    """One table: ``start_ts`` is where this owner let it start, 0 where another owner did."""
+    """One table: ``start_ts`` is where this owner let it start, None where another owner did."""
 
     capture: Address
     status: str
-    start_ts: int = 0
+    start_ts: int | None = None
 
 
 class Move(NamedTuple):

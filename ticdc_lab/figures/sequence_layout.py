@@ -1,0 +1,211 @@
+"""How a run is laid out as a sequence diagram: lifelines to the right, time or steps downwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
+from ticdc_lab.simulate.arrows import arrows, shortly
+from ticdc_lab.simulate.incidents import owners, troubles
+from ticdc_lab.simulate.ownership import capture_of, natural
+
+Axis = Literal["step", "time"]
+
+OWNERS_SIDE = frozenset({"Announce", "DispatchTable", "DispatchTableRequest", "Heartbeat"})
+"""Messages that an owner sends; it receives all others."""
+
+_ETCD = "etcd"
+_FEW = 4
+"""Tables up to which a name lists them."""
+
+_BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Layout:
+    """A stretch of a run, laid out.
+
+    Attributes
+    ----------
+    lifelines
+        Names, from the left.
+    arrows
+        Those drawn: ``x0, y0, x1, y1, message, fate, because, text`` (short), ``detail`` (of the first), ``n`` (how
+        many were sent at once and have the same fate: one arrow to the last arrival), ``number`` (from 1, of the first)
+        and ``step`` (when they end).
+    marks
+        What happens at a node: ``x, y, kind, text, step``.
+    spans
+        Stretches of a lifeline: ``x, y0, y1, what`` (``alive``, ``owner``, ``down``, ``paused``).
+    steps, times_us
+        Of the whole stretch, and what ``y`` is of each.
+    total
+        Messages of the stretch, drawn or not.
+    axis
+        What goes down.
+    """
+
+    lifelines: tuple[str, ...]
+    arrows: pd.DataFrame
+    marks: pd.DataFrame
+    spans: pd.DataFrame
+    steps: npt.NDArray[np.int64]
+    times_us: npt.NDArray[np.int64]
+    total: int
+    axis: Axis
+
+    def y(self, steps: npt.ArrayLike, times_us: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """How far down something stands: the place of its step among those drawn, or milliseconds."""
+        if self.axis == "time":
+            return np.asarray(times_us, dtype=np.float64) / 1000
+        return np.interp(np.asarray(steps, dtype=np.float64), self.steps, np.arange(len(self.steps)))
+
+    @property
+    def lowest(self) -> float:
+        """The ``y`` of the end."""
+        return float(self.y(self.steps[-1], self.times_us[-1]))
+
+    @property
+    def first(self) -> float:
+        """The ``y`` of the beginning."""
+        return float(self.y(self.steps[0], self.times_us[0]))
+
+
+def lay_out(
+    trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
+    steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), apart: bool = False, most: int = 400,
+) -> Layout | None:  # fmt: skip
+    """Lay a stretch of a trace out; None where nothing happens in it.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    axis
+        What goes down: each ``step`` a line, or ``time`` in proportion.
+    between_us, steps
+        The first and last moment or step that is drawn.
+    messages
+        Names of those drawn; by default all but those to and from etcd, which has a lifeline if they are named.
+    apart
+        Whether the owner has a lifeline beside the processor of its capture.
+    most
+        Messages drawn: the first ones; before a violation the last ones.
+    """
+    cut = _cut(trace, between_us, steps)
+    found = arrows(cut)
+    private = (found["sender"] == _ETCD) | (found["receiver"] == _ETCD)
+    found = found[found["message"].isin(messages)] if messages else found[~private]
+    broken = bool(pc.any(pc.equal(cut["kind"], "violated")).as_py())
+    shown = found.tail(most) if broken else found.head(most)
+    if len(shown) < len(found):
+        kept = (int(shown["sent_step"].min()) if broken else None, None if broken else int(shown["end_step"].max()))
+        cut = _cut(cut, None, kept)
+    marks = marks_of(cut)
+    if shown.empty and marks.empty:
+        return None
+    drawn = np.unique(np.concatenate([shown["sent_step"], shown["end_step"], marks["step"]]).astype(np.int64))
+    at = dict(zip(cut["step"].to_pylist(), cut["time_us"].to_pylist(), strict=True))
+    lines = _lifelines(shown, marks, apart)
+    place = {name: float(i) for i, name in enumerate(lines)}
+    out = Layout(
+        tuple(lines), shown, marks, pd.DataFrame(), drawn, np.array([at[s] for s in drawn.tolist()]), len(found), axis
+    )
+    return Layout(
+        out.lifelines, _arrows(out, place, apart), _marks(out, place, apart), _spans(out, trace, place, apart),
+        out.steps, out.times_us, out.total, axis,
+    )  # fmt: skip
+
+
+def _cut(trace: pa.Table, between_us: tuple[int, int] | None, steps: tuple[int | None, int | None] | None) -> pa.Table:
+    for column, window in (("time_us", between_us), ("step", steps)):
+        low, high = window or (None, None)
+        if low is not None:
+            trace = trace.filter(pc.greater_equal(trace[column], low))
+        if high is not None:
+            trace = trace.filter(pc.less_equal(trace[column], high))
+    return trace
+
+
+def _side(node: pd.Series, as_owner: pd.Series, apart: bool) -> pd.Series:
+    capture = node.map(capture_of)
+    return ("owner on " + capture).where(as_owner, capture) if apart else capture
+
+
+def _lifelines(shown: pd.DataFrame, marks: pd.DataFrame, apart: bool) -> list[str]:
+    by_owner = shown["message"].isin(OWNERS_SIDE)
+    names = {*_side(shown["sender"], by_owner, apart), *_side(shown["receiver"], ~by_owner, apart)}
+    names |= set(_side(marks["node"], of_owner(marks), apart))
+    first = {"etcd": 0, "owner": 1}
+    return sorted(names, key=lambda n: (first.get(n.split(" ")[0], 2), natural(n)))
+
+
+def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
+    shown, by_owner = out.arrows, out.arrows["message"].isin(OWNERS_SIDE)
+    frame = pd.DataFrame(
+        {
+            "x0": _side(shown["sender"], by_owner, apart).map(place),
+            "x1": _side(shown["receiver"], ~by_owner, apart).map(place),
+            "y0": out.y(shown["sent_step"], shown["sent_us"]),
+            "y1": out.y(shown["end_step"], shown["end_us"]),
+            "message": shown["message"],
+            "fate": shown["fate"],
+            "because": shown["because"].fillna(""),
+            "text": [shortly(m, d) for m, d in zip(shown["message"], shown["detail"], strict=True)],
+            "detail": shown["detail"],
+            "number": range(1, len(shown) + 1),
+            "step": shown["end_step"],
+        }
+    )
+    bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
+    return bundles.agg(
+        y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", _together),
+        detail=("detail", "first"), step=("step", "max"),
+    )  # fmt: skip
+
+
+def _together(texts: pd.Series) -> str:
+    """One name for messages of a kind: with the few tables they are about, or their number."""
+    first = str(texts.iloc[0])
+    if len(texts) == 1:
+        return first
+    about = [str(t).partition(" ")[2] for t in texts]
+    few = len(texts) <= _FEW and all(about)
+    return f"{first.partition(' ')[0]} {', '.join(about)}" if few else f"{first.partition(' ')[0]} ×{len(texts)}"
+
+
+def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
+    marks = out.marks
+    each = pd.DataFrame(
+        {
+            "x": _side(marks["node"], of_owner(marks), apart).map(place),
+            "y": out.y(marks["step"], marks["time_us"]),
+            "kind": marks["kind"],
+            "text": [told(m) for m in marks.to_dict("records")],
+            "step": marks["step"],
+        }
+    )
+    together = each.groupby(["x", "y", "kind"], sort=False, as_index=False)
+    return together.agg(text=("text", listed), step=("step", "max"))
+
+
+def _spans(out: Layout, trace: pa.Table, place: dict[str, float], apart: bool) -> pd.DataFrame:
+    """Whole lifelines, and what they were for a time; the owner's are on its own line where it stands apart."""
+    rows = [(x, out.first, out.lowest, "alive") for x in place.values()]
+    of = [(f, "owner on " if apart and what == "owner" else "", what) for f, what in
+          ((owners(trace), "owner"), (troubles(trace).query("trouble != 'parted'"), ""))]  # fmt: skip
+    for frame, side, what in of:
+        for s in frame.to_dict("records"):
+            x = place.get(side + s["capture"])
+            ends = out.y([s["since_step"], s["until_step"]], [s["since_us"], s["until_us"]])
+            low, high = np.clip(ends, out.first, out.lowest)
+            if x is not None and s["since_step"] <= out.steps[-1] and s["until_step"] >= out.steps[0]:
+                rows.append((x, float(low), float(high), what or s["trouble"]))
+    return pd.DataFrame(rows, columns=["x", "y0", "y1", "what"])

@@ -1,0 +1,23 @@
+"""The two-phase scheduler of TiCDC 6.2 and later ("v3"): a table moves by Prepare and Commit, without a gap.
+
+:class:`Coordinator` is the owner's machine, :class:`Agent` the processor's; both take a :class:`Settings`.
+"""
+
+from ticdc_lab.simulate.scheduler.v3.agent import Agent, Leave
+from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing
+from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator
+from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState
+from ticdc_lab.simulate.scheduler.v3.mutants import MUTANTS
+from ticdc_lab.simulate.scheduler.v3.settings import Region, Settings
+
+__all__ = [
+    "MUTANTS",
+    "Agent",
+    "AgentState",
+    "Coordinator",
+    "CoordinatorState",
+    "Failing",
+    "Leave",
+    "Region",
+    "Settings",
+]

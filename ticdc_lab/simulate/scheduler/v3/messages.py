@@ -1,0 +1,120 @@
+"""What owner and processors of the two-phase scheduler say to each other, with the field names of TiCDC's protobuf.
+
+Every message has a header. Its ``seq`` stands for the order that TiCDC's peer-to-peer streams keep: the receiver takes
+nothing that was sent before what it has already taken of the same span (0: sent without order, always taken).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.scheduler.roles import Key
+
+ABSENT, PREPARING, PREPARED = "Absent", "Preparing", "Prepared"
+REPLICATING, STOPPING, STOPPED = "Replicating", "Stopping", "Stopped"
+TABLE_STATES = (ABSENT, PREPARING, PREPARED, REPLICATING, STOPPING, STOPPED)
+"""The states in which a processor can report a span (tablepb.TableState)."""
+
+ALIVE, LEAVING = "Alive", "Stopping"
+"""Liveness of a capture; it never goes back to Alive."""
+
+
+class Checkpoint(NamedTuple):
+    """How far a span is: all up to ``checkpoint_ts`` is downstream, all up to ``resolved_ts`` was received."""
+
+    checkpoint_ts: int = 0
+    resolved_ts: int = 0
+    last_synced_ts: int = 0
+
+
+class TableStatus(NamedTuple):
+    """What a processor says of one span; ``puller_resolved_ts`` is None where statistics were not collected."""
+
+    span: Key
+    state: str
+    checkpoint: Checkpoint = Checkpoint()
+    puller_resolved_ts: int | None = None
+
+
+class Header(NamedTuple):
+    """Who speaks under which revision and epochs (0 and None: does not know or is too old to say)."""
+
+    version: str
+    owner_revision: int
+    processor_epoch: int = 0
+    changefeed_epoch: int | None = None
+    seq: int = 0
+
+
+class AddTable(NamedTuple):
+    """Prepare a span (secondary), or write it from ``checkpoint`` on."""
+
+    span: Key
+    is_secondary: bool
+    checkpoint: Checkpoint
+
+
+class RemoveTable(NamedTuple):
+    """Stop a span."""
+
+    span: Key
+
+
+Request: TypeAlias = AddTable | RemoveTable
+
+
+class DispatchTableRequest(NamedTuple):
+    """Owner to processor."""
+
+    header: Header
+    to: Address
+    request: Request
+
+
+class DispatchTableResponse(NamedTuple):
+    """Processor to owner, whenever a request has led to something."""
+
+    header: Header
+    to: Address
+    status: TableStatus
+
+
+class Heartbeat(NamedTuple):
+    """Owner to processor: report all you have, and these spans also where you have not.
+
+    ``is_stopping`` tells a capture that it is being drained.
+    """
+
+    header: Header
+    to: Address
+    spans: Map[Key, None] = Map()
+    is_stopping: bool = False
+
+
+class Steady(NamedTuple):
+    """The statuses that can be said for many spans at once, so that a heartbeat costs the same for any number of them.
+
+    Every span of ``held`` that the statuses do not name replicates and is at ``checkpoint``; every one of ``asked``
+    that is neither named nor held is absent.
+    """
+
+    held: Map[Key, None]
+    asked: Map[Key, None]
+    checkpoint: Checkpoint
+    puller_resolved_ts: int
+
+
+class HeartbeatResponse(NamedTuple):
+    """Processor to owner, exactly one for each heartbeat; without ``steady`` the statuses are all there is."""
+
+    header: Header
+    to: Address
+    statuses: tuple[TableStatus, ...] = ()
+    liveness: str = ALIVE
+    steady: Steady | None = None
+
+
+Message: TypeAlias = DispatchTableRequest | DispatchTableResponse | Heartbeat | HeartbeatResponse

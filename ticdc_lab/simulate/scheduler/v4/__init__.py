@@ -1,0 +1,16 @@
+"""The newer TiCDC: a coordinator places maintainers, a maintainer drives dispatchers with operators.
+
+Names, operators, barriers and drains are those of pingcap/ticdc (master, 2026).
+"""
+
+from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
+from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
+from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
+from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
+from ticdc_lab.simulate.scheduler.v4.reports import DispatchersState
+from ticdc_lab.simulate.scheduler.v4.settings import Settings
+
+TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
+"""The messages that are for the maintainer of a capture; all others are for its dispatchers."""
+
+__all__ = ["TO_OWNER", "Dispatchers", "DispatchersState", "Maintainer", "MaintainerState", "Settings"]

@@ -1,0 +1,168 @@
+"""The dispatcher manager of a node: the processor's side of the newer architecture (downstreamadapter).
+
+It takes orders from the maintainer with the highest epoch it has heard of, given to its present life and in the order
+in which they were sent; anything else changes nothing. Each poll sends one heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received
+from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, Executor
+from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart
+from ticdc_lab.simulate.scheduler.v4.keys import position
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    MaintainerBootstrapRequest,
+    MergeDispatcherRequest,
+    ScheduleDispatcherRequest,
+)
+from ticdc_lab.simulate.scheduler.v4.reports import DispatchersState, Stepped, answered, heartbeat
+from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
+
+
+class Dispatchers:
+    """A machine."""
+
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        self.settings = settings
+
+    def start(self, address: Address, now: Now) -> Stepped:
+        """Give a manager that runs nothing and knows no maintainer."""
+        return DispatchersState(address, Executor(self.settings.pace, 0)), []
+
+    def step(self, state: DispatchersState, event: Event, now: Now) -> Stepped:
+        """Take a poll, a restart, or a message of a maintainer."""
+        if isinstance(event, Received):
+            return _received(state, event.sender, event.message, now.at_us)
+        if isinstance(event, Asked) and isinstance(event.command, Poll):
+            return _polled(state, event.command, now.at_us)
+        if isinstance(event, Asked) and isinstance(event.command, Restart):
+            return _restarted(state)
+        return state, [Ignored(event, "a dispatcher manager knows nothing of it")]
+
+
+def _received(state: DispatchersState, sender: Address, message: object, at_us: int) -> Stepped:
+    if isinstance(message, MaintainerBootstrapRequest):
+        return _bootstrapped(state, sender, message)
+    if not isinstance(message, ScheduleDispatcherRequest | MergeDispatcherRequest):
+        return state, [Ignored(message, "it is not for a dispatcher manager")]
+    because = _stale(state, message)
+    if because:
+        return state, [Ignored(message, because)]
+    state = replace(state, taken=message.stamp.seq)
+    if isinstance(message, MergeDispatcherRequest):
+        return _merging(state, message, at_us)
+    if message.schedule_action == "Create":
+        return _created(state, message, at_us)
+    return _removing(state, message, at_us)
+
+
+def _stale(state: DispatchersState, message: ScheduleDispatcherRequest | MergeDispatcherRequest) -> str:
+    stamp = message.stamp
+    if stamp.maintainer_epoch != state.maintainer_epoch:
+        return f"it is of the maintainer of epoch {stamp.maintainer_epoch}, not {state.maintainer_epoch}"
+    if stamp.node_epoch != state.node_epoch:
+        return f"it is for life {stamp.node_epoch} of the node, this is {state.node_epoch}"
+    return "" if stamp.seq > state.taken else "a later order was taken"
+
+
+def _bootstrapped(state: DispatchersState, sender: Address, message: MaintainerBootstrapRequest) -> Stepped:
+    if message.maintainer_epoch < state.maintainer_epoch:
+        return state, [Ignored(message, f"the maintainer has epoch {state.maintainer_epoch}")]
+    if message.maintainer_epoch > state.maintainer_epoch:
+        state = replace(state, maintainer=sender, maintainer_epoch=message.maintainer_epoch, taken=0)
+        state = replace(state, told=Map(), ended=Map(), merging=Map())
+    return answered(state, sender)
+
+
+def _created(state: DispatchersState, message: ScheduleDispatcherRequest, at_us: int) -> Stepped:
+    key = message.dispatcher_id
+    if key in state.executor.pipelines:
+        return replace(state, told=state.told.set(key, None)), []
+    because = f"{state.maintainer} creates it ({message.operator_type})"
+    executor, changes = pipelines.added(state.executor, key, message.start_ts, at_us, because)
+    return replace(state, executor=executor), [*changes]
+
+
+def _removing(state: DispatchersState, message: ScheduleDispatcherRequest, at_us: int) -> Stepped:
+    key = message.dispatcher_id
+    if key in state.merging:
+        state = replace(state, merging=state.merging.delete(key))
+    if key not in state.executor.pipelines:
+        return replace(state, ended=state.ended.set(key, state.ended.get(key, 0))), []
+    return _stopping(state, key, at_us, f"{state.maintainer} removes it ({message.operator_type})")
+
+
+def _stopping(state: DispatchersState, key: Key, at_us: int, because: str) -> Stepped:
+    checkpoint_ts = pipelines.checkpoint_of(state.executor, key, at_us)
+    executor, changes = pipelines.stopping(state.executor, key, at_us, because)
+    state = replace(state, executor=executor)
+    if key not in executor.pipelines:
+        state = replace(state, ended=state.ended.set(key, checkpoint_ts))
+    return state, [*changes]
+
+
+def _merging(state: DispatchersState, message: MergeDispatcherRequest, at_us: int) -> Stepped:
+    merged, old = message.merged_dispatcher_id, message.dispatcher_ids
+    if merged in state.executor.pipelines:
+        return replace(state, told=state.told.set(merged, None)), []
+    if merged in state.merging:
+        return state, []
+    if any(pipelines.state_of(state.executor, key) != REPLICATING for key in old):
+        return state, [Ignored(message, "not all of the spans replicate here")]
+    waiting: Map[Key, int] = Map(dict.fromkeys(old, 0))
+    state, outputs = replace(state, merging=state.merging.set(merged, waiting)), list[Output]()
+    for key in old:
+        state, more = _stopping(state, key, at_us, f"it is merged into {merged}")
+        outputs += more
+    return state, outputs
+
+
+def _polled(state: DispatchersState, poll: Poll, at_us: int) -> Stepped:
+    """What has stopped had written up to the old limit; the new one is for those that go on."""
+    pending, outputs = sorted(state.executor.pending, key=position), list[Output]()
+    for key in pending:
+        if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(state.executor, key, at_us):
+            state, more = _stopped(state, key, at_us)
+            outputs += more
+    executor = replace(state.executor, limit_ts=max(state.executor.limit_ts, poll.limit_ts))
+    executor, changes = pipelines.settled(executor, at_us)
+    begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
+    state, more = heartbeat(replace(state, executor=executor, told=_with(state.told, begun)), at_us)
+    return state, [*outputs, *changes, *more]
+
+
+def _stopped(state: DispatchersState, key: Key, at_us: int) -> Stepped:
+    checkpoint_ts = pipelines.checkpoint_of(state.executor, key, at_us)
+    executor, changes = pipelines.gone(state.executor, key, "it has stopped")
+    state = replace(state, executor=executor)
+    for merged in sorted(state.merging, key=position):
+        if key in state.merging[merged]:
+            return _merged(state, merged, state.merging[merged].set(key, checkpoint_ts), at_us, [*changes])
+    return replace(state, ended=state.ended.set(key, checkpoint_ts)), [*changes]
+
+
+def _merged(state: DispatchersState, merged: Key, waiting: Map[Key, int], at_us: int, outputs: list[Output]) -> Stepped:
+    if not all(waiting.values()):
+        return replace(state, merging=state.merging.set(merged, waiting)), outputs
+    start_ts = min(waiting.values())
+    because = f"{len(waiting)} spans have become one"
+    executor, changes = pipelines.added(state.executor, merged, start_ts, at_us, because)
+    return replace(state, executor=executor, merging=state.merging.delete(merged)), [*outputs, *changes]
+
+
+def _restarted(state: DispatchersState) -> Stepped:
+    executor, changes = pipelines.emptied(state.executor, "the processor restarted")
+    fresh = DispatchersState(state.address, executor, state.node_epoch + 1, state.maintainer, state.maintainer_epoch)
+    return fresh, [*changes]
+
+
+def _with(told: Map[Key, None], keys: Iterable[Key]) -> Map[Key, None]:
+    for key in keys:
+        told = told.set(key, None)
+    return told

@@ -1,0 +1,180 @@
+"""The coordinator's drain controller: how a node is led from ALIVE over DRAINING to STOPPING.
+
+(coordinator/drain/controller.go.) A node tells its liveness and the number of its life (``node_epoch``). A higher
+epoch is a new process: what was seen of the old one is forgotten, the wish to drain is not. While dispatchers drain
+from a target, no maintainer goes to a node that has not said, in its present life, that it knows the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.simulate.scheduler.v4.liveness import (
+    ALIVE,
+    DRAINING,
+    ORDER,
+    STOPPING,
+    NodeHeartbeat,
+    NodeState,
+    SetNodeLivenessRequest,
+    SetNodeLivenessResponse,
+)
+
+RESEND_US = 1_000_000
+
+
+class Gate(NamedTuple):
+    """The drain target that nodes have to know; ``acked`` has the life in which each said so."""
+
+    target: Address
+    epoch: int
+    acked: Map[Address, int] = Map()
+
+
+class ClearGate(NamedTuple):
+    """Nodes that may still follow a target that was cleared."""
+
+    target: Address
+    epoch: int
+    pending: frozenset[Address]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainController:
+    """All nodes, the gates before new maintainers, and whether nothing is scheduled at all."""
+
+    nodes: Map[Address, NodeState] = Map()
+    gate: Gate | None = None
+    clear_gate: ClearGate | None = None
+    frozen: bool = False
+
+
+Stepped = tuple[DrainController, list[Output]]
+
+
+class Planned(NamedTuple):
+    """A command to a certain life of a node."""
+
+    node: Address
+    target: str
+    node_epoch: int
+
+
+def drain_requested(state: DrainController, node: Address, at_us: int) -> Stepped:
+    """A user wants a node drained: say so to it at once."""
+    known = state.nodes.get(node, NodeState())._replace(drain_requested=True)
+    state = replace(state, nodes=state.nodes.set(node, known))
+    return commanded(state, [Planned(node, DRAINING, known.node_epoch)], at_us)
+
+
+def heartbeat_observed(state: DrainController, node: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
+    """Take a node's heartbeat, unless a later life of it was seen."""
+    state, outputs = _observed(state, node, message.node_epoch, message.liveness, at_us, message)
+    gate, known = state.gate, state.nodes[node]
+    if gate is None or node == gate.target or message.node_epoch != known.node_epoch:
+        return state, outputs
+    if (message.dispatcher_drain_target_node_id, message.dispatcher_drain_target_epoch) != (gate.target, gate.epoch):
+        return state, outputs
+    acked = gate.acked.set(node, message.node_epoch)
+    return replace(state, gate=gate._replace(acked=acked)), outputs
+
+
+def response_observed(state: DrainController, node: Address, message: SetNodeLivenessResponse, at_us: int) -> Stepped:
+    """Take a node's answer to a command."""
+    return _observed(state, node, message.node_epoch, message.applied, at_us, message)
+
+
+def node_removed(state: DrainController, node: Address) -> DrainController:
+    """A node has left the cluster: forget it."""
+    nodes = state.nodes.delete(node) if node in state.nodes else state.nodes
+    gate = state.gate
+    if gate is not None and node in gate.acked:
+        gate = gate._replace(acked=gate.acked.delete(node))
+    return without_pending(replace(state, nodes=nodes, gate=gate), {node})
+
+
+def planned(
+    state: DrainController, managed: Callable[[Address], bool], ready_to_stop: Callable[[Address], bool]
+) -> list[Planned]:
+    """Give what each node that is to drain has to be told: DRAINING until it is, then STOPPING when it may."""
+    plans: list[Planned] = []
+    for node in sorted(state.nodes):
+        known = state.nodes[node]
+        if not known.drain_requested or not managed(node):
+            continue
+        if not known.draining_observed:
+            plans.append(Planned(node, DRAINING, known.node_epoch))
+        elif not known.stopping_observed and ready_to_stop(node):
+            plans.append(Planned(node, STOPPING, known.node_epoch))
+    return plans
+
+
+def commanded(state: DrainController, plans: Iterable[Planned], at_us: int) -> Stepped:
+    """Send planned commands, each at most once a second, and STOPPING only to the very life that was DRAINING."""
+    outputs: list[Output] = []
+    for plan in plans:
+        known = state.nodes[plan.node]
+        if plan.target == DRAINING:
+            due = not known.draining_observed and _due(known.drain_sent_us, at_us)
+            sent = known._replace(drain_sent_us=at_us)
+        else:
+            same_life = known.draining_observed and known.node_epoch == plan.node_epoch
+            due = same_life and not known.stopping_observed and _due(known.stop_sent_us, at_us)
+            sent = known._replace(stop_sent_us=at_us)
+        if due:
+            state = replace(state, nodes=state.nodes.set(plan.node, sent))
+            outputs.append(Send(plan.node, SetNodeLivenessRequest(plan.target, known.node_epoch)))
+    return state, outputs
+
+
+def liveness_advanced(
+    state: DrainController,
+    managed: Callable[[Address], bool],
+    ready_to_stop: Callable[[Address], bool],
+    at_us: int,
+) -> Stepped:
+    """Plan and send in one go (AdvanceLiveness)."""
+    return commanded(state, planned(state, managed, ready_to_stop), at_us)
+
+
+def _observed(
+    state: DrainController, node: Address, node_epoch: int, liveness: str, at_us: int, message: object
+) -> Stepped:
+    known, gate, outputs = state.nodes.get(node, NodeState()), state.gate, list[Output]()
+    if known.last_seen_us is not None and node_epoch < known.node_epoch:
+        return state, [Ignored(message, f"it is of life {node_epoch} of {node}, which is in {known.node_epoch}")]
+    if known.last_seen_us is not None and node_epoch > known.node_epoch:
+        outputs.append(Changed(f"node:{node}", known.node_epoch, node_epoch, "it is a new process"))
+        known = NodeState(drain_requested=known.drain_requested)
+        if gate is not None and node in gate.acked:
+            gate = gate._replace(acked=gate.acked.delete(node))
+    elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):
+        return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
+    if known.liveness != liveness:
+        outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "it says so"))
+    known = known._replace(
+        drain_requested=known.drain_requested or liveness != ALIVE,
+        draining_observed=known.draining_observed or liveness != ALIVE,
+        stopping_observed=known.stopping_observed or liveness == STOPPING,
+        last_seen_us=at_us,
+        node_epoch=node_epoch,
+        liveness=liveness,
+    )
+    return replace(state, nodes=state.nodes.set(node, known), gate=gate), outputs
+
+
+def without_pending(state: DrainController, gone: set[Address]) -> DrainController:
+    """Wait for some nodes no longer; with the last of them the gate is gone."""
+    if state.clear_gate is None:
+        return state
+    left = state.clear_gate.pending - gone
+    return replace(state, clear_gate=state.clear_gate._replace(pending=left) if left else None)
+
+
+def _due(sent_us: int | None, at_us: int) -> bool:
+    return sent_us is None or at_us - sent_us >= RESEND_US

@@ -1,0 +1,148 @@
+"""The coordinator moves a maintainer from one node to another (coordinator/operator/operator_move.go).
+
+The origin is removed first and only then the target is asked: never two maintainers of one changefeed. Is the target
+lost before it was asked, the origin becomes the target; is it lost afterwards, the changefeed is absent, because the
+request may have arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ticdc_lab.simulate.machine import Address, Changed, Output, Send
+
+ABSENT, SCHEDULING, WORKING = "absent", "scheduling", "working"
+REMOVE_ORIGIN, ORIGIN_STOPPED, ADD_TARGET = "removeOrigin", "originStopped", "addTarget"
+DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
+
+
+class AddMaintainerRequest(NamedTuple):
+    """Coordinator to node: run the maintainer of a changefeed."""
+
+    changefeed: str
+    maintainer_epoch: int
+
+
+class RemoveMaintainerRequest(NamedTuple):
+    """Coordinator to node: stop the maintainer of a changefeed."""
+
+    changefeed: str
+    maintainer_epoch: int
+
+
+class MaintainerStatus(NamedTuple):
+    """Node to coordinator; ``bootstrap_done``: it has heard of all nodes and may schedule."""
+
+    state: str
+    bootstrap_done: bool = False
+    maintainer_epoch: int = 0
+
+
+class Changefeed(NamedTuple):
+    """Where the maintainer of a changefeed is, and the epoch of the one that runs."""
+
+    name: str
+    state: str
+    node: Address | None
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MoveMaintainer:
+    """``target`` becomes the origin where the destination is lost before it was asked."""
+
+    origin: Address
+    target: Address
+    origin_epoch: int
+    state: str = REMOVE_ORIGIN
+    origin_removed: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Moved, or given up."""
+        return self.state in (DONE_SUCCESS, DONE_NO_POST_FINISH)
+
+
+Stepped = tuple[MoveMaintainer, Changefeed, list[Output]]
+
+
+def begun(changefeed: Changefeed, dest: Address) -> Stepped:
+    """Begin to move a maintainer from where it is."""
+    if changefeed.node is None:
+        raise ValueError(f"{changefeed.name} is on no node: it is added, not moved")
+    move = MoveMaintainer(changefeed.node, dest, changefeed.epoch)
+    return move, *_put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
+
+
+def check(move: MoveMaintainer, changefeed: Changefeed, sender: Address, status: MaintainerStatus) -> MoveMaintainer:
+    """Take a maintainer's status: of the epoch that is meant, and of the target only with its bootstrap done."""
+    if sender == move.origin and move.state == REMOVE_ORIGIN:
+        stopped = status.state != "Working" and _matches(status.maintainer_epoch, move.origin_epoch)
+        return replace(move, state=ORIGIN_STOPPED) if stopped else move
+    if sender != move.target or move.state != ADD_TARGET or not _matches(status.maintainer_epoch, changefeed.epoch):
+        return move
+    works = status.state == "Working" and status.bootstrap_done
+    return replace(move, state=DONE_SUCCESS) if works else move
+
+
+def schedule(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
+    """Give the order of this moment: remove at the origin, or, bound to it, add at the target."""
+    if move.finished:
+        return move, changefeed, []
+    if move.state == REMOVE_ORIGIN:
+        order = RemoveMaintainerRequest(changefeed.name, move.origin_epoch)
+        return move, changefeed, [Send(move.origin, order)]
+    outputs: list[Output] = []
+    if move.state == ORIGIN_STOPPED:
+        move = replace(move, state=ADD_TARGET)
+        because = f"it has stopped on {move.origin}"
+        epoch = changefeed.epoch + 1
+        changefeed, outputs = _put(changefeed._replace(epoch=epoch), SCHEDULING, move.target, because)
+    return move, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, changefeed.epoch))]
+
+
+def node_removed(move: MoveMaintainer, changefeed: Changefeed, node: Address) -> Stepped:
+    """Take that a node is gone."""
+    if move.state == DONE_NO_POST_FINISH:
+        return move, changefeed, []
+    move = replace(move, origin_removed=move.origin_removed or node == move.origin)
+    if node == move.target:
+        return _target_lost(move, changefeed, node)
+    if node == move.origin and move.state == REMOVE_ORIGIN:
+        return replace(move, state=ORIGIN_STOPPED), changefeed, []
+    return move, changefeed, []
+
+
+def task_removed(move: MoveMaintainer) -> MoveMaintainer:
+    """The changefeed is removed: say nothing more."""
+    return replace(move, state=DONE_NO_POST_FINISH)
+
+
+def post_finish(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
+    """Working at the target; nothing where the move was given up."""
+    if move.state != DONE_SUCCESS:
+        return move, changefeed, []
+    return move, *_put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
+
+
+def _target_lost(move: MoveMaintainer, changefeed: Changefeed, node: Address) -> Stepped:
+    asked = move.state not in (REMOVE_ORIGIN, ORIGIN_STOPPED)
+    nowhere = move.target == move.origin or (move.state == ORIGIN_STOPPED and move.origin_removed)
+    if not asked and not nowhere:
+        return replace(move, target=move.origin), changefeed, []
+    because = f"{node} is gone" + (", and the request may have reached it" if asked else "")
+    move = replace(move, state=DONE_NO_POST_FINISH)
+    return move, *_put(changefeed, ABSENT, None, because)
+
+
+def _matches(epoch: int, expected: int) -> bool:
+    return epoch in (0, expected)
+
+
+def _put(changefeed: Changefeed, state: str, node: Address | None, because: str) -> tuple[Changefeed, list[Output]]:
+    new = changefeed._replace(state=state, node=node)
+    if new == changefeed:
+        return new, []
+    before, after = (f"{c.state}@{c.node}" if c.node else c.state for c in (changefeed, new))
+    return new, [Changed(f"changefeed:{changefeed.name}", before, after, because)]

@@ -1,0 +1,186 @@
+"""What the maintainer and the dispatcher managers of the newer TiCDC say to each other, by the real names.
+
+The real transport is an ordered stream, the simulated network loses, delays and doubles. So every message to a node
+carries a :class:`Stamp` and every message from a node its ``node_epoch`` and ``seq``: the receiver takes nothing older
+than what it took last, as a stream would have given it; what falls out is sent again by the operators.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.scheduler.roles import Key
+
+ComponentState: TypeAlias = Literal["Working", "Stopped", "Removed", "Initializing", "WaitingMerge"]
+ScheduleAction: TypeAlias = Literal["Create", "Remove"]
+OperatorType: TypeAlias = Literal["Add", "Move", "Split", "Remove"]
+
+DDL_DISPATCHER: Key = 0
+"""The table trigger event dispatcher; it lives where the maintainer does and is never scheduled."""
+
+
+class Stamp(NamedTuple):
+    """Which maintainer sent it, to which life of the node's dispatcher manager, as its how manieth message."""
+
+    maintainer_epoch: int
+    node_epoch: int
+    seq: int
+
+
+UNSTAMPED = Stamp(0, 0, 0)
+
+
+class ScheduleDispatcherRequest(NamedTuple):
+    """Create a dispatcher that starts after ``start_ts``, or remove one."""
+
+    schedule_action: ScheduleAction
+    dispatcher_id: Key
+    start_ts: int
+    operator_type: OperatorType
+    stamp: Stamp = UNSTAMPED
+
+
+class MergeDispatcherRequest(NamedTuple):
+    """Replace neighbouring dispatchers of one node by one of the whole range."""
+
+    dispatcher_ids: tuple[Key, ...]
+    merged_dispatcher_id: Key
+    stamp: Stamp = UNSTAMPED
+
+
+class MaintainerBootstrapRequest(NamedTuple):
+    """A maintainer has begun and asks for everything that a node runs."""
+
+    maintainer_epoch: int
+
+
+class TableSpanStatus(NamedTuple):
+    """How a dispatcher is."""
+
+    id: Key
+    component_status: ComponentState
+    checkpoint_ts: int
+
+
+class MaintainerBootstrapResponse(NamedTuple):
+    """All dispatchers of a node, and the requests that it has not finished."""
+
+    maintainer_epoch: int
+    node_epoch: int
+    seq: int
+    spans: tuple[TableSpanStatus, ...]
+    operators: tuple[ScheduleDispatcherRequest, ...]
+
+
+class HeartBeatRequest(NamedTuple):
+    """A node's watermark and whose it is, and the dispatchers whose state changed or was asked for."""
+
+    maintainer_epoch: int
+    node_epoch: int
+    seq: int
+    checkpoint_ts: int
+    resolved_ts: int
+    statuses: tuple[TableSpanStatus, ...]
+    slowest: Key | None = None
+
+
+class InfluencedTables(NamedTuple):
+    """Which tables a DDL or syncpoint concerns: some (Normal), those of a schema (DB), or every one (All)."""
+
+    influence_type: Literal["Normal", "DB", "All"]
+    table_ids: tuple[int, ...] = ()
+    schema_id: int = 0
+
+
+class Table(NamedTuple):
+    """A table that a DDL creates."""
+
+    table_id: int
+    schema_id: int = 0
+
+
+class SchemaIDChange(NamedTuple):
+    """A DDL put a table into another schema."""
+
+    table_id: int
+    old_schema_id: int
+    new_schema_id: int
+
+
+class State(NamedTuple):
+    """A block event as a dispatcher sees it (the ``State`` of a ``TableSpanBlockStatus``)."""
+
+    is_blocked: bool
+    block_ts: int
+    block_tables: InfluencedTables | None = None
+    need_dropped_tables: InfluencedTables | None = None
+    need_added_tables: tuple[Table, ...] = ()
+    updated_schemas: tuple[SchemaIDChange, ...] = ()
+    is_sync_point: bool = False
+    stage: Literal["NONE", "WAITING", "WRITING", "DONE"] = "WAITING"
+
+
+class TableSpanBlockStatus(NamedTuple):
+    """A dispatcher stands at a block event, or has written or passed it."""
+
+    id: Key
+    state: State
+
+
+class BlockStatusRequest(NamedTuple):
+    """Block events of the dispatchers of one node."""
+
+    block_statuses: tuple[TableSpanBlockStatus, ...]
+
+
+class ACK(NamedTuple):
+    """The maintainer knows of the event; the dispatcher need not report it again."""
+
+    commit_ts: int
+    is_sync_point: bool
+
+
+class DispatcherAction(NamedTuple):
+    """Write the event downstream, or pass it (somebody else has written it)."""
+
+    action: Literal["Write", "Pass"]
+    commit_ts: int
+    is_sync_point: bool
+
+
+class InfluencedDispatchers(NamedTuple):
+    """Whom an ack or action is for; with DB and All every dispatcher of the node but ``exclude_dispatcher_id``."""
+
+    influence_type: Literal["Normal", "DB", "All"]
+    dispatcher_ids: tuple[Key, ...] = ()
+    schema_id: int = 0
+    exclude_dispatcher_id: Key | None = None
+
+
+class DispatcherStatus(NamedTuple):
+    """An ack or an action for some dispatchers of a node."""
+
+    influenced_dispatchers: InfluencedDispatchers
+    ack: ACK | None = None
+    action: DispatcherAction | None = None
+
+
+class HeartBeatResponse(NamedTuple):
+    """What the barrier says to the dispatchers of a node."""
+
+    dispatcher_statuses: tuple[DispatcherStatus, ...]
+
+
+class SplitTable(NamedTuple):
+    """A user wants a span split (command); ``targets`` are nodes, one for each part, or empty to leave it open."""
+
+    table: Key
+    at: tuple[str, ...]
+    targets: tuple[Address, ...] = ()
+
+
+class MergeSpans(NamedTuple):
+    """A user wants neighbouring spans of one node merged (command)."""
+
+    spans: tuple[Key, ...]

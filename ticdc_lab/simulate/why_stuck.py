@@ -1,0 +1,157 @@
+"""Why the global checkpoint does not move: which table, capture or barrier holds it, and since when."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from ticdc_lab.simulate.incidents import owners, troubles
+from ticdc_lab.simulate.ownership import changes
+
+KINDS = ("table", "capture", "barrier", "other")
+"""Of what holds a checkpoint."""
+
+_NAMES = (
+    ("barrier", re.compile(r"\b(?:barrier|DDL)\b")),
+    ("table", re.compile(r"\b(?:table|span) (\d+(?:\[[^)]*\))?)")),
+    ("capture", re.compile(r"\b(capture-[\w-]*\w(?:\.\d+)?)")),
+)
+
+_SINCE = re.compile(r"\bsince ([\d.]+) s\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """What holds the checkpoint at a moment.
+
+    Attributes
+    ----------
+    kind
+        One of :data:`KINDS`.
+    name
+        ``table 7``, ``capture-2``, ``the barrier``; empty for what has no name.
+    since_us
+        Since when, µs.
+    answer
+        The owner's sentence.
+    """
+
+    kind: str
+    name: str
+    since_us: int
+    answer: str
+
+
+class Stretch(NamedTuple):
+    """A row of :func:`causes`."""
+
+    since_us: int
+    until_us: int
+    since_step: int
+    until_step: int
+    kind: str
+    name: str
+    holds_since_us: int
+    answer: str
+
+
+def causes(trace: pa.Table) -> pd.DataFrame:
+    """Give the stretches in which one cause held the checkpoint.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+
+    Returns
+    -------
+    pd.DataFrame
+        ``since_us``, ``until_us``, ``since_step``, ``until_step``, ``kind`` and ``name`` (as of :class:`Stuck`),
+        ``holds_since_us`` (since when, by the owner's word) and ``answer``. A stretch begins since when the owner says
+        and ends where it gives another cause or none, where the global checkpoint moves, and where another capture is
+        the owner. Where there is no owner that could say anything, or it is paused, that is the cause.
+    """
+    last = (trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if len(trace) else (0, 0)
+    found = [*_said(trace, last), *_silent(trace)]
+    found.sort(key=lambda s: (s.since_us, s.since_step))
+    return pd.DataFrame(_apart(found), columns=list(Stretch._fields))
+
+
+def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
+    """What owners said."""
+    told = changes(trace, "stuck")
+    ends = [changes(trace, subject).assign(after=None) for subject in ("global-checkpoint", "owner")]
+    rows = pd.concat([told, *ends], ignore_index=True).sort_values("order", kind="stable")
+    until = [*zip(rows["time_us"], rows["step"], strict=True), last][1:]
+    out: list[Stretch] = []
+    for row, (until_us, until_step) in zip(rows.itertuples(), until, strict=True):
+        if row.after is None:
+            continue
+        if out and out[-1].answer == row.after and out[-1].until_step == row.step:
+            out[-1] = out[-1]._replace(until_us=until_us, until_step=until_step)
+            continue
+        said = _SINCE.search(row.because or "")
+        since_us = round(float(said[1]) * 1e6) if said else row.time_us
+        kind, name = cause_of(row.after)
+        begin_us = min(row.time_us, since_us)
+        out.append(Stretch(begin_us, until_us, row.step, until_step, kind, name, since_us, row.after))
+    return out
+
+
+def _silent(trace: pa.Table) -> list[Stretch]:
+    """Stretches without an owner that could say anything: it is down or paused, or its session is gone."""
+    periods, found = owners(trace), troubles(trace)
+    out = []
+    for won in periods.to_dict("records"):
+        later = periods[periods["since_us"] >= won["until_us"]]
+        if won["until_us"] < periods["until_us"].max() and len(later) and not _covered(periods, won["until_us"]):
+            new, capture = later.iloc[0], won["capture"]
+            down = found.query("capture == @capture and trouble == 'down' and since_us <= @won['until_us'] < until_us")
+            answer = f"there is no owner: {capture} {'is down' if len(down) else 'is it no longer'}"
+            steps = (won["until_step"], int(new["since_step"]))
+            out.append(
+                Stretch(won["until_us"], int(new["since_us"]), *steps, "capture", capture, won["until_us"], answer)
+            )
+        for p in found.query("capture == @won['capture'] and trouble == 'paused'").to_dict("records"):
+            if won["since_us"] <= p["since_us"] < won["until_us"]:
+                ends = (p["since_us"], min(p["until_us"], won["until_us"]), p["since_step"], p["until_step"])
+                answer = f"the owner {won['capture']} is paused"
+                out.append(Stretch(*ends, "capture", won["capture"], p["since_us"], answer))
+    return out
+
+
+def _covered(periods: pd.DataFrame, at_us: int) -> bool:
+    return bool(((periods["since_us"] <= at_us) & (at_us < periods["until_us"])).any())
+
+
+def _apart(found: list[Stretch]) -> list[Stretch]:
+    """Each stretch after the one before it: what was said later may reach back to an earlier one's time."""
+    out: list[Stretch] = []
+    for one in found:
+        begin = max(one.since_us, out[-1].until_us) if out else one.since_us
+        if begin < one.until_us:
+            out.append(one._replace(since_us=begin))
+    return out
+
+
+def why_stuck(trace: pa.Table, *, at_us: int) -> Stuck | None:
+    """Say what holds the checkpoint at a moment; None where nothing does."""
+    found = causes(trace)
+    now = found[(found["since_us"] <= at_us) & (at_us < found["until_us"])]
+    if now.empty:
+        return None
+    row = now.iloc[-1]
+    return Stuck(row["kind"], row["name"], int(row["holds_since_us"]), row["answer"])
+
+
+def cause_of(answer: str) -> tuple[str, str]:
+    """Read the kind and the name of a cause out of the owner's sentence; the barrier goes first, then the table."""
+    for kind, word in _NAMES:
+        found = word.search(answer)
+        if found:
+            return kind, {"barrier": "the barrier", "table": f"table {found[found.lastindex or 0]}"}.get(kind, found[0])
+    return "other", ""
