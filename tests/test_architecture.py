@@ -30,6 +30,7 @@ STEPS = (
         "gaps",
         "redaction",
         "evenness",
+        "neighbours",
     ),
     ("sources", "codecs"),
     ("load", "datasource"),

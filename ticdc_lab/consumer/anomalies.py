@@ -15,6 +15,7 @@ from ticdc_lab.consumer.blocked import blocked
 from ticdc_lab.consumer.log import Bools, Ints, Log
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import EVIDENCE, FINDINGS, described
 
 KINDS = (
@@ -116,11 +117,11 @@ def _torn(run: Run, log: Log) -> Iterator[_Case]:
     change = _changes(run)
     # of each change the delivery that was written first, or else any
     ranked = np.lexsort((np.where(order < 0, np.iinfo(np.int64).max, order), change))
-    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])]
+    first = ranked[changes_in(change[ranked])]
     late = np.where(batch[first] < 0, np.iinfo(np.int64).max, batch[first])
     by_ts = np.lexsort((late, ts[first]))
     members, lates = first[by_ts], late[by_ts]
-    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]]))
+    starts = np.flatnonzero(changes_in(ts[members]))
     for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(members)], strict=True):
         head, tail = int(members[low]), int(members[high - 1])
         if lates[low] < lates[high - 1] and batch[head] >= 0:

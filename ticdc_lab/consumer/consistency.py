@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
+from ticdc_lab.neighbours import lasts_in
 
 STATES = pa.schema(
     [
@@ -48,7 +49,7 @@ def states(run: Run) -> pa.Table:
     """
     touches = Touches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
-    ends = np.flatnonzero(np.append(np.diff(batch), 1)) if len(batch) else np.empty(0, np.int64)
+    ends = np.flatnonzero(lasts_in(batch))
     judged = list(_judged(touches, seen, ends))
     at = run.changes["applied_at"].take(touches.record[seen[ends]]).to_numpy()
     at = np.maximum.accumulate(at) if len(at) else at

@@ -22,6 +22,7 @@ from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
+from ticdc_lab.neighbours import changes_in, lasts_in
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -196,8 +197,7 @@ class _Consumer:
         begin = max(time, self._free[writer])
         at = begin + (batch + 1) * self.how.write_us
         self.trace.apply(places, at, batch)
-        ends = np.flatnonzero(np.append(np.diff(batch), 1))
-        starts = np.concatenate([[0], ends[:-1] + 1])
+        starts, ends = np.flatnonzero(changes_in(batch)), np.flatnonzero(lasts_in(batch))
         alone = len(np.unique(who)) == 1
         for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
             self.trace.step(

@@ -17,6 +17,7 @@ from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.errors import ContractError, DispatchError
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import require_batch
 
 STRATEGIES = ("table", "index-value", "ts")
@@ -184,7 +185,7 @@ def study_frame(
 
 def _placed(events: pa.Table, place: Ints, home: Ints, ts: Ints) -> pa.Table:
     """Events at ``place`` in new partitions, in the given order, with the given commit_ts."""
-    new = np.concatenate([[True], home[1:] != home[:-1]]) if len(home) else np.zeros(0, np.bool_)
+    new = changes_in(home)
     starts = np.flatnonzero(new)
     offset = np.arange(len(home)) - starts[np.cumsum(new) - 1] if len(home) else home
     moved = {

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer.log import Bools, Ints
+from ticdc_lab.consumer.log import Ints
+from ticdc_lab.neighbours import changes_in, lasts_in
 
 NEVER = np.iinfo(np.int64).max
 """A version number above all: there is no next one."""
@@ -72,23 +73,15 @@ class Touches:
         applied = np.flatnonzero(batch >= 0)
         # of two changes of a row in one downstream transaction, the one written last stays
         ranked = applied[np.lexsort((order[applied], self.row[applied], batch[applied]))]
-        last = np.ones(len(ranked), np.bool_)
-        last[:-1] = _differs(batch[ranked], self.row[ranked])
+        last = lasts_in(batch[ranked], self.row[ranked])
         return ranked[last], batch[ranked[last]]
-
-
-def _differs(*columns: Ints) -> Bools:
-    out: Bools = np.zeros(max(len(columns[0]) - 1, 0), np.bool_)
-    for c in columns:
-        out |= c[1:] != c[:-1]
-    return out
 
 
 def _following(row: Ints, version: Ints, rows: int) -> tuple[Ints, Ints]:
     """The next version of each touch, and each row's first."""
     order = np.lexsort((version, row))
     own, of = version[order], row[order]
-    new = np.concatenate([[True], _differs(own, of)]) if len(order) else np.zeros(0, np.bool_)
+    new = changes_in(own, of)
     each, each_row = own[new], of[new]
     after = np.full(len(each), NEVER)
     same = each_row[1:] == each_row[:-1]
