@@ -31,6 +31,7 @@ STEPS = (
         "redaction",
         "evenness",
         "neighbours",
+        "quoting",
     ),
     ("sources", "codecs"),
     ("load", "datasource"),

@@ -16,6 +16,7 @@ from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.prefix import POSITION
+from ticdc_lab.quoting import literal, quoted
 from ticdc_lab.schema import require_columns
 
 MOST_ROWS = 100_000
@@ -116,20 +117,20 @@ def _tables(db: duckdb.DuckDBPyConnection, images: pa.Table, spans: pa.Table) ->
         "(SELECT schema_name, table_name, unnest(cells) AS c FROM _images) GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     for number, (schema, table, columns) in enumerate(named):
-        db.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+        db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         types = dict(sorted((name, _type(mysql)) for name, mysql in columns))
         picked = ", ".join(
-            f"TRY_CAST(map_from_entries(list_transform(cells, lambda c: (c.name, c.value)))[{_text(n)}] AS {t}) "
-            f"AS {_quoted(n)}"
+            f"TRY_CAST(map_from_entries(list_transform(cells, lambda c: (c.name, c.value)))[{literal(n)}] AS {t}) "
+            f"AS {quoted(n)}"
             for n, t in types.items()
         )
-        own = f"schema_name = {_text(schema)} AND table_name = {_text(table)}"
+        own = f"schema_name = {literal(schema)} AND table_name = {literal(table)}"
         db.execute(
             f"CREATE TABLE _rows_{number} AS SELECT side, since, until, {picked} FROM _spans JOIN _images "
             f'USING (topic, partition, "offset", seq) WHERE {own}'
         )
         db.execute(
-            f"CREATE VIEW {_quoted(schema)}.{_quoted(table)} AS SELECT {', '.join(map(_quoted, types))} "
+            f"CREATE VIEW {quoted(schema)}.{quoted(table)} AS SELECT {', '.join(map(quoted, types))} "
             f"FROM main._rows_{number} WHERE side = getvariable('side') AND since <= getvariable('moment') "
             "AND until > getvariable('moment')"
         )
@@ -159,11 +160,3 @@ def _number(db: duckdb.DuckDBPyConnection, sql: str, side: str, moment: int) -> 
 def _type(mysql_type: str) -> str:
     kind = (mysql_type or "").lower().split("(")[0].split(" ")[0]
     return "HUGEINT" if kind.endswith("int") or kind in ("integer", "year") else _NUMBERS.get(kind, "VARCHAR")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
