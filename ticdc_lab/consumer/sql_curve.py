@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
+from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import Bools
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
@@ -60,12 +61,10 @@ def sql_curve(
     require_columns(events, "kind", "columns", "schema_name", "table_name", *POSITION)
     rows = events.where("kind = 'row' AND commit_ts IS NOT NULL")
     cells = F.transform("columns", lambda c: F.struct(c["name"], c["mysql_type"], c["value"])).alias("cells")
-    images = rows.select(*POSITION, "schema_name", "table_name", cells).limit(most + 1).toArrow()
-    if len(images) > most:
-        raise ContractError(
-            f"The log holds more than {most:,} row changes; a query over their images takes no more.",
-            hint="Filter events by commit_ts before the run, or pass most=...",
-        )
+    images = few(
+        rows.select(*POSITION, "schema_name", "table_name", cells), most=most, what="row changes",
+        taker="a query over their images", hint="Filter events by commit_ts before the run, or pass most=...",
+    )  # fmt: skip
     found = states(run)
     chosen = np.unique(np.linspace(0, max(len(found) - 1, 0), min(points, len(found))).astype(int))
     with duckdb.connect() as db:
