@@ -6,13 +6,11 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
 from ticdc_lab.consumer.few import few
-from ticdc_lab.consumer.log import Bools
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
 from ticdc_lab.errors import ContractError
@@ -81,9 +79,7 @@ def _spans(run: Run) -> pa.Table:
     by_row = np.lexsort((batch, touches.row[seen]))
     seen, since = seen[by_row], batch[by_row]
     until = np.append(np.where(touches.row[seen][1:] == touches.row[seen][:-1], since[1:], NEVER), NEVER)[: len(seen)]
-    keys = np.stack([touches.row, touches.version])
-    first = np.unique(keys, axis=1, return_index=True)[1]
-    there = _there(touches, run)
+    first = touches.makers
     sides = [
         ("down", seen, since, until),
         ("up", first, commit_ts_of(touches.version[first]), commit_ts_of(touches.next_version[first])),
@@ -92,17 +88,9 @@ def _spans(run: Run) -> pa.Table:
         pa.table(
             {"side": pa.array([side] * len(own)), "since": begin, "until": end,
              **{c: run.changes[c].take(pa.array(touches.record[own])) for c in POSITION}}
-        ).filter(pa.array(there[own]))
+        ).filter(pa.array(touches.leaves[own]))
         for side, own, begin, end in sides
     )  # fmt: skip
-
-
-def _there(touches: Touches, run: Run) -> Bools:
-    """Whether a touch leaves a row: not a delete, nor the old key of an update."""
-    there: Bools = (run.changes["op_rank"].to_numpy() != 0)[touches.record]
-    moved = int(pc.sum(run.changes["before_key_hash"].is_valid()).as_py() or 0)
-    there[len(there) - moved :] = False
-    return there
 
 
 def _tables(db: duckdb.DuckDBPyConnection, images: pa.Table, spans: pa.Table) -> None:
