@@ -27,10 +27,11 @@ import reference_decoder
 ROOT = Path(__file__).resolve().parent.parent
 
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms768m"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms512m"
 """Tests run many small queries once each, for which a JVM's optimising compiler takes half of its CPU time.
 
-Without that compiler Java would keep 48 MB for code, which the classes that Spark generates fill within minutes.
+Without that compiler Java would keep 48 MB for code, which the classes that Spark generates fill within minutes, and
+begin with 16 MB of heap.
 """
 
 
