@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from v2_cases import A, B, VERSION, Processor, added, announced, broken, ignored, removed
+from v2_cases import VERSION, A, B, Processor, added, announced, broken, ignored, removed
 
 from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTable, DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.roles import Restart
@@ -70,7 +70,7 @@ def test_a_table_is_removed_and_reported():
 
 @pytest.mark.parametrize("message", [announced(1), added(7, 2, owner_rev=1), removed(1, 2, owner_rev=1)])
 def test_a_stale_owner_is_rejected(message):
-    """v2-21: after one message of a newer owner nothing of the older one has an effect (tiflow TestAgentTolerate...)."""
+    """v2-21: after one message of a newer owner nothing of the older one has an effect."""
     processor = Processor()
     processor.under("old", 1)
     epoch = processor.under("new", 2)

@@ -153,7 +153,7 @@ def v2_11():
 
 
 def v2_12():
-    """A Sync replaces all that was known of its sender: what a restarted processor lost is dispatched with its epoch."""
+    """A Sync replaces all that was known of its sender: what a restarted processor lost is dispatched again."""
     owner = Owner.synced({A: [1, 3], B: [2]})
     owner.tick()
     owner.sync(B, epoch=9)
