@@ -148,8 +148,8 @@ class Desk:
             self.outputs.append(Send(owner.address, response))
 
 
-def status_of(desk: Desk, span: Key) -> TableStatus:
-    """Report one span."""
+def status_of(desk: Desk, span: Key, *, collect_stats: bool = False) -> TableStatus:
+    """Report one span, and how far its puller is if statistics are asked for."""
     executor, at_us = desk.executor, desk.at_us
     pipeline = ex.state_of(executor, span)
     if pipeline is None:
@@ -157,7 +157,7 @@ def status_of(desk: Desk, span: Key) -> TableStatus:
     resolved_ts = ex.resolved_of(executor, span, at_us)
     checkpoint = Checkpoint(ex.checkpoint_of(executor, span, at_us), resolved_ts)
     shown = STOPPING if isinstance(desk.tasks.get(span), RemoveTable) else STATE[pipeline]
-    return TableStatus(span, shown, checkpoint, resolved_ts)
+    return TableStatus(span, shown, checkpoint, resolved_ts if collect_stats else None)
 
 
 def inject(desk: Desk, request: Request) -> bool:
