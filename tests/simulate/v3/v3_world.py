@@ -19,6 +19,7 @@ from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance
 from ticdc_lab.simulate.scheduler.v3 import Agent, AgentState, Coordinator, CoordinatorState, Region, Settings
 
 STEP_US = 10_000
+CUT_TABLE, KEYS = 2, ("", "b", "c", "d")
 
 
 class Violation(Exception):
@@ -104,12 +105,8 @@ class World:
 
     def lowest(self) -> int:
         """Give what is downstream of all tables: of one that nobody writes, what was when its last writer ended."""
-        spans = self.owners[self.owner].plan.spans
-        return min(self.downstream.get(span, self.started_ts(span)) for span in spans)
-
-    def started_ts(self, span: object) -> int:
-        """Give from where a table is wanted."""
-        return self.created[span.table if isinstance(span, Span) else span]
+        wanted = [piece for table in self.tables for piece in pieces(table)]
+        return min(self.downstream.get(piece, self.created[piece[0]]) for piece in wanted)
 
     def _owner(self, name: str, event: Asked | Received) -> list[object]:
         self.owners[name], outputs = self.coordinator.step(self.owners[name], event, self.now())
@@ -156,9 +153,10 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state not in WRITING:
                     continue
-                if span in writers:
-                    raise Violation(f"table {span} is written by {writers[span]} and {name}")
-                writers[span] = name
+                for piece in pieces(span):
+                    if piece in writers:
+                        raise Violation(f"table {span} is written by {writers[piece]} and {name}")
+                    writers[piece] = name
 
     def note_downstream(self) -> None:
         for name in sorted(self.agents):
@@ -166,7 +164,8 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state in WRITING:
                     at_ts = checkpoint_of(executor, span, self.at_us)
-                    self.downstream[span] = max(self.downstream.get(span, 0), at_ts)
+                    for piece in pieces(span):
+                        self.downstream[piece] = max(self.downstream.get(piece, 0), at_ts)
 
     def step(self) -> None:
         """Let 10 ms pass."""
@@ -231,6 +230,14 @@ class World:
         return True
 
 
+def pieces(span: int | Span) -> list[tuple[int, str]]:
+    """Give the parts that are never cut: table 2 has four of them, every other table is one."""
+    table = span.table if isinstance(span, Span) else span
+    if table != CUT_TABLE:
+        return [(table, "")]
+    return [(table, key) for key in KEYS if not isinstance(span, Span) or span.start <= key < span.end]
+
+
 def run(
     seed: int, *, steps: int = 1_500, planted: frozenset[str] = frozenset(), tables: int = 4, cut: bool = False
 ) -> World:
@@ -240,7 +247,7 @@ def run(
     settings = replace(Settings(), pace=pace, check_balance_us=500_000, planted=planted)
     if cut:
         parts = tuple(Region(a, b) for a, b in zip("abcd", "bcde", strict=True))
-        settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({2: parts}))
+        settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({CUT_TABLE: parts}))
     world = World(seed, settings, frozenset(range(1, tables + 1)))
     for step in range(steps):
         if step == steps // 2:
