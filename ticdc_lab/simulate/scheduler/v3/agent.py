@@ -24,7 +24,7 @@ from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
-from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Desk, Failing, Owner
+from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Desk, Failing, Owner
 from ticdc_lab.simulate.scheduler.v3.messages import (
     LEAVING,
     Checkpoint,
