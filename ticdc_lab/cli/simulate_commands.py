@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, json_flag, main, print_json, session_of
+from ticdc_lab.cli.common import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    guarded,
+    json_flag,
+    main,
+    print_json,
+    print_table,
+    session_of,
+    small,
+)
+
+_SHOWN = 10
+"""Runs that did not hold, of a sweep, that are printed."""
 
 
 @main.group()
@@ -102,16 +115,8 @@ def _facts(played: Any) -> dict[str, Any]:
         "assertions": [o._asdict() for o in played.outcomes],
         "happened": [line._asdict() for line in narrative(run.kernel.recorder.rows)],
         "last": last_state(played.facts),
-        "again": _again(played),
+        "again": played.again,
     }
-
-
-def _again(played: Any) -> str:
-    """The command that gives this run again."""
-    words = ["ticdc-lab", "simulate", "scheduler", played.scenario.file, "--seed", str(played.seed)]
-    for path, value in played.scenario.changes:
-        words += ["--set", f"{path}={value}"]
-    return shlex.join(words)
 
 
 def _print(facts: dict[str, Any], lines: int) -> None:
@@ -158,4 +163,42 @@ def _print_judgement(facts: dict[str, Any]) -> None:
 
 
 def _sweep(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, as_json: bool) -> int:
-    raise NotImplementedError
+    from ticdc_lab import progress
+    from ticdc_lab.export import write
+    from ticdc_lab.simulate.compare_runs import failures, measured
+    from ticdc_lab.simulate.sweep import sweep
+
+    spark = session_of(driver_memory)
+    runs = sweep(spark, scenario, seeds).persist()
+    with progress.shown(spark, "simulating"):
+        if out:
+            write(runs.orderBy("seed"), out)
+        [counts] = small(failures(runs))
+        costs = small(measured(runs))
+        bad = small(
+            runs.where("not held")
+            .orderBy("seed")
+            .limit(_SHOWN)
+            .select("seed", "violation", "because", "failed", "again")
+        )
+    runs.unpersist()
+    told = {"scenario": scenario.name, "variant": scenario.variant, "seeds": [seeds[0], seeds[-1]], **counts}
+    if as_json:
+        print_json({**told, "measures": costs, "not_held": bad})
+    else:
+        _print_sweep(told, costs, bad)
+    return FINDINGS if bad else CLEAN
+
+
+def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[dict[str, Any]]) -> None:
+    first, last = told["seeds"]
+    failed = f"in {told['failed']} more an assertion failed or the run did not end"
+    click.echo(f"{told['scenario']} ({told['variant']}), seeds {first}..{last}: {told['runs']} runs")
+    click.echo(f"{told['violated']} violated an invariant, {failed}\n")
+    print_table(costs, "measure", "seeds", "mean", "p99", "highest")
+    for run in bad:
+        what = [f"{run['violation']}: {run['because']}"] if run["violation"] else run["failed"]
+        click.echo(f"\nseed {run['seed']}: " + "; ".join(what))
+        click.echo(f"  {run['again']}")
+    if told["violated"] + told["failed"] > len(bad):
+        click.echo(f"\n.. and {told['violated'] + told['failed'] - len(bad)} more: --out keeps them all")

@@ -194,8 +194,8 @@ def _nodes(value: Value, names: Names) -> tuple[str, ...]:
 def _first(what: Any) -> list[str]:
     """The value beside an event's name, as assertions repeat it."""
     main = next(iter(fields(what)), None)
-    first = getattr(what, main.name) if main else None
-    if main is None or first is None or first == main.default:
+    first: Any = getattr(what, main.name) if main else None
+    if main is None or first == main.default:
         return []
     if main.type == "Duration":
         return [shown(first)]

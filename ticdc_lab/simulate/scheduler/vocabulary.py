@@ -191,3 +191,8 @@ _MEASURES: dict[str, Callable[[str, Found], Measure]] = {
 def _near(text: str) -> str:
     said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
     return f"Known are: {'; '.join(said)}."
+
+
+STEADY = _SENTENCES["every table replicates"]("every table replicates", {})
+BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+"""What runs are compared by, whatever their scenario asserts."""

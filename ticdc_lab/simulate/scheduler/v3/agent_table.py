@@ -5,14 +5,14 @@ A span has one task at a time; a request that comes while another is not finishe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
 from ticdc_lab.simulate.scheduler import executor as ex
+from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, order
 from ticdc_lab.simulate.scheduler.v3.messages import (
@@ -25,10 +25,13 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     STOPPING,
     AddTable,
     Checkpoint,
+    DispatchTableResponse,
+    Header,
     RemoveTable,
     Request,
     TableStatus,
 )
+from ticdc_lab.simulate.scheduler.v3.settings import Settings
 
 STATE = {
     None: ABSENT,
@@ -38,6 +41,9 @@ STATE = {
     ex.STOPPING: STOPPING,
 }
 """The state that is reported, by the executor's."""
+
+LAGGARDS_NAMED = 32
+"""So many spans at most that have not caught up are reported one by one."""
 
 ADD, REMOVE = "add", "remove"
 """Calls of the executor that a fault can let fail."""
@@ -101,132 +107,156 @@ class AgentState:
     failing: frozenset[str] = frozenset()
 
 
-class Done(NamedTuple):
-    """What came of looking at a span: the response, None while it prepares, and what changed."""
+@dataclass(slots=True)
+class Desk:
+    """An :class:`AgentState` while one step changes it, with what comes out of the step."""
 
-    state: AgentState
-    status: TableStatus | None
-    notes: list[Changed | Ignored]
+    of: AgentState
+    settings: Settings
+    at_us: int
+    outputs: list[Output] = field(default_factory=list)
+    executor: Executor = field(init=False)
+    held: Map[Key, None] = field(init=False)
+    tasks: Map[Key, Request] = field(init=False)
+    ready: Map[Key, None] = field(init=False)
+    gone: Map[Key, None] = field(init=False)
+    taken: Map[Key, int] = field(init=False)
+    seq: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = self.of
+        self.executor, self.held, self.tasks = of.executor, of.held, of.tasks
+        self.ready, self.gone, self.taken, self.seq = of.ready, of.gone, of.taken, of.seq
+
+    def finished(self) -> AgentState:
+        """Give the state after the step."""
+        of = self.of
+        mine = (of.address, self.executor, of.epoch, self.held, self.tasks, self.ready, self.gone)
+        return AgentState(*mine, of.owner, of.liveness, self.seq, self.taken, of.failing)
+
+    def header(self, owner: Owner) -> Header:
+        """Make the header of the next message."""
+        self.seq += 1
+        its = self.settings
+        return Header(its.version, owner.revision, self.of.epoch, its.changefeed_epoch, self.seq)
+
+    def respond(self, status: TableStatus) -> None:
+        """Tell the owner of one span."""
+        owner = self.of.owner
+        if owner is not None:
+            response = DispatchTableResponse(self.header(owner), owner.address, status)
+            self.outputs.append(Send(owner.address, response))
 
 
-def status_of(state: AgentState, span: Key, at_us: int) -> TableStatus:
+def status_of(desk: Desk, span: Key) -> TableStatus:
     """Report one span."""
-    pipeline = ex.state_of(state.executor, span)
+    executor, at_us = desk.executor, desk.at_us
+    pipeline = ex.state_of(executor, span)
     if pipeline is None:
         return TableStatus(span, ABSENT)
-    checkpoint = Checkpoint(ex.checkpoint_of(state.executor, span, at_us), ex.resolved_of(state.executor, span, at_us))
-    shown = STOPPING if isinstance(state.tasks.get(span), RemoveTable) else STATE[pipeline]
-    return TableStatus(span, shown, checkpoint, checkpoint.resolved_ts)
+    resolved_ts = ex.resolved_of(executor, span, at_us)
+    checkpoint = Checkpoint(ex.checkpoint_of(executor, span, at_us), resolved_ts)
+    shown = STOPPING if isinstance(desk.tasks.get(span), RemoveTable) else STATE[pipeline]
+    return TableStatus(span, shown, checkpoint, resolved_ts)
 
 
-def injected(state: AgentState, request: Request) -> tuple[AgentState, list[Changed | Ignored]]:
-    """Take a request as the task of its span."""
+def inject(desk: Desk, request: Request) -> bool:
+    """Take a request as the task of its span, and say whether it was taken."""
     span = request.span
-    if span in state.tasks:
-        return state, [Ignored(request, f"table {span} has a task that is not finished")]
-    if isinstance(request, RemoveTable) and span not in state.held:
-        return state, [Ignored(request, f"table {span} is not here")]
-    gone = state.gone.delete(span) if span in state.gone else state.gone
-    held = state.held.set(span, None)
-    return replace(state, held=held, gone=gone, tasks=state.tasks.set(span, request)), []
+    if span in desk.tasks:
+        desk.outputs.append(Ignored(request, f"table {span} has a task that is not finished"))
+        return False
+    if isinstance(request, RemoveTable) and span not in desk.held:
+        desk.outputs.append(Ignored(request, f"table {span} is not here"))
+        return False
+    desk.gone = _without(desk.gone, span)
+    desk.held = desk.held.set(span, None)
+    desk.tasks = desk.tasks.set(span, request)
+    return True
 
 
-def polled(state: AgentState, span: Key, at_us: int) -> Done:
-    """Carry out the task of a span as far as it goes."""
-    task = state.tasks.get(span)
-    if task is None:
-        return Done(state, None, [])
+def carry_out(desk: Desk, span: Key) -> None:
+    """Carry out the task of a span as far as it goes, and answer it: not while it prepares, at each look else."""
+    task = desk.tasks.get(span)
     if isinstance(task, AddTable):
-        return _add(state, task, at_us)
-    return _remove(state, span, at_us)
+        _add(desk, task)
+    elif task is not None:
+        _remove(desk, span)
 
 
-def _add(state: AgentState, task: AddTable, at_us: int) -> Done:
-    pipeline = ex.state_of(state.executor, task.span)
-    start_ts = task.checkpoint.checkpoint_ts
-    if pipeline is None and ADD not in state.failing:
+def _add(desk: Desk, task: AddTable) -> None:
+    span, start_ts, fails = task.span, task.checkpoint.checkpoint_ts, ADD in desk.of.failing
+    pipeline = ex.state_of(desk.executor, span)
+    if pipeline is None and fails:
+        _forget(desk, span, TableStatus(span, ABSENT))
+    elif pipeline is None:
         because = "the owner wants it prepared" if task.is_secondary else "the owner wants it replicated"
-        added = ex.added(state.executor, task.span, start_ts, at_us, because, primary=not task.is_secondary)
-        return Done(replace(state, executor=added[0]), None, list(added[1]))
-    if pipeline is None:
-        return _forgotten(_finished(state, task.span), task.span, TableStatus(task.span, ABSENT), [])
-    if pipeline == ex.PREPARING:
-        return Done(state, None, [])
-    notes: list[Changed | Ignored] = []
-    if pipeline == ex.PREPARED and not task.is_secondary:
-        if ADD in state.failing:
-            return Done(state, status_of(state, task.span, at_us), [])
-        executor, changed = ex.promoted(state.executor, task.span, start_ts, at_us, "the owner committed it")
-        state = replace(state, executor=executor, ready=_without(state.ready, task.span))
-        notes += changed
-    state = _finished(state, task.span)
-    return Done(state, status_of(state, task.span, at_us), notes)
+        changed = ex.added(desk.executor, span, start_ts, desk.at_us, because, primary=not task.is_secondary)
+        _take(desk, changed)
+    elif pipeline == ex.PREPARED and not task.is_secondary and fails:
+        desk.respond(status_of(desk, span))
+    elif pipeline != ex.PREPARING:
+        if pipeline == ex.PREPARED and not task.is_secondary:
+            _take(desk, ex.promoted(desk.executor, span, start_ts, desk.at_us, "the owner committed it"))
+            desk.ready = _without(desk.ready, span)
+        desk.tasks = desk.tasks.delete(span)
+        desk.respond(status_of(desk, span))
 
 
-def _remove(state: AgentState, span: Key, at_us: int) -> Done:
-    pipeline = ex.state_of(state.executor, span)
-    notes: list[Changed | Ignored] = []
-    if pipeline is None:
-        return _forgotten(_finished(state, span), span, TableStatus(span, ABSENT), notes)
-    status = status_of(state, span, at_us)
-    if REMOVE in state.failing:
-        return Done(state, status, notes)
-    if pipeline != ex.STOPPING:
-        executor, changed = ex.stopping(state.executor, span, at_us, "the owner wants it removed")
-        state, notes = replace(state, executor=executor), list(changed)
-    if not ex.has_stopped(state.executor, span, at_us):
-        return Done(state, status, notes)
-    if ex.state_of(state.executor, span) is not None:
-        checkpoint_ts = ex.checkpoint_of(state.executor, span, at_us)
+def _remove(desk: Desk, span: Key) -> None:
+    pipeline = ex.state_of(desk.executor, span)
+    status = status_of(desk, span)
+    if pipeline is not None and REMOVE in desk.of.failing:
+        return desk.respond(status)
+    if pipeline not in (None, ex.STOPPING):
+        _take(desk, ex.stopping(desk.executor, span, desk.at_us, "the owner wants it removed"))
+    if not ex.has_stopped(desk.executor, span, desk.at_us):
+        return desk.respond(status)
+    if ex.state_of(desk.executor, span) is not None:
+        checkpoint_ts = ex.checkpoint_of(desk.executor, span, desk.at_us)
         status = status._replace(checkpoint=status.checkpoint._replace(checkpoint_ts=checkpoint_ts))
-        executor, changed = ex.gone(state.executor, span, "it has stopped")
-        state, notes = replace(state, executor=executor), [*notes, *changed]
-    return _forgotten(_finished(state, span), span, status._replace(state=STOPPED), notes)
+        _take(desk, ex.gone(desk.executor, span, "it has stopped"))
+    return _forget(desk, span, status if pipeline is None else status._replace(state=STOPPED))
 
 
-def settled(state: AgentState, at_us: int) -> tuple[AgentState, list[Changed]]:
-    """Bring all pipelines up to a moment."""
-    before = state.executor
-    executor, changed = ex.settled(before, at_us)
-    prepared = [s for s in before.pending if s not in executor.pending and ex.state_of(executor, s) == ex.PREPARED]
-    ready = state.ready
-    for span in prepared:
-        ready = ready.set(span, None)
-    return replace(state, executor=executor, ready=ready), changed
+def settle(desk: Desk) -> None:
+    """Bring all pipelines up to the moment."""
+    pending = desk.executor.pending
+    _take(desk, ex.settled(desk.executor, desk.at_us))
+    for span in pending:
+        if span not in desk.executor.pending and ex.state_of(desk.executor, span) == ex.PREPARED:
+            desk.ready = desk.ready.set(span, None)
 
 
-def singular(state: AgentState) -> list[Key]:
+def singular(desk: Desk) -> list[Key]:
     """List the spans that do not simply replicate at the processor's common watermark."""
-    executor = state.executor
-    special = {*executor.pending, *executor.behind, *executor.stalled, *state.ready, *state.tasks}
+    executor = desk.executor
+    special = {*executor.pending, *executor.stalled, *desk.ready, *desk.tasks}
+    if len(executor.behind) <= LAGGARDS_NAMED:
+        special.update(executor.behind)
     return sorted(special, key=order)
 
 
-def still_gone(state: AgentState, asked: Map[Key, None]) -> list[Key]:
-    """List the spans that the owner asks for and that have gone from here."""
-    return sorted((span for span in state.gone if span in asked), key=order)
+def common_checkpoint_ts(desk: Desk) -> int:
+    """Give the checkpoint of all spans that are not singular: of many laggards the lowest counts for all."""
+    executor, at_us = desk.executor, desk.at_us
+    common_ts = min(ts_of(max(at_us - executor.pace.lag_us, 0)), executor.limit_ts)
+    if len(executor.behind) > LAGGARDS_NAMED:
+        common_ts = min(common_ts, *(ex.checkpoint_of(executor, span, at_us) for span in executor.behind))
+    return common_ts
 
 
-def without_gone(state: AgentState, spans: Iterable[Key]) -> AgentState:
-    """Forget that spans have gone: the owner knows."""
-    gone = state.gone
-    for span in spans:
-        gone = gone.delete(span)
-    return replace(state, gone=gone)
+def _take(desk: Desk, changed: tuple[Executor, list[Changed]]) -> None:
+    desk.executor = changed[0]
+    desk.outputs += changed[1]
 
 
-def _finished(state: AgentState, span: Key) -> AgentState:
-    return replace(state, tasks=state.tasks.delete(span))
-
-
-def _forgotten(state: AgentState, span: Key, status: TableStatus, notes: list[Changed | Ignored]) -> Done:
-    state = replace(
-        state,
-        held=_without(state.held, span),
-        ready=_without(state.ready, span),
-        gone=state.gone.set(span, None),
-    )
-    return Done(state, status, notes)
+def _forget(desk: Desk, span: Key, status: TableStatus) -> None:
+    desk.tasks = desk.tasks.delete(span)
+    desk.held = _without(desk.held, span)
+    desk.ready = _without(desk.ready, span)
+    desk.gone = desk.gone.set(span, None)
+    desk.respond(status)
 
 
 def _without(keys: Map[Key, None], span: Key) -> Map[Key, None]:
