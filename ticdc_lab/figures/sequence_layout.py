@@ -177,10 +177,18 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
         }
     )
     bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
-    return bundles.agg(
+    told = bundles.agg(
         y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", _together),
         detail=("detail", "first"), step=("step", "max"),
     )  # fmt: skip
+    return _unfinished(told) if out.axis == "step" else told
+
+
+def _unfinished(told: pd.DataFrame) -> pd.DataFrame:
+    """Arrows that do not arrive fan out, so that those of one moment do not lie on each other."""
+    way = told["fate"] == "on its way"
+    told.loc[way, "y1"] += 0.3 + 0.7 * told[way].groupby(["x0", "x1", "y0"]).cumcount()
+    return told
 
 
 def _together(texts: pd.Series) -> str:

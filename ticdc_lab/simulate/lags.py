@@ -74,7 +74,7 @@ def reported(fields: Mapping[str, Any]) -> dict[str, int]:
     found = [fields] if "checkpoint-ts" in fields else []
     told = [fields.get("steady") or {}, *fields.get("statuses", ())]
     found += [s["checkpoint"] for s in told if isinstance(s.get("checkpoint"), dict) and s.get("held", True)]
-    return {m: min((f[f"{m}-ts"] for f in found), default=MAX_TS) for m in ("checkpoint", "resolved")}
+    return {m: min((f[f"{m}-ts"] for f in found if f[f"{m}-ts"]), default=MAX_TS) for m in ("checkpoint", "resolved")}
 
 
 def _crashed(trace: pa.Table) -> pd.DataFrame:
