@@ -194,7 +194,7 @@ def _nodes(value: Value, names: Names) -> tuple[str, ...]:
 def _first(what: Any) -> list[str]:
     """The value beside an event's name, as assertions repeat it."""
     main = next(iter(fields(what)), None)
-    first = getattr(what, main.name) if main else None
+    first: Any = getattr(what, main.name) if main else None
     if main is None or first == main.default:
         return []
     if main.type == "Duration":

@@ -55,6 +55,8 @@ class Scenario:
         Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings.
     events
         By time; those of one moment in the file's order.
+    faults_end_us
+        When the last fault is over; None where nothing happens.
     changes
         What was asked for instead of what the file says.
     """
@@ -74,6 +76,7 @@ class Scenario:
     random: tuple[RandomFaults, ...]
     assertions: tuple[Assertion, ...]
     plot: tuple[str, ...]
+    faults_end_us: int | None = None
     changes: tuple[tuple[str, str], ...] = ()
 
     def __reduce__(self) -> tuple[Any, tuple[str, str, dict[str, str]]]:
@@ -141,6 +144,7 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         events=tuple(sorted(events, key=lambda e: e.at_us)),
         random=tuple(random),
         assertions=_assertions(given, model, names, times),
+        faults_end_us=times.faults_end_us,
         changes=tuple(changes.items()),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.assertions import Judge, Outcome
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
@@ -38,7 +40,7 @@ class Played:
     run
         What happened; its trace is empty unless it was kept.
     outcomes
-        Of the assertions, in the file's order.
+        Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
     facts
         How things stood at the end.
     """
@@ -47,12 +49,21 @@ class Played:
     seed: int
     run: Run
     outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
     facts: Facts = field(repr=False)
 
     @property
     def held(self) -> bool:
         """Whether every assertion held, no invariant was violated and the run came to its end."""
         return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        words = ["ticdc-lab", "simulate", "scheduler", self.scenario.file, "--seed", str(self.seed)]
+        for path, value in self.scenario.changes:
+            words += ["--set", f"{path}={value}"]
+        return shlex.join(words)
 
     @property
     def trace(self) -> pa.Table:
@@ -65,7 +76,14 @@ def counts_messages(scenario: Scenario) -> bool:
     return any("messages" in a.text for a in scenario.assertions)
 
 
-def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None) -> Played:
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+) -> Played:
     """Run a scenario and judge it.
 
     Parameters
@@ -78,11 +96,13 @@ def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, leve
         Whether the trace is kept; a run of millions of steps needs no memory without it.
     level
         How much the trace holds; ``events``, or, where nothing is kept and no assertion counts messages, ``changes``.
+    also
+        More to judge.
     """
     seed = scenario.seed if seed is None else seed
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, Facts)
-    judge = Judge(scenario.assertions, facts)
+    judge = Judge([*scenario.assertions, *also], facts)
     level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
     recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
     recorder.rows = Shown(judge, keep=keep)
@@ -90,4 +110,5 @@ def play(scenario: Scenario, *, seed: int | None = None, keep: bool = True, leve
         settings_of(scenario), faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
         network=network_of(scenario.network), level=level, recorder=recorder, step_limit=scenario.step_limit,
     )  # fmt: skip
-    return Played(scenario, seed, run, tuple(judge.end(run.end.time_us)), facts)
+    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-from immutables import Map
 
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
-from ticdc_lab.simulate.scheduler.agent import Agent
-from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
-from ticdc_lab.simulate.scheduler.capture import Capture, Variant, names
+from ticdc_lab.simulate.scheduler.capture import Capture, Variant
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.etcd import ETCD, Etcd
-from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
-from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
-from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 
 QUIET = Network()
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """A cluster and its changefeed.
-
-    Attributes
-    ----------
-    variant
-        ``v2``: the seed's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
-    captures
-        How many, or their names.
-    tables
-        How many, or their ids.
-    versions
-        Of captures by name, where they are not :attr:`version`.
-    pace, balance
-        Of the pipelines and of the scheduler.
-    tick_us, poll_us, ttl_us, margin_us, stop_lag_us, restart_us
-        See :class:`ticdc_lab.simulate.scheduler.capture.Capture`.
-    """
-
-    variant: str = "v2"
-    captures: int | tuple[str, ...] = 3
-    tables: int | tuple[Key, ...] = 8
-    version: str = "v6.1.0"
-    versions: Map[str, str] = Map()
-    pace: Pace = STEADY
-    balance: Balance = BY_COUNT
-    tick_us: int = 50_000
-    poll_us: int = 50_000
-    ttl_us: int = 5_000_000
-    margin_us: int = 1_000_000
-    stop_lag_us: int = 0
-    restart_us: int = 1_000_000
-
-    def nodes(self) -> tuple[str, ...]:
-        """Give the names of the captures."""
-        return names(self.captures)
-
-    def keys(self) -> frozenset[Key]:
-        """Give the tables of the changefeed."""
-        return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -125,21 +76,6 @@ class Run:
             self.settings, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us, network=self.network,
             level=self.level,
         )  # fmt: skip
-
-
-def v2(settings: Settings, **bugs: Any) -> Variant:
-    """Give the seed's protocol; ``bugs`` plants one in the owner's or the processor's machine."""
-    of_owner = {k: v for k, v in bugs.items() if k in Dispatcher.__dataclass_fields__}
-    of_agent = {k: v for k, v in bugs.items() if k in Agent.__dataclass_fields__}
-    return Variant(
-        "v2",
-        Dispatcher(settings.version, settings.balance, **of_owner),
-        Agent(settings.pace, settings.version, **of_agent),
-        (DispatchTableResponse, Sync, Checkpoint),
-    )
-
-
-VARIANTS: Mapping[str, Callable[..., Variant]] = {"v2": v2}
 
 
 def simulate(

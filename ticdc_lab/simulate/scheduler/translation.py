@@ -19,7 +19,7 @@ from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler import etcd, roles
 from ticdc_lab.simulate.scheduler import planned as own
 from ticdc_lab.simulate.scheduler.capture import Stick
-from ticdc_lab.simulate.scheduler.run import Settings
+from ticdc_lab.simulate.scheduler.variants import Settings
 
 _SEEDS_APART = 1_000_003
 

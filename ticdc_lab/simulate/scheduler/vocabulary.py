@@ -77,7 +77,7 @@ def _checked(value: Value, found: Mapping[str, str], names: Names, invariants: C
     for what, name in found.items():
         if name not in known[what]:
             there = sorted(known[what])
-            hint = f"There is {', '.join(there)}." if len(there) <= 24 else "See `cluster`."
+            hint = f"There is {', '.join(there)}." if len(there) <= 40 else "See `cluster`."
             raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
     return found
 
@@ -191,3 +191,8 @@ _MEASURES: dict[str, Callable[[str, Found], Measure]] = {
 def _near(text: str) -> str:
     said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
     return f"Known are: {'; '.join(said)}."
+
+
+STEADY = _SENTENCES["every table replicates"]("every table replicates", {})
+BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+"""What runs are compared by, whatever their scenario asserts."""

@@ -21,7 +21,7 @@ from ticdc_lab.simulate.machine import (
 )
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler.executor import Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
 from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Desk, Failing, Owner
@@ -82,8 +82,8 @@ class Agent:
         at.settle(desk)
         for span in sorted(desk.tasks, key=order):
             at.carry_out(desk, span)
-        if command.limit_ts > desk.executor.limit_ts:  # last: what ends now has not been written beyond the old one
-            desk.executor = replace(desk.executor, limit_ts=command.limit_ts)
+        # Last: what ends now has not been written beyond the old one.
+        desk.executor = limited(desk.executor, command.limit_ts)
         return desk.finished(), desk.outputs
 
     def _received(

@@ -1,0 +1,107 @@
+"""The protocols that a cluster can run: the seed's (v2), the two-phase one (v3), the newer maintainer (v4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from immutables import Map
+
+from ticdc_lab.simulate.scheduler import v3, v4
+from ticdc_lab.simulate.scheduler.agent import Agent
+from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
+from ticdc_lab.simulate.scheduler.capture import Variant, names
+from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
+from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
+from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse, Sync
+from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse as TwoPhaseResponse
+from ticdc_lab.simulate.scheduler.v3.messages import HeartbeatResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A cluster and its changefeed.
+
+    Attributes
+    ----------
+    variant
+        ``v2``: the seed's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
+    captures
+        How many, or their names.
+    tables
+        How many, or their ids.
+    versions
+        Of captures by name, where they are not :attr:`version`.
+    pace, balance
+        Of the pipelines and of the scheduler; v3 and v4 balance by count and take :attr:`Balance.check_us` alone.
+    tick_us, poll_us, ttl_us, margin_us, stop_lag_us, restart_us
+        See :class:`ticdc_lab.simulate.scheduler.capture.Capture`.
+    max_task_concurrency, add_table_batch_size
+        Of v3: moves at once, tables added in a tick.
+    batch_size
+        Of v4: operators at once.
+    """
+
+    variant: str = "v2"
+    captures: int | tuple[str, ...] = 3
+    tables: int | tuple[Key, ...] = 8
+    version: str = "v6.1.0"
+    versions: Map[str, str] = Map()
+    pace: Pace = STEADY
+    balance: Balance = BY_COUNT
+    tick_us: int = 50_000
+    poll_us: int = 50_000
+    ttl_us: int = 5_000_000
+    margin_us: int = 1_000_000
+    stop_lag_us: int = 0
+    restart_us: int = 1_000_000
+    max_task_concurrency: int = 10
+    add_table_batch_size: int = 50
+    batch_size: int = 1000
+
+    def nodes(self) -> tuple[str, ...]:
+        """Give the names of the captures."""
+        return names(self.captures)
+
+    def keys(self) -> frozenset[Key]:
+        """Give the tables of the changefeed."""
+        return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
+
+
+def seed_protocol(settings: Settings, **bugs: Any) -> Variant:
+    """Give the seed's protocol; ``bugs`` plants some in the owner's or the processor's machine."""
+    of_owner = {k: v for k, v in bugs.items() if k in Dispatcher.__dataclass_fields__}
+    of_agent = {k: v for k, v in bugs.items() if k in Agent.__dataclass_fields__}
+    return Variant(
+        "v2",
+        Dispatcher(settings.version, settings.balance, **of_owner),
+        Agent(settings.pace, settings.version, **of_agent),
+        (DispatchTableResponse, Sync, Checkpoint),
+    )
+
+
+def two_phases(settings: Settings, *, planted: frozenset[str] = frozenset(), **_: Any) -> Variant:
+    """Give the scheduler of two phases; ``planted`` names bugs of :data:`ticdc_lab.simulate.scheduler.v3.MUTANTS`."""
+    own = v3.Settings(
+        version=settings.version,
+        max_task_concurrency=settings.max_task_concurrency,
+        add_table_batch_size=settings.add_table_batch_size,
+        check_balance_us=settings.balance.check_us,
+        pace=settings.pace,
+        planted=planted,
+    )
+    return Variant("v3", v3.Coordinator(own), v3.Agent(own), (TwoPhaseResponse, HeartbeatResponse))
+
+
+def maintainer(settings: Settings, **_: Any) -> Variant:
+    """Give the maintainer with its operators."""
+    own = v4.Settings(batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace)
+    return Variant("v4", v4.Maintainer(own), v4.Dispatchers(own), v4.TO_OWNER)
+
+
+VARIANTS: Mapping[str, Callable[..., Variant]] = MappingProxyType(
+    {"v2": seed_protocol, "v3": two_phases, "v4": maintainer}
+)

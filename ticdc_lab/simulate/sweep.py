@@ -1,0 +1,171 @@
+"""One scenario, many seeds and settings: a Spark job in which each row is a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_lab.simulate.assertions import Assertion
+from ticdc_lab.simulate.recorder import EVENTS
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scheduler.play import Played, play
+from ticdc_lab.simulate.scheduler.vocabulary import BALANCED, STEADY
+from ticdc_lab.simulate.trace import TRACE
+
+RUNS = pa.schema(
+    [
+        ("seed", pa.int64()),
+        ("settings", pa.string()),  # what was changed in the file, as the command line writes it; empty for nothing
+        ("held", pa.bool_()),  # every assertion held, no invariant was violated, the run came to its end
+        ("violation", pa.string()),  # the invariant; null without one
+        ("violated_us", pa.int64()),
+        ("because", pa.string()),  # of the violation
+        ("failed", pa.list_(pa.string())),  # assertions that failed, with what was there
+        ("ended", pa.string()),  # time, violation, steps or quiet
+        ("time_us", pa.int64()),  # virtual time at the end
+        ("steps", pa.int64()),
+        ("messages", pa.int64()),
+        ("overlap_us", pa.int64()),  # time in which a table had two writers, all tables together
+        ("gap_us", pa.int64()),  # time in which a table had none after its first
+        ("doubled_us", pa.int64()),  # upstream time whose changes were written again
+        ("moves", pa.int64()),  # tables that went to another capture
+        ("thrash", pa.float64()),  # the share of them that came back within a minute
+        ("balanced_us", pa.int64()),  # since when the captures differ by one table at most; null if not at the end
+        ("steady_us", pa.int64()),  # since when every table replicates; null if not at the end
+        ("converged_us", pa.int64()),  # how long that took after the last fault
+        ("lag_us", pa.int64()),  # of the global checkpoint at the end
+        ("again", pa.string()),  # the command that runs it again
+    ]
+)
+"""A row a run."""
+
+TRACES = pa.schema([("seed", pa.int64()), ("settings", pa.string()), ("row", pa.int64()), *TRACE])
+"""Traces of many runs; ``row`` counts the rows of a run."""
+
+_TASKS_A_CORE = 4
+_ROWS = 20_000
+Changes = Mapping[str, str]
+Job = tuple[int, str, Scenario]
+
+
+def sweep(
+    spark: SparkSession, scenario: Scenario, seeds: Sequence[int], settings: Sequence[Changes] = ({},)
+) -> DataFrame:
+    """Run a scenario with every seed and every one of some settings.
+
+    Parameters
+    ----------
+    spark
+        Its cores share the runs.
+    scenario
+        Of the table scheduler.
+    seeds
+        A run each.
+    settings
+        Values that are taken instead of the file's: ``[{}, {"settings.tick": "200ms"}, {"variant": "v3"}]``.
+
+    Returns
+    -------
+    DataFrame
+        :data:`RUNS`; the same arguments give the same rows, in whatever order.
+
+    Raises
+    ------
+    ScenarioError
+        A setting cannot be; before any job starts.
+    """
+    return _runs(spark, scenario, seeds, settings, _measured, RUNS)
+
+
+def traces(
+    spark: SparkSession,
+    scenario: Scenario,
+    seeds: Sequence[int],
+    settings: Sequence[Changes] = ({},),
+    *,
+    level: str = EVENTS,
+) -> DataFrame:
+    """Give the whole traces of the runs that :func:`sweep` measures (:data:`TRACES`), to be stored in Delta.
+
+    ``level`` says how much they hold (:mod:`ticdc_lab.simulate.recorder`).
+    """
+
+    def traced(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
+        for seed, label, changed in jobs:
+            trace = play(changed, seed=seed, level=level).trace
+            n = trace.num_rows
+            first = [
+                pa.array([seed] * n, pa.int64()),
+                pa.array([label] * n, pa.string()),
+                pa.array(range(n), pa.int64()),
+            ]
+            yield from pa.table([*first, *trace.columns], schema=TRACES).to_batches(max_chunksize=_ROWS)
+
+    return _runs(spark, scenario, seeds, settings, traced, TRACES)
+
+
+def label_of(changes: Changes) -> str:
+    """Give the text of some settings, as the command line writes them."""
+    return shlex.join(f"{path}={value}" for path, value in changes.items())
+
+
+def _runs(
+    spark: SparkSession,
+    scenario: Scenario,
+    seeds: Sequence[int],
+    settings: Sequence[Changes],
+    give: Callable[[Iterator[Job]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
+    n = len(seeds) * len(changed)
+    tasks = max(1, min(n, spark.sparkContext.defaultParallelism * _TASKS_A_CORE))
+
+    def jobs(batches: Iterator[pa.RecordBatch]) -> Iterator[Job]:
+        for batch in batches:
+            for i in batch["id"].to_pylist():
+                label, one = changed[i // len(seeds)]
+                yield seeds[i % len(seeds)], label, one
+
+    return spark.range(0, n, 1, tasks).mapInArrow(lambda batches: give(jobs(batches)), from_arrow_schema(schema))
+
+
+def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
+    for seed, label, scenario in jobs:
+        also = [Assertion("eventually", claim, -1, scenario.until_us) for claim in (STEADY, BALANCED)]
+        row = measures(play(scenario, seed=seed, keep=False, also=also)) | {"settings": label}
+        yield pa.RecordBatch.from_pylist([row], schema=RUNS)
+
+
+def measures(played: Played) -> dict[str, Any]:
+    """Give the row of a run; :data:`STEADY` and :data:`BALANCED` were judged ``also``."""
+    end, cost, facts = played.run.end, played.run.measures, played.facts
+    steady, balanced = (o.at_us if o.held else None for o in played.also)
+    faults_end_us = played.scenario.faults_end_us or 0
+    return {
+        "seed": played.seed,
+        "held": played.held,
+        "violation": end.violation.invariant if end.violation else None,
+        "violated_us": end.violation.time_us if end.violation else None,
+        "because": end.violation.because if end.violation else None,
+        "failed": [f"{o.assertion}: {o.because}" for o in played.outcomes if not o.held],
+        "ended": end.because,
+        "time_us": end.time_us,
+        "steps": end.steps,
+        "messages": played.run.messages,
+        "overlap_us": cost.overlap_us,
+        "gap_us": cost.gap_us,
+        "doubled_us": cost.doubled_us,
+        "moves": facts.moves,
+        "thrash": facts.returns / (facts.moves or 1),
+        "balanced_us": balanced,
+        "steady_us": steady,
+        "converged_us": None if steady is None else max(0, steady - faults_end_us),
+        "lag_us": None if facts.checkpoint_us is None else end.time_us - facts.checkpoint_us,
+        "again": played.again,
+    }
