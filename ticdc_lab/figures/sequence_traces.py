@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from ticdc_lab.figures.sequence_layout import Layout
+from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, Layout
 from ticdc_lab.figures.theme import GREY, WRONG, label, look
 
 _KNOWN = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
@@ -101,6 +101,8 @@ def _middle(arrow: dict[str, float | str], s: Layout) -> tuple[float, float]:
         return points[3]
     (a, b), (c, d) = points[0], points[-1]
     share = (abs(c - a) - 0.36) / abs(c - a) if abs(c - a) >= 1 else 0.55
+    if arrow["message"] not in OWNERS_SIDE:  # away from the owner, where all of them meet
+        share = 1 - share
     return a + share * (c - a), b + share * (d - b)
 
 
