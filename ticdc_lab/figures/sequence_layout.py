@@ -18,6 +18,9 @@ from ticdc_lab.simulate.ownership import capture_of, natural
 
 Axis = Literal["step", "time"]
 
+PROTOCOL = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
+"""The seed's messages, in its order; they look the same everywhere, and others come after them."""
+
 REPORTS = frozenset({"Checkpoint", "Heartbeat", "HeartbeatResponse", "HeartBeatRequest", "HeartBeatResponse"})
 """What is sent all the time."""
 
@@ -172,7 +175,7 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
             "because": shown["because"].fillna(""),
             "text": [shortly(m, d) for m, d in zip(shown["message"], shown["detail"], strict=True)],
             "detail": shown["detail"],
-            "number": range(1, len(shown) + 1),
+            "number": _numbers(shown),
             "step": shown["end_step"],
         }
     )
@@ -182,6 +185,13 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
         detail=("detail", "first"), step=("step", "max"),
     )  # fmt: skip
     return _unfinished(told) if out.axis == "step" else told
+
+
+def _numbers(shown: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Number messages as they were sent, at the same moment in the order of the protocol."""
+    kinds = shown["message"].map({message: i for i, message in enumerate(PROTOCOL)}).fillna(len(PROTOCOL))
+    place = np.lexsort((shown["sent_step"], kinds, shown["sent_us"]))
+    return np.argsort(place) + 1
 
 
 def _unfinished(told: pd.DataFrame) -> pd.DataFrame:

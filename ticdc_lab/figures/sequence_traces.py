@@ -7,11 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, Layout
+from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Layout
 from ticdc_lab.figures.theme import GREY, WRONG, label, look
-
-_KNOWN = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
-"""The seed's messages have the same look everywhere; others come after them."""
 
 LABELLED = 45
 """Up to so many arrows each has its number and name."""
@@ -52,13 +49,13 @@ def lifelines(s: Layout) -> Sequence[go.Scatter]:
 
 def ways(s: Layout) -> Sequence[go.Scatter]:
     """The arrows, a trace for each kind of message."""
-    kinds = sorted(set(s.arrows["message"]), key=lambda k: (_KNOWN.index(k) if k in _KNOWN else len(_KNOWN), k))
+    kinds = sorted(set(s.arrows["message"]), key=lambda k: (PROTOCOL.index(k) if k in PROTOCOL else len(PROTOCOL), k))
     return [_way(s, kind) for kind in kinds]
 
 
 def _look(s: Layout, kind: str) -> dict[str, str]:
-    rest = sorted(set(s.arrows["message"]) - set(_KNOWN))
-    return look(_KNOWN.index(kind) if kind in _KNOWN else len(_KNOWN) + rest.index(kind))
+    rest = sorted(set(s.arrows["message"]) - set(PROTOCOL))
+    return look(PROTOCOL.index(kind) if kind in PROTOCOL else len(PROTOCOL) + rest.index(kind))
 
 
 def _way(s: Layout, kind: str) -> go.Scatter:
