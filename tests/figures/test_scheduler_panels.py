@@ -17,7 +17,8 @@ from ticdc_lab.simulate.faults import Crash, Restart
 from ticdc_lab.simulate.panels import PANELS
 from ticdc_lab.simulate.present import Present
 from ticdc_lab.simulate.scheduler.retold import retold
-from ticdc_lab.simulate.scheduler.run import VARIANTS, Settings, simulate
+from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 from ticdc_lab.simulate.scheduler.world import Bounds, Small
 
 NOTHING = ten_steps().slice(0, 0)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Layout
+from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, PROTOCOL
+from ticdc_lab.figures.sequence_layout import Layout
 from ticdc_lab.figures.theme import GREY, WRONG, label, look
 
 LABELLED = 45

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Pause, Restart
 from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl, Expire, TwoOwners
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
-from ticdc_lab.simulate.scheduler.run import Run, Settings, simulate
+from ticdc_lab.simulate.scheduler.run import Run, simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
 
 STOPS, ONE_OWNER = "a capture stops writing when its session is lost", "etcd never has two owners"
 ASSUMPTIONS = (STOPS, ONE_OWNER)
