@@ -27,8 +27,17 @@ import reference_decoder
 ROOT = Path(__file__).resolve().parent.parent
 
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms512m"
+"""Tests run many small queries once each, for which a JVM's optimising compiler takes half of its CPU time.
+
+Without that compiler Java would keep 48 MB for code, which the classes that Spark generates fill within minutes, and
+begin with 16 MB of heap.
+"""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         compile_kernels.at_once()
 

@@ -22,6 +22,7 @@ class Making:
     step: int = -1
     time_us: int = 0
     messages: int = 0
+    places: dict[int, int] = field(default_factory=dict)
 
     def at(self, ms: float) -> Making:
         """Begin a step at a time."""
@@ -39,13 +40,14 @@ class Making:
     def send(self, node: str, peer: str, message: str, **detail: Any) -> int:
         """Send a message and give its number."""
         self.messages += 1
+        self.places[self.messages] = len(self.rows)
         fields = {"message": message, "message_id": self.messages, "detail": json.dumps(detail)}
         self.row("sent", node, peer=peer, **fields)
         return self.messages
 
     def end(self, kind: str, number: int, because: str | None = None) -> Making:
         """A message is received, lost, resent or ignored: a row at its receiver, or sender."""
-        sent = next(r for r in self.rows if r["message_id"] == number and r["kind"] == "sent")
+        sent = self.rows[self.places[number]]
         at, other = ("node", "peer") if kind in ("resent", "lost") else ("peer", "node")
         fields = {k: sent[k] for k in ("message", "message_id", "detail")}
         return self.row(kind, sent[at], peer=sent[other], because=because, **fields)

@@ -15,6 +15,7 @@ import duckdb
 import pandas as pd
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.quoting import literal, quoted
 
 if TYPE_CHECKING:
     from ticdc_lab.load import ChangeLog
@@ -90,7 +91,7 @@ class Browser:
     def __init__(self, files: list[str]) -> None:
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
-        listed = ", ".join("'" + f.replace("'", "''") + "'" for f in files)
+        listed = ", ".join(map(literal, files))
         self._connection.execute(_VIEW.format(files=listed))
 
     @classmethod
@@ -268,8 +269,8 @@ class TableTimeline:
 
     def __init__(self, folder: str) -> None:
         self._connection = duckdb.connect()
-        files = f"{folder.rstrip('/')}/*.parquet".replace("'", "''")
-        self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet('{files}')")
+        files = literal(f"{folder.rstrip('/')}/*.parquet")
+        self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({files})")
 
     def moments(self) -> list[int]:
         """Every commit_ts (TSO) at which the table changed, in order."""
@@ -285,6 +286,6 @@ class TableTimeline:
     def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
         """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row."""
         names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name not in _ADDED]
-        shown = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+        shown = ", ".join(map(quoted, names))
         query = f"SELECT {shown}, _commit_ts AS commit_ts FROM history WHERE {_VALID} ORDER BY _commit_ts DESC, {shown}"
         return self._connection.execute(f"{query} LIMIT ?", [ts, ts, n]).df()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import PARTITION_SPAN, TRANSACTIONS
 
 RESTORED = StructType([f for f in TRANSACTIONS.fields if f.name not in ("complete", "missing")])
@@ -74,16 +75,16 @@ class _Transactions:
 
     def merged(self, *, tables: Ints, topics: Ints) -> _Transactions:
         """Neighbours of one commit_ts as one, with tables in the order of their rank, spans by partition and topic."""
-        new = np.diff(self.commit_ts, prepend=-1) != 0
+        new = changes_in(self.commit_ts)
         starts, of = np.flatnonzero(new), np.cumsum(new) - 1
         in_table, table = of[self.in_table], self.table
         by_table = np.argsort(in_table * len(tables) + tables[table], kind="stable")
         in_table, table = in_table[by_table], table[by_table]
-        first_table = _changes_in(in_table, table)
+        first_table = changes_in(in_table, table)
         home = of[self.in_span] * (int(self.partition.max(initial=0)) + 1) + self.partition
         home = home * len(topics) + topics[self.topic]
         by_home = np.argsort(home, kind="stable")
-        first_span = np.flatnonzero(_changes_in(home[by_home]))
+        first_span = np.flatnonzero(changes_in(home[by_home]))
         at = by_home[first_span]
         return _Transactions(
             self.commit_ts[starts],
@@ -102,7 +103,7 @@ class _Transactions:
     def batch(self, *, tables: _Names, topics: _Names) -> pa.RecordBatch:
         """As RESTORED; the transactions are merged."""
         n = len(self.commit_ts)
-        first_home = _changes_in(self.in_span, self.partition)
+        first_home = changes_in(self.in_span, self.partition)
         partition = pa.array(self.partition, pa.int32())
         spans = (partition, topics.texts(self.topic), pa.array(self.first_offset), pa.array(self.last_offset))
         of = {
@@ -142,7 +143,7 @@ def _rows(
         batch[name].to_numpy().astype(np.int64, copy=False)
         for name in ("commit_ts", "change_id", "offset", "partition")
     )
-    is_first = _changes_in(commit_ts, change)
+    is_first = changes_in(commit_ts, change)
     is_first[0] = last != (commit_ts[0], change[0])
     row = np.arange(len(commit_ts))
     start_ts = batch["start_ts"].fill_null(_NO_START).to_numpy()
@@ -151,13 +152,6 @@ def _rows(
     spans = (row, topic, partition, offset, offset)
     rows = _Transactions(commit_ts, start_ts, is_first.astype(np.int64), ones, row, table, *spans)
     return rows, (int(commit_ts[-1]), int(change[-1]))
-
-
-def _changes_in(*columns: Ints) -> npt.NDArray[np.bool_]:
-    """Where any of ``columns`` differs from the entry before; true for the first."""
-    new = np.ones(len(columns[0]), dtype=np.bool_)
-    new[1:] = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
-    return new
 
 
 def _lists(of: Ints, values: pa.Array, n: int) -> pa.ListArray:

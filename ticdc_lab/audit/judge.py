@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.audit.chain import broken_chains, covered, torn
 from ticdc_lab.audit.promises import Ints, Marks, Promises
+from ticdc_lab.neighbours import changes_in
 
 Bools = NDArray[np.bool_]
 
@@ -55,8 +56,7 @@ class Changes:
     @cached_property
     def row(self) -> Ints:
         """Number of the row, from 0."""
-        new = np.append(True, self.row_id[1:] != self.row_id[:-1])
-        return np.cumsum(new) - 1
+        return np.cumsum(changes_in(self.row_id)) - 1
 
     def __getitem__(self, which: Any) -> Changes:
         return Changes(*[getattr(self, c)[which] for c in COLUMNS])
@@ -211,9 +211,7 @@ def _timestamps(ts: Ints) -> pa.Array:
 
 def _repeats(c: Changes, group: Ints) -> Bools:
     """Whether a change is the one before it in its group again."""
-    again = np.zeros(len(c), dtype=bool)
-    same = (group[1:] == group[:-1]) & (c.commit_ts[1:] == c.commit_ts[:-1]) & (c.rank[1:] == c.rank[:-1])
-    again[1:] = same & (c.commit_ts[1:] != NO_TS)
+    again: Bools = ~changes_in(group, c.commit_ts, c.rank) & (c.commit_ts != NO_TS)
     return again
 
 
@@ -235,13 +233,13 @@ def _late(c: Changes) -> Ints:
     n = len(c)
     by_place = np.lexsort((np.arange(n), c.place, c.row))
     p = c[by_place]
-    group = np.cumsum(np.append(False, (c.row[by_place][1:] != c.row[by_place][:-1]) | (p.place[1:] != p.place[:-1])))
+    group = np.cumsum(changes_in(c.row[by_place], p.place)) - 1
     first = ~_repeats(p, group)
     by_position = np.lexsort((p.commit_ts, p.seq, p.offset))
     position = np.empty(n, dtype=np.int64)
     position[by_position] = np.arange(n)
     # what stands before the first change of its commit_ts is older than all of them
-    new = np.append(True, (group[1:] != group[:-1]) | (p.commit_ts[1:] != p.commit_ts[:-1]))
+    new = changes_in(group, p.commit_ts)
     seen = _last(first & (p.commit_ts != NO_TS), position, group)[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
     latest = by_position[seen]
     behind = (p.offset[latest] > p.offset) | ((p.offset[latest] == p.offset) & (p.seq[latest] > p.seq))

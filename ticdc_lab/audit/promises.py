@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ticdc_lab.neighbours import changes_in
+
 _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
@@ -159,8 +161,7 @@ class Promises:
 
 def runs(group: Ints) -> list[slice]:
     """Where each group lies in a sorted array of groups."""
-    starts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)]
-    return [slice(a, b) for a, b in pairwise(starts) if a < b]
+    return [slice(a, b) for a, b in pairwise([*np.flatnonzero(changes_in(group)).tolist(), len(group)])]
 
 
 def admin_events(facts: pa.Table) -> dict[tuple[str, int], Facts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,14 +21,38 @@ from ticdc_lab.cli.common import (
     source_options,
 )
 
-_POLICIES = ("seed-row", "seed-row-shared", "seed-transaction", "strict", "classic", "reference", "reference-fixed")
+if TYPE_CHECKING:
+    from ticdc_lab.consumer.consumption import Scenario
+    from ticdc_lab.consumer.listeners import Listeners
+    from ticdc_lab.consumer.log import Log
+    from ticdc_lab.consumer.model import Run
+    from ticdc_lab.consumer.policy import Policy
+
+
+class _PolicyName(click.ParamType[str]):
+    """A name of POLICIES; they come with the whole model of a consumer, so only when somebody asks for them."""
+
+    name = "policy"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """As of a choice."""
+        return self._choice().get_metavar(param, ctx)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As a choice does."""
+        return self._choice().convert(value, param, ctx)
+
+    def _choice(self) -> click.Choice[str]:
+        from ticdc_lab.consumer.policy import POLICIES
+
+        return click.Choice(tuple(POLICIES))
 
 
 @main.command()
 @source_options
 @click.option(
     "--policy",
-    type=click.Choice(_POLICIES),
+    type=_PolicyName(),
     multiple=True,
     help="A consumer's rules; may be repeated; all if left out.",
 )
@@ -51,15 +75,16 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
 
     Times are the consumer's own: it begins at 0 and finds the whole log there.
     """
-    from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
+    from ticdc_lab.consumer.consumption import RECORDED, Scenario, judged, layout
     from ticdc_lab.consumer.listeners import Listeners
+    from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES
     from ticdc_lab.consumer.study import Study
 
     how = _listeners(where)
     if bool(where["strategy"]) != bool(where["partitions"]):
         raise click.UsageError("expected --strategy and --partitions together: they lay the log out")
-    policies = [POLICIES[p] for p in where["policy"] or _POLICIES]
+    policies = [POLICIES[p] for p in where["policy"] or POLICIES]
     strategy, partitions = where["strategy"] or RECORDED, where["partitions"]
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a consumer's run")
@@ -67,18 +92,22 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
             study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
         speeds = "even" if how == Listeners(per_second=how.per_second) else "as given"
         scenarios = [Scenario(p, strategy, partitions, how, speeds) for p in policies]
-        _require_there(how, study, scenarios[0])
-        found = matrix(study, scenarios)
-        left = [_left(study, s) for s in scenarios]
-        shown = [e for s in scenarios for e in _examples(study, s, examples)] if examples else []
+        laid = layout(study, scenarios[0])
+        _require_there(how, laid)
+        found, left, shown = [], [], []
+        for s in scenarios:
+            done = run(laid, s.policy, how)
+            found += judged(done, laid, s)
+            left.append(_left(done, s.policy))
+            shown += _examples(done, laid, s, examples) if examples else []
         if as_json:
-            print_json(facts_of(log) | {"matrix": found.to_dict("records"), "anomalies": shown, "left": left})
+            print_json(facts_of(log) | {"matrix": found, "anomalies": shown, "left": left})
         else:
-            _print(found.to_dict("records"), shown, left)
-    sys.exit(FINDINGS if found["n"].sum() else CLEAN)
+            _print(found, shown, left)
+    sys.exit(FINDINGS if any(one["n"] for one in found) else CLEAN)
 
 
-def _listeners(where: dict[str, Any]) -> Any:
+def _listeners(where: dict[str, Any]) -> Listeners:
     from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
 
     return Listeners(
@@ -106,41 +135,36 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
     return out
 
 
-def _require_there(how: Any, study: Any, scenario: Any) -> None:
+def _require_there(how: Listeners, log: Log) -> None:
     """Every partition and process that an option names is there."""
-    from ticdc_lab.consumer.consumption import layout
+    from ticdc_lab.consumer.listeners import Crash
 
-    partitions = {p.partition for p in layout(study, scenario).parts}
-    named = {"partition": {*how.speeds, *(p.partition for p in how.pauses)} - partitions,
-             "process": {f.process for f in how.faults if f.process >= how.processes}}  # fmt: skip
+    partitions = {p.partition for p in log.parts}
+    crashed = {f.process for f in how.faults if isinstance(f, Crash)}
+    named: dict[str, set[Any]] = {
+        "partition": {*how.speeds, *(p.partition for p in how.pauses)} - partitions,
+        "process": {p for p in crashed if p >= how.processes},
+    }
     for what, unknown in named.items():
         if unknown:
             which = ", ".join(map(str, sorted(unknown)))
             raise click.UsageError(f"there is no {what} {which}; the log has partitions {sorted(partitions)}")
 
 
-def _left(study: Any, scenario: Any) -> dict[str, Any]:
+def _left(done: Run, policy: Policy) -> dict[str, Any]:
     """Row changes that a consumer did not come to write."""
-    from ticdc_lab.consumer.consumption import layout
-    from ticdc_lab.consumer.model import run
-
-    done = run(layout(study, scenario), scenario.policy, scenario.listeners)
     pending = sum(o == "pending" for o in done.deliveries["outcome"].to_pylist())
-    return {"policy": scenario.policy.name, "pending": pending, "unread": len(done.unread)}
+    return {"policy": policy.name, "pending": pending, "unread": len(done.unread)}
 
 
-def _examples(study: Any, scenario: Any, most: int) -> list[dict[str, Any]]:
+def _examples(done: Run, log: Log, scenario: Scenario, most: int) -> list[dict[str, Any]]:
     """The first anomalies of each kind, each with the fewest messages that show it."""
     from ticdc_lab.consumer.anomalies import anomalies
-    from ticdc_lab.consumer.consumption import layout
-    from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.smallest import smallest
 
-    log = layout(study, scenario)
-    found = anomalies(run(log, scenario.policy, scenario.listeners), log, most=most).to_pylist()
     fields = ("topic", "partition", "offset", "kind", "commit_ts")
     out = []
-    for a in found:
+    for a in anomalies(done, log, most=most).to_pylist():
         few = smallest(log, scenario.policy, scenario.listeners, a).events.sort_by("arrival")
         out.append({"policy": scenario.policy.name, **a, "messages": few.select(fields).to_pylist()})
     return out

@@ -9,6 +9,8 @@ from decimal import Decimal
 
 import numpy as np
 
+from ticdc_lab.quoting import literal
+
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000
@@ -94,8 +96,7 @@ def iso_text(text: str) -> str:
 
 def labelled(base: str, labels: Iterable[str]) -> str:
     """The type text of an ENUM or SET with these labels."""
-    quoted = ("'" + label.replace("'", "''") + "'" for label in labels)
-    return f"{base}({','.join(quoted)})"
+    return f"{base}({','.join(map(literal, labels))})"
 
 
 def allowed_labels(text: str) -> list[str]:

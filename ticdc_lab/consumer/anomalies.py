@@ -11,16 +11,19 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
-from ticdc_lab.consumer.blocked import blocked
-from ticdc_lab.consumer.log import Bools, Ints, Log
+from ticdc_lab.consumer.ddl_sides import ddl_sides
+from ticdc_lab.consumer.log import Ints, Log
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import EVIDENCE, FINDINGS, described
 
 KINDS = (
     "torn transaction", "row goes back", "lost update", "lost change", "row before its DDL", "row after its DDL",
 )  # fmt: skip
 """Kinds of anomalies, as ``guarantee`` of :data:`ANOMALIES` names them."""
+
+_TORN, _BACK, _OVERWRITTEN, _LOST, _EARLY, _LATE = KINDS
 
 _WHERE = StructType([described("topic", StringType(), "topic"), *EVIDENCE.fields])
 
@@ -39,8 +42,9 @@ MAX_PER_KIND = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Records (places among the deliveries) that show an anomaly, the offending one last."""
+    """Records (places among the run's changes) that show an anomaly, the offending one last."""
 
+    kind: str
     records: tuple[int, ...]
     begins: int | None
     ends: int | None
@@ -48,9 +52,7 @@ class _Case:
     ddl: tuple[str, int, int, int] | None = None
 
 
-def anomalies(
-    run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS
-) -> pa.Table:  # fmt: skip
+def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS) -> pa.Table:
     """Find what a consumer showed, or left, that upstream never had.
 
     Parameters
@@ -71,8 +73,7 @@ def anomalies(
         delivery. ``row before its DDL`` and ``row after its DDL``: a change newer than the DDL of its table was
         written before the DDL, so under the wrong definition, or an older one after it.
     """
-    found = [(kind, list(_first(of(run, log), most))) for kind, of in _FINDERS.items() if kind in kinds]
-    return _as_table(run, [(kind, case) for kind, cases in found for case in cases])
+    return _as_table(run, [case for cases in _cases(run, log, kinds).values() for case in _first(cases, most)])
 
 
 def anomaly_counts(run: Run, log: Log) -> pa.Table:
@@ -85,8 +86,7 @@ def anomaly_counts(run: Run, log: Log) -> pa.Table:
         of :data:`KINDS`.
     """
     rows = []
-    for kind, of in _FINDERS.items():
-        cases = list(of(run, log))
+    for kind, cases in _cases(run, log, KINDS).items():
         spans = [(c.begins, run.end_us if c.ends is None else c.ends) for c in cases if c.begins is not None]
         rows.append({"kind": kind, "n": len(cases), "wrong_us": _covered(spans)})
     return pa.Table.from_pylist(rows)
@@ -101,7 +101,18 @@ def _covered(spans: list[tuple[int, int]]) -> int:
     return total
 
 
-def _first(cases: Iterator[_Case], most: int) -> list[_Case]:
+def _cases(run: Run, log: Log, kinds: Collection[str]) -> dict[str, list[_Case]]:
+    """The cases of each of ``kinds``, in the order of :data:`KINDS`."""
+    found: dict[str, list[_Case]] = {kind: [] for kind in KINDS if kind in kinds}
+    for own, of in _FINDERS.items():
+        if any(kind in found for kind in own):
+            for case in of(run, log):
+                if case.kind in found:
+                    found[case.kind].append(case)
+    return found
+
+
+def _first(cases: list[_Case], most: int) -> list[_Case]:
     return sorted(cases, key=lambda c: (c.begins if c.begins is not None else -1, c.records))[:most]
 
 
@@ -116,11 +127,11 @@ def _torn(run: Run, log: Log) -> Iterator[_Case]:
     change = _changes(run)
     # of each change the delivery that was written first, or else any
     ranked = np.lexsort((np.where(order < 0, np.iinfo(np.int64).max, order), change))
-    first = ranked[np.concatenate([[True], change[ranked][1:] != change[ranked][:-1]])]
+    first = ranked[changes_in(change[ranked])]
     late = np.where(batch[first] < 0, np.iinfo(np.int64).max, batch[first])
     by_ts = np.lexsort((late, ts[first]))
     members, lates = first[by_ts], late[by_ts]
-    starts = np.flatnonzero(np.concatenate([[True], ts[members][1:] != ts[members][:-1]]))
+    starts = np.flatnonzero(changes_in(ts[members]))
     for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(members)], strict=True):
         head, tail = int(members[low]), int(members[high - 1])
         if lates[low] < lates[high - 1] and batch[head] >= 0:
@@ -128,7 +139,7 @@ def _torn(run: Run, log: Log) -> Iterator[_Case]:
             ends = int(at[tail]) if batch[tail] >= 0 else None
             said = "the others later" if ends is not None else "others not at all"
             message = f"{split} of {high - low} row changes of the transaction are written first, {said}"
-            yield _Case((head, tail), int(at[head]), ends, message)
+            yield _Case(_TORN, (head, tail), int(at[head]), ends, message)
 
 
 def _changes(run: Run) -> Ints:
@@ -145,7 +156,7 @@ def _changes(run: Run) -> Ints:
     return out
 
 
-def _overwritten(run: Run, *, stays: bool) -> Iterator[_Case]:
+def _overwritten(run: Run, log: Log) -> Iterator[_Case]:
     touches = Touches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
@@ -162,10 +173,9 @@ def _overwritten(run: Run, *, stays: bool) -> Iterator[_Case]:
             while j < len(seen) and row[j] == row[i] and version[j] < version[lead]:
                 j += 1
             repaired = j < len(seen) and row[j] == row[i]
-            if repaired != stays:
-                message = f"the row, at commit_ts {ts[lead]}, is written back to its version of {ts[i]}"
-                ends = int(at[record[j]]) if repaired else None
-                yield _Case((int(record[lead]), int(record[i])), int(at[record[i]]), ends, message)
+            kind, ends = (_BACK, int(at[record[j]])) if repaired else (_OVERWRITTEN, None)
+            message = f"the row, at commit_ts {ts[lead]}, is written back to its version of {ts[i]}"
+            yield _Case(kind, (int(record[lead]), int(record[i])), int(at[record[i]]), ends, message)
 
 
 def _lost(run: Run, log: Log) -> Iterator[_Case]:
@@ -176,33 +186,20 @@ def _lost(run: Run, log: Log) -> Iterator[_Case]:
     (at,) = _numbers(run, "read_at")
     gone = np.flatnonzero(~survives[change])
     for i in gone[np.unique(change[gone], return_index=True)[1]].tolist():
-        yield _Case((i,), int(at[i]), None, f"the change is {outcome[i]}, and no other delivery of it is written")
+        message = f"the change is {outcome[i]}, and no other delivery of it is written"
+        yield _Case(_LOST, (i,), int(at[i]), None, message)
 
 
-def _around_ddl(run: Run, log: Log, *, early: bool) -> Iterator[_Case]:
-    ts, batch, at = _numbers(run, "commit_ts", "batch", "applied_at")
-    number = {t: i for i, t in enumerate(log.tables)}
-    table = np.array([number[t] for t in run.changes["table"].to_pylist()], np.int64)
-    executed = _executed(run)
-    for d, ddl in enumerate(log.ddls):
+def _around_ddl(run: Run, log: Log) -> Iterator[_Case]:
+    (at,) = _numbers(run, "applied_at")
+    for d, (ddl, sides) in enumerate(zip(log.ddls, ddl_sides(run, log), strict=True)):
         where = _first_place(log, d)
-        mine: Bools = blocked(ddl, log.tables)[table] & (batch >= 0)
-        when = executed.get((ddl.commit_ts, ddl.query))
-        n, done = when or (np.iinfo(np.int64).max, None)
-        wrong = mine & (ts > ddl.commit_ts) & (batch < n) if early else mine & (ts <= ddl.commit_ts) & (batch > n)
-        for i in np.flatnonzero(wrong).tolist():
-            if early:
-                message = f"a change that is newer than the DDL is written before it: {ddl.query}"
-                yield _Case((i,), int(at[i]), done, message, where)
-            else:
-                message = f"a change that is older than the DDL is written after it: {ddl.query}"
-                yield _Case((i,), int(at[i]), None, message, where)
-
-
-def _executed(run: Run) -> dict[tuple[int, str], tuple[int, int]]:
-    """Batch and time of the first execution of each DDL."""
-    done = run.steps.filter(pc.equal(run.steps["action"], "ddl")).to_pylist()
-    return {(s["commit_ts"], s["detail"]): (s["batch"], s["at"]) for s in reversed(done)}
+        for i in np.flatnonzero(sides.early).tolist():
+            message = f"a change that is newer than the DDL is written before it: {ddl.query}"
+            yield _Case(_EARLY, (i,), int(at[i]), sides.executed_at, message, where)
+        for i in np.flatnonzero(sides.late).tolist():
+            message = f"a change that is older than the DDL is written after it: {ddl.query}"
+            yield _Case(_LATE, (i,), int(at[i]), None, message, where)
 
 
 def _first_place(log: Log, d: int) -> tuple[str, int, int, int]:
@@ -211,27 +208,25 @@ def _first_place(log: Log, d: int) -> tuple[str, int, int, int]:
     return tuple(found.values())
 
 
-_FINDERS: dict[str, Callable[[Run, Log], Iterator[_Case]]] = {
-    KINDS[0]: _torn,
-    KINDS[1]: lambda run, log: _overwritten(run, stays=False),
-    KINDS[2]: lambda run, log: _overwritten(run, stays=True),
-    KINDS[3]: _lost,
-    KINDS[4]: lambda run, log: _around_ddl(run, log, early=True),
-    KINDS[5]: lambda run, log: _around_ddl(run, log, early=False),
+_FINDERS: dict[tuple[str, ...], Callable[[Run, Log], Iterator[_Case]]] = {
+    (_TORN,): _torn,
+    (_BACK, _OVERWRITTEN): _overwritten,
+    (_LOST,): _lost,
+    (_EARLY, _LATE): _around_ddl,
 }
 
 
-def _as_table(run: Run, found: list[tuple[str, _Case]]) -> pa.Table:
+def _as_table(run: Run, found: list[_Case]) -> pa.Table:
     names = ["topic", "partition", "offset", "commit_ts", "table"]
-    shown = sorted({r for _, c in found for r in c.records})
+    shown = sorted({r for c in found for r in c.records})
     where = dict(zip(shown, run.changes.select(names).take(pa.array(shown, pa.int64())).to_pylist(), strict=True))
     rows = []
-    for kind, case in found:
+    for case in found:
         at = where[case.records[-1]]
         evidence = [{n: where[r][n] for n in _WHERE.names} for r in case.records]
         evidence += [dict(zip(_WHERE.names, case.ddl, strict=True))] if case.ddl else []
         rows.append(
-            at | {"guarantee": kind, "severity": "error", "key": None, "message": case.message,
+            at | {"guarantee": case.kind, "severity": "error", "key": None, "message": case.message,
                   "begins_us": case.begins, "ends_us": case.ends, "evidence": evidence}
         )  # fmt: skip
     return pa.Table.from_pylist(rows, schema=to_arrow_schema(ANOMALIES))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
+from ticdc_lab.neighbours import lasts_in
 
 STATES = pa.schema(
     [
@@ -48,7 +49,7 @@ def states(run: Run) -> pa.Table:
     """
     touches = Touches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
-    ends = np.flatnonzero(np.append(np.diff(batch), 1)) if len(batch) else np.empty(0, np.int64)
+    ends = np.flatnonzero(lasts_in(batch))
     judged = list(_judged(touches, seen, ends))
     at = run.changes["applied_at"].take(touches.record[seen[ends]]).to_numpy()
     at = np.maximum.accumulate(at) if len(at) else at
@@ -67,7 +68,8 @@ def states(run: Run) -> pa.Table:
 def _judged(touches: Touches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
     """After each batch: the greatest version seen and its record, the least one not seen and its record."""
     now = [-1] * touches.rows
-    makers = _makers(touches)
+    made = (touches.row[touches.makers], touches.version[touches.makers], touches.record[touches.makers])
+    makers = {(row, version): record for row, version, record in zip(*(c.tolist() for c in made), strict=True)}
     newest: list[tuple[int, int, int]] = []
     missing = [(v, r, -1) for r, v in enumerate(touches.first_versions.tolist())]
     heapq.heapify(missing)
@@ -87,13 +89,6 @@ def _judged(touches: Touches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tu
             heapq.heappop(missing)
         least, row, _ = missing[0]
         yield -newest[0][0], newest[0][2], least, makers.get((row, least), -1)
-
-
-def _makers(touches: Touches) -> dict[tuple[int, int], int]:
-    """The first record that makes each version of each row."""
-    backwards = slice(None, None, -1)
-    pairs = zip(touches.row[backwards].tolist(), touches.version[backwards].tolist(), strict=True)
-    return dict(zip(pairs, touches.record[backwards].tolist(), strict=True))
 
 
 def wrong_time(found: pa.Table) -> tuple[int, int]:

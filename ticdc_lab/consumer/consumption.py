@@ -138,6 +138,15 @@ def matrix(study: Study, scenarios: Sequence[Scenario]) -> pd.DataFrame:
     return pd.DataFrame([row for s in scenarios for row in _judged(study, s)], columns=MATRIX.names)
 
 
+def judged(found: Run, log: Log, scenario: Scenario) -> list[dict[str, Any]]:
+    """Judge what a scenario's consumer made of its log: the scenario's rows of :data:`MATRIX`."""
+    n, wrong = wrong_time(states(found))
+    counts = [{"kind": NEVER_WAS, "n": n, "wrong_us": wrong}, *anomaly_counts(found, log).to_pylist()]
+    s = scenario
+    what = {"policy": s.policy.name, "strategy": s.strategy, "partitions": len(log.parts), "speeds": s.speeds}
+    return [{**what, **c, "total_us": found.end_us} for c in counts]
+
+
 def consumer_matrix(events: DataFrame, *, scenarios: Sequence[Scenario]) -> DataFrame:
     """Run many consumers over one log, each in a task of its own.
 
@@ -177,8 +186,4 @@ def layout(study: Study, scenario: Scenario) -> Log:
 
 def _judged(study: Study, s: Scenario) -> list[dict[str, Any]]:
     log = layout(study, s)
-    found = run(log, s.policy, s.listeners)
-    n, wrong = wrong_time(states(found))
-    counts = [{"kind": NEVER_WAS, "n": n, "wrong_us": wrong}, *anomaly_counts(found, log).to_pylist()]
-    what = {"policy": s.policy.name, "strategy": s.strategy, "partitions": len(log.parts), "speeds": s.speeds}
-    return [{**what, **c, "total_us": found.end_us} for c in counts]
+    return judged(run(log, s.policy, s.listeners), log, s)

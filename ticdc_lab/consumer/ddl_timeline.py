@@ -7,11 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer.blocked import blocked
+from ticdc_lab.consumer.ddl_sides import ddl_sides
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
@@ -31,19 +29,13 @@ def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
         null if never), ``early_rows`` and ``late_rows`` (how many row changes of its tables were written from this
         partition before it though they are newer, so under the wrong definition, and after it though they are older).
     """
-    table = np.array(
-        [{t: i for i, t in enumerate(log.tables)}[t] for t in run.deliveries["table"].to_pylist()], np.int64
-    )
-    batch = pc.fill_null(run.deliveries["batch"], -1).to_numpy()
-    ts = run.deliveries["commit_ts"].to_numpy()
-    part = np.searchsorted([p.first for p in log.parts], run.places[: len(run.deliveries)], side="right") - 1
-    seen, executed = _seen(run, log), _executed(run)
+    part = np.searchsorted([p.first for p in log.parts], run.places, side="right") - 1
+    seen = _seen(run, log)
     rows = []
-    for d, ddl in sorted(enumerate(log.ddls), key=lambda numbered: numbered[1].commit_ts):
-        mine = blocked(ddl, log.tables)[table] & (batch >= 0)
-        number, at = executed.get((ddl.commit_ts, ddl.query), (_NEVER, None))
-        early = np.bincount(part[mine & (ts > ddl.commit_ts) & (batch < number)], minlength=len(log.parts))
-        late = np.bincount(part[mine & (ts <= ddl.commit_ts) & (batch > number)], minlength=len(log.parts))
+    of_each = enumerate(zip(log.ddls, ddl_sides(run, log), strict=True))
+    for d, (ddl, sides) in sorted(of_each, key=lambda numbered: numbered[1][0].commit_ts):
+        at = sides.executed_at
+        early, late = (np.bincount(part[w], minlength=len(log.parts)) for w in (sides.early, sides.late))
         for i, home in enumerate(log.parts):
             own = seen.get((home.topic, home.partition, d))
             if own is None and not log.everywhere:
@@ -75,11 +67,6 @@ def _seen(run: Run, log: Log) -> dict[tuple[str, int, int], int]:
     read = run.steps.filter(pc.is_in(run.steps["action"], pa.array(["ddl seen", "ddl skipped"]))).to_pylist()
     told = [(s["topic"], s["partition"], of_place[s["topic"], s["partition"], s["offset"]], s["at"]) for s in read]
     return {(topic, partition, d): time for topic, partition, d, time in reversed(told)}
-
-
-def _executed(run: Run) -> dict[tuple[int, str], tuple[int, int | None]]:
-    done = run.steps.filter(pc.equal(run.steps["action"], "ddl")).to_pylist()
-    return {(s["commit_ts"], s["detail"]): (s["batch"], s["at"]) for s in reversed(done)}
 
 
 def _told(run: Run, topic: str, partition: int, ts: int) -> int | None:

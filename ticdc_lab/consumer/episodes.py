@@ -13,6 +13,7 @@ from ticdc_lab.audit.findings import text
 from ticdc_lab.audit.marks import blocked_tables
 from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
 from ticdc_lab.keys import with_keys
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.prefix import PARTITION, POSITION
 from ticdc_lab.schema import KEYS, require_batch, require_columns
 
@@ -150,7 +151,7 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return
     topic = np.asarray(batch["topic"].dictionary_encode().indices)
     partition = np.asarray(batch["partition"])
-    starts = np.flatnonzero(np.append(True, (np.diff(topic) != 0) | (np.diff(partition) != 0)))
+    starts = np.flatnonzero(changes_in(topic, partition))
     for low, high in zip(starts, np.append(starts[1:], len(batch)), strict=True):
         yield batch[int(low) : int(high)]
 

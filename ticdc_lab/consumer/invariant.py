@@ -77,7 +77,7 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
         )
     touches = Touches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
-    value = _values(touches, run, log)
+    value = np.where(touches.leaves, log.events[MEASURE].to_numpy()[run.places][touches.record], 0)
     found = states(run)
     shown = np.searchsorted(found["batch"].to_numpy(), batch)
     sums = np.zeros(len(found), np.int64)
@@ -101,16 +101,6 @@ def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
     )
 
 
-def _values(touches: Touches, run: Run, log: Log) -> Ints:
-    """What each touch gives its row: nothing where it removes it."""
-    measure = log.events[MEASURE].to_numpy()[run.places]
-    is_delete = run.changes["op_rank"].to_numpy() == 0
-    own = np.where(is_delete, 0, measure)[touches.record]
-    moved = len(touches.record) - int(pc.sum(run.changes["before_key_hash"].is_valid()).as_py() or 0)
-    own[moved:] = 0  # an update of the key takes the row away under its old one
-    return own
-
-
 def _gains(row: Ints, value: Ints, order: Ints) -> Ints:
     """How much each change of a row adds to the sum, in the given order of a row's changes."""
     by_row = np.lexsort((order, row))
@@ -123,12 +113,11 @@ def _gains(row: Ints, value: Ints, order: Ints) -> Ints:
 
 def _upstream(touches: Touches, value: Ints) -> tuple[Ints, Ints]:
     """Upstream's sum from each commit_ts on."""
-    keys = np.stack([touches.row, touches.version])
-    (row, version), first = np.unique(keys, axis=1, return_index=True)
-    ts = commit_ts_of(version)
+    first = touches.makers
+    ts = commit_ts_of(touches.version[first])
     when, number = np.unique(ts, return_inverse=True)
     total = np.zeros(len(when), np.int64)
-    np.add.at(total, number, _gains(row, value[first], version))
+    np.add.at(total, number, _gains(touches.row[first], value[first], touches.version[first]))
     return when, np.cumsum(total)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, Log, Part
 from ticdc_lab.consumer.pauses import Pauses
+from ticdc_lab.neighbours import changes_in
 
 _NOTHING = np.empty(0, np.int64)
 _SECOND_US = 1_000_000
@@ -125,7 +126,7 @@ class Pace:
         self._pauses = Pauses(p for p in listeners.pauses if part.is_named(p.topic, p.partition))
         self._arrival = arrival if arrival.any() else None
         offsets = log.events["offset"].to_numpy()[part.first : part.end]
-        self._message = np.concatenate([[0], np.cumsum(np.diff(offsets) != 0)]) if len(offsets) else _NOTHING
+        self._message = np.cumsum(changes_in(offsets)) - 1
         kinds = log.kind[part.first : part.end]
         self._controls = part.first + np.flatnonzero((kinds == WATERMARK) | (kinds == DDL))
 

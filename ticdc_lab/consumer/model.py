@@ -22,6 +22,7 @@ from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
+from ticdc_lab.neighbours import changes_in, lasts_in
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,27 +31,32 @@ class Run:
 
     Attributes
     ----------
-    deliveries, steps
-        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables.
+    changes, steps
+        :data:`ticdc_lab.consumer.record.DELIVERIES` and ``STEPS``, as Arrow tables. The changes are all that the log
+        says of rows: the deliveries, and behind them what was not read.
+    n_read
+        How many of the changes are deliveries.
+    places
+        For each of the changes its place in :attr:`ticdc_lab.consumer.log.Log.events`.
     end_us
         When the last thing happened, µs.
-    unread
-        Row changes that their listener never came to, as it stands at a DDL for good: as the deliveries, outcome
-        ``unread``.
-    places
-        For each of :attr:`changes` its place in :attr:`ticdc_lab.consumer.log.Log.events`.
     """
 
-    deliveries: pa.Table
+    changes: pa.Table
+    n_read: int
+    places: Ints
     steps: pa.Table
     end_us: int
-    unread: pa.Table
-    places: Ints
 
     @property
-    def changes(self) -> pa.Table:
-        """All that the log says of rows: the deliveries, and behind them what was not read."""
-        return pa.concat_tables([self.deliveries, self.unread])
+    def deliveries(self) -> pa.Table:
+        """What became of every row change, each time it was read."""
+        return self.changes.slice(0, self.n_read)
+
+    @property
+    def unread(self) -> pa.Table:
+        """Row changes that their listener never came to, as it stands at a DDL for good; outcome ``unread``."""
+        return self.changes.slice(self.n_read)
 
 
 def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
@@ -105,7 +111,8 @@ class _Consumer:
         while self._step():
             pass
         (deliveries, read), (unread, rest) = self.trace.deliveries(), self.trace.unread()
-        return Run(deliveries, self.trace.steps(), self._end, unread, np.concatenate([read, rest]))
+        changes, places = pa.concat_tables([deliveries, unread]), np.concatenate([read, rest])
+        return Run(changes, len(deliveries), places, self.trace.steps(), self._end)
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""
@@ -196,8 +203,7 @@ class _Consumer:
         begin = max(time, self._free[writer])
         at = begin + (batch + 1) * self.how.write_us
         self.trace.apply(places, at, batch)
-        ends = np.flatnonzero(np.append(np.diff(batch), 1))
-        starts = np.concatenate([[0], ends[:-1] + 1])
+        starts, ends = np.flatnonzero(changes_in(batch)), np.flatnonzero(lasts_in(batch))
         alone = len(np.unique(who)) == 1
         for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
             self.trace.step(

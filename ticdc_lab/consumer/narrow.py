@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import NARROW, Log
-from ticdc_lab.errors import ContractError
 from ticdc_lab.keys import with_keys
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import require_columns
@@ -59,10 +59,9 @@ def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Lo
     ContractError
         There are more events; nothing is left out silently.
     """
-    table = narrow(events, **more).limit(most + 1).toArrow()
-    if len(table) > most:
-        raise ContractError(
-            f"The log holds more than {most:,} events; the model of a consumer on the driver takes no more.",
+    return Log.of(
+        few(
+            narrow(events, **more), most=most, what="events", taker="the model of a consumer on the driver",
             hint="Filter by commit_ts, let consumption() run it in a worker, or pass most=...",
         )
-    return Log.of(table)
+    )  # fmt: skip

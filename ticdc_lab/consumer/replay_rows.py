@@ -14,8 +14,9 @@ import duckdb
 
 from ticdc_lab.catalog import TableDef, TableName
 from ticdc_lab.consumer.replay_plan import Batch
-from ticdc_lab.consumer.replay_shapes import Shape, in_order, keys_in, listed, literal, old_keys, old_texts, shape_of
+from ticdc_lab.consumer.replay_shapes import Shape, in_order, keys_in, listed, old_keys, old_texts, shape_of
 from ticdc_lab.errors import IncompleteHistoryError
+from ticdc_lab.quoting import literal
 
 MERGED, NET = "_ticdc_merged", "_ticdc_net"
 """Temporary tables: the newest change of each key (``tbl``, ``key``, ``texts``: null for a delete), and for tables

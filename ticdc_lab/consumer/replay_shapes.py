@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticdc_lab.catalog import TableDef, TableName
+from ticdc_lab.quoting import literal
 from ticdc_lab.tables.stretches import carried
 
 
@@ -22,16 +23,6 @@ class Shape:
     """Where (from 1; 0: nowhere) an image has each column of the definition."""
     key: tuple[int, ...]
     key_names: tuple[str, ...]
-
-
-def quoted(name: str) -> str:
-    """An identifier of DuckDB."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """A text as a literal of DuckDB."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def shape_of(number: int, table: int, name: TableName, layout: str, definition: TableDef) -> Shape:

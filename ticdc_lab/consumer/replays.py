@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.audit.promises import Ints, numbers
+from ticdc_lab.neighbours import changes_in
 
 Bools = NDArray[np.bool_]
 
@@ -103,7 +104,7 @@ def episodes(d: Deliveries, before: Before) -> Iterator[Episode]:
     rising = np.flatnonzero(ends & (d.kind == WATERMARK))
     stretch: Ints = np.cumsum(ends, dtype=np.int64)
     number = _times(stretch[again], d.identity[again])
-    starts = np.flatnonzero(np.append(True, (np.diff(stretch[again]) > 0) | (np.diff(number) > 0)))
+    starts = np.flatnonzero(changes_in(stretch[again], number))
     for low, high in zip(starts, np.append(starts[1:], len(again)), strict=True):
         at = again[low:high]
         start, top = int(at[0]), int(highest[at[0]])
@@ -138,7 +139,7 @@ def _times(stretch: Ints, identity: Ints) -> Ints:
     """How often a change of the stretch had come once more, up to each repeat in it."""
     order = np.lexsort((np.arange(len(identity)), identity, stretch))
     own, of = identity[order], stretch[order]
-    new = np.append(True, (own[1:] != own[:-1]) | (of[1:] != of[:-1]))
+    new = changes_in(own, of)
     at = np.arange(len(own))
     times = np.empty(len(own), dtype=np.int64)
     times[order] = at - np.maximum.accumulate(np.where(new, at, 0))

@@ -16,6 +16,7 @@ from ticdc_lab.consumer.log import ROW, Bools, Ints, Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
+from ticdc_lab.neighbours import changes_in
 
 
 def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> Log:
@@ -104,10 +105,7 @@ def _messages(log: Log, *, together: bool) -> Ints:
     """A number for each message; ``together``: one for all copies of a DDL, for which listeners wait."""
     columns = [log.events[c].to_numpy() for c in ("partition", "offset")]
     topics = pc.dictionary_encode(log.events["topic"]).combine_chunks().indices.to_numpy(zero_copy_only=False)
-    changes = np.zeros(len(topics), np.bool_)
-    for c in (topics, *columns):
-        changes[1:] |= c[1:] != c[:-1]
-    number: Ints = np.cumsum(changes)
+    number: Ints = np.cumsum(changes_in(topics, *columns))
     return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
 
 

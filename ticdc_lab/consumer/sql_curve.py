@@ -6,16 +6,16 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
-from ticdc_lab.consumer.log import Bools
+from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.prefix import POSITION
+from ticdc_lab.quoting import literal, quoted
 from ticdc_lab.schema import require_columns
 
 MOST_ROWS = 100_000
@@ -59,12 +59,10 @@ def sql_curve(
     require_columns(events, "kind", "columns", "schema_name", "table_name", *POSITION)
     rows = events.where("kind = 'row' AND commit_ts IS NOT NULL")
     cells = F.transform("columns", lambda c: F.struct(c["name"], c["mysql_type"], c["value"])).alias("cells")
-    images = rows.select(*POSITION, "schema_name", "table_name", cells).limit(most + 1).toArrow()
-    if len(images) > most:
-        raise ContractError(
-            f"The log holds more than {most:,} row changes; a query over their images takes no more.",
-            hint="Filter events by commit_ts before the run, or pass most=...",
-        )
+    images = few(
+        rows.select(*POSITION, "schema_name", "table_name", cells), most=most, what="row changes",
+        taker="a query over their images", hint="Filter events by commit_ts before the run, or pass most=...",
+    )  # fmt: skip
     found = states(run)
     chosen = np.unique(np.linspace(0, max(len(found) - 1, 0), min(points, len(found))).astype(int))
     with duckdb.connect() as db:
@@ -81,9 +79,7 @@ def _spans(run: Run) -> pa.Table:
     by_row = np.lexsort((batch, touches.row[seen]))
     seen, since = seen[by_row], batch[by_row]
     until = np.append(np.where(touches.row[seen][1:] == touches.row[seen][:-1], since[1:], NEVER), NEVER)[: len(seen)]
-    keys = np.stack([touches.row, touches.version])
-    first = np.unique(keys, axis=1, return_index=True)[1]
-    there = _there(touches, run)
+    first = touches.makers
     sides = [
         ("down", seen, since, until),
         ("up", first, commit_ts_of(touches.version[first]), commit_ts_of(touches.next_version[first])),
@@ -92,17 +88,9 @@ def _spans(run: Run) -> pa.Table:
         pa.table(
             {"side": pa.array([side] * len(own)), "since": begin, "until": end,
              **{c: run.changes[c].take(pa.array(touches.record[own])) for c in POSITION}}
-        ).filter(pa.array(there[own]))
+        ).filter(pa.array(touches.leaves[own]))
         for side, own, begin, end in sides
     )  # fmt: skip
-
-
-def _there(touches: Touches, run: Run) -> Bools:
-    """Whether a touch leaves a row: not a delete, nor the old key of an update."""
-    there: Bools = (run.changes["op_rank"].to_numpy() != 0)[touches.record]
-    moved = int(pc.sum(run.changes["before_key_hash"].is_valid()).as_py() or 0)
-    there[len(there) - moved :] = False
-    return there
 
 
 def _tables(db: duckdb.DuckDBPyConnection, images: pa.Table, spans: pa.Table) -> None:
@@ -116,20 +104,20 @@ def _tables(db: duckdb.DuckDBPyConnection, images: pa.Table, spans: pa.Table) ->
         "(SELECT schema_name, table_name, unnest(cells) AS c FROM _images) GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     for number, (schema, table, columns) in enumerate(named):
-        db.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+        db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         types = dict(sorted((name, _type(mysql)) for name, mysql in columns))
         picked = ", ".join(
-            f"TRY_CAST(map_from_entries(list_transform(cells, lambda c: (c.name, c.value)))[{_text(n)}] AS {t}) "
-            f"AS {_quoted(n)}"
+            f"TRY_CAST(map_from_entries(list_transform(cells, lambda c: (c.name, c.value)))[{literal(n)}] AS {t}) "
+            f"AS {quoted(n)}"
             for n, t in types.items()
         )
-        own = f"schema_name = {_text(schema)} AND table_name = {_text(table)}"
+        own = f"schema_name = {literal(schema)} AND table_name = {literal(table)}"
         db.execute(
             f"CREATE TABLE _rows_{number} AS SELECT side, since, until, {picked} FROM _spans JOIN _images "
             f'USING (topic, partition, "offset", seq) WHERE {own}'
         )
         db.execute(
-            f"CREATE VIEW {_quoted(schema)}.{_quoted(table)} AS SELECT {', '.join(map(_quoted, types))} "
+            f"CREATE VIEW {quoted(schema)}.{quoted(table)} AS SELECT {', '.join(map(quoted, types))} "
             f"FROM main._rows_{number} WHERE side = getvariable('side') AND since <= getvariable('moment') "
             "AND until > getvariable('moment')"
         )
@@ -159,11 +147,3 @@ def _number(db: duckdb.DuckDBPyConnection, sql: str, side: str, moment: int) -> 
 def _type(mysql_type: str) -> str:
     kind = (mysql_type or "").lower().split("(")[0].split(" ")[0]
     return "HUGEINT" if kind.endswith("int") or kind in ("integer", "year") else _NUMBERS.get(kind, "VARCHAR")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

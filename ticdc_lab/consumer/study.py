@@ -12,11 +12,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, catalog_of
+from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, Log
 from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.conflict import CONFLICT
-from ticdc_lab.errors import ContractError, DispatchError
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import require_batch
 
 STRATEGIES = ("table", "index-value", "ts")
@@ -72,12 +74,11 @@ class Study:
         StreamingError
             ``events`` is a stream.
         """
-        table = study_frame(events, strategies=strategies, catalog=catalog, **more).limit(most + 1).toArrow()
-        if len(table) > most:
-            raise ContractError(
-                f"The log holds more than {most:,} events; a study on the driver takes no more.",
-                hint="Filter by commit_ts: every answer then speaks of that part of the log only.",
-            )
+        table = few(
+            study_frame(events, strategies=strategies, catalog=catalog, **more), most=most, what="events",
+            taker="a study on the driver",
+            hint="Filter by commit_ts: every answer then speaks of that part of the log only.",
+        )  # fmt: skip
         return cls(Log.of(table), tuple(strategies))
 
     def laid(self, strategy: str, partitions: int) -> Log:
@@ -184,7 +185,7 @@ def study_frame(
 
 def _placed(events: pa.Table, place: Ints, home: Ints, ts: Ints) -> pa.Table:
     """Events at ``place`` in new partitions, in the given order, with the given commit_ts."""
-    new = np.concatenate([[True], home[1:] != home[:-1]]) if len(home) else np.zeros(0, np.bool_)
+    new = changes_in(home)
     starts = np.flatnonzero(new)
     offset = np.arange(len(home)) - starts[np.cumsum(new) - 1] if len(home) else home
     moved = {

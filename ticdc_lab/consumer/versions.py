@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.log import Bools, Ints
+from ticdc_lab.neighbours import changes_in, lasts_in
 
 NEVER = np.iinfo(np.int64).max
 """A version number above all: there is no next one."""
 
-_RANKS = 4
+_RANKS, _DELETE = 4, 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,8 +31,12 @@ class Touches:
         Number of the row, from 0.
     version
         Which version of the row it makes.
+    leaves
+        Whether the row is there then: not after a delete, nor, under its old key, after an update of the key.
     next_version
         The version after it, of any record of the run; :data:`NEVER` if it is the last.
+    makers
+        For each version of each row, in their order, the first touch that makes it.
     first_versions
         For each row its first version.
     rows
@@ -41,7 +46,9 @@ class Touches:
     record: Ints
     row: Ints
     version: Ints
+    leaves: Bools
     next_version: Ints
+    makers: Ints
     first_versions: Ints
     rows: int
 
@@ -56,8 +63,9 @@ class Touches:
         hashes = np.concatenate([pc.fill_null(k, 0).to_numpy()[w] for k, w in ((key, has), (before, moves))])
         names, row = np.unique(hashes, return_inverse=True)
         version = number[record]
-        following, first = _following(row, version, len(names))
-        return cls(record, row, version, following, first, len(names))
+        leaves = np.concatenate([deliveries["op_rank"].to_numpy()[has] != _DELETE, np.zeros(moves.sum(), np.bool_)])
+        following, makers, first = _following(row, version, len(names))
+        return cls(record, row, version, leaves, following, makers, first, len(names))
 
     def after_each_batch(self, deliveries: pa.Table) -> tuple[Ints, Ints]:
         """The touches that are seen: of those that one downstream transaction writes of a row, the last.
@@ -72,23 +80,15 @@ class Touches:
         applied = np.flatnonzero(batch >= 0)
         # of two changes of a row in one downstream transaction, the one written last stays
         ranked = applied[np.lexsort((order[applied], self.row[applied], batch[applied]))]
-        last = np.ones(len(ranked), np.bool_)
-        last[:-1] = _differs(batch[ranked], self.row[ranked])
+        last = lasts_in(batch[ranked], self.row[ranked])
         return ranked[last], batch[ranked[last]]
 
 
-def _differs(*columns: Ints) -> Bools:
-    out: Bools = np.zeros(max(len(columns[0]) - 1, 0), np.bool_)
-    for c in columns:
-        out |= c[1:] != c[:-1]
-    return out
-
-
-def _following(row: Ints, version: Ints, rows: int) -> tuple[Ints, Ints]:
-    """The next version of each touch, and each row's first."""
+def _following(row: Ints, version: Ints, rows: int) -> tuple[Ints, Ints, Ints]:
+    """The next version of each touch, the first touch of each version, and each row's first version."""
     order = np.lexsort((version, row))
     own, of = version[order], row[order]
-    new = np.concatenate([[True], _differs(own, of)]) if len(order) else np.zeros(0, np.bool_)
+    new = changes_in(own, of)
     each, each_row = own[new], of[new]
     after = np.full(len(each), NEVER)
     same = each_row[1:] == each_row[:-1]
@@ -97,7 +97,7 @@ def _following(row: Ints, version: Ints, rows: int) -> tuple[Ints, Ints]:
     following[order] = after[np.cumsum(new) - 1]
     first = np.full(rows, NEVER)
     np.minimum.at(first, each_row, each)
-    return following, first
+    return following, order[new], first
 
 
 def commit_ts_of(version: Ints) -> Ints:

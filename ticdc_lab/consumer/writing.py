@@ -6,6 +6,7 @@ import numpy as np
 
 from ticdc_lab.consumer.log import Ints, Log
 from ticdc_lab.consumer.policy import Policy
+from ticdc_lab.neighbours import changes_in
 
 
 def ordered(log: Log, policy: Policy, places: Ints, listener: Ints) -> tuple[Ints, Ints]:
@@ -34,7 +35,4 @@ def ordered(log: Log, policy: Policy, places: Ints, listener: Ints) -> tuple[Int
         order, parts = np.lexsort((ts, table, listener)), (listener, table, ts)
     else:
         order, parts = np.lexsort((ts, listener)), (listener,)
-    changes = np.zeros(len(order), np.bool_)
-    for part in parts:
-        changes[1:] |= part[order][1:] != part[order][:-1]
-    return places[order], np.cumsum(changes)
+    return places[order], np.cumsum(changes_in(*[part[order] for part in parts])) - 1

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
@@ -88,8 +90,8 @@ def swept(plan: Plan) -> Callable[[Batches], Batches]:
         lane: _Lane | None = None
         for batch, placed in _placed(batches, plan):
             numbers, tables = _ints(batch["lane"]), _ints(batch["table_id"])
-            cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(tables) != 0)) + 1
-            for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
+            starts = np.flatnonzero(changes_in(numbers, tables))
+            for low, high in pairwise([*starts, len(numbers)]):
                 if lane is not None and lane.number != numbers[low]:
                     yield _answer(lane)
                     lane = None
@@ -325,8 +327,7 @@ class _Lane:
 def _summed(bucket: Ints, size: Ints, hashes: Numbers) -> Sparse:
     order = np.lexsort((hashes, bucket))
     bucket, size, hashes = bucket[order], size[order], hashes[order]
-    differs = (np.diff(bucket) != 0) | (hashes[1:] != hashes[:-1])
-    new = np.append(np.zeros(min(1, len(bucket)), dtype=np.int64), np.flatnonzero(differs) + 1)
+    new = np.flatnonzero(changes_in(bucket, hashes))
     rows = np.diff(np.append(new, len(bucket)))
     return Sparse(bucket[new], hashes[new], rows, np.add.reduceat(size, new) if len(new) else size)
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.encode import encode, encoder
+from ticdc_lab.neighbours import changes_in
 
 EVENTS_A_PASS = 2_500
 """Events encoded at once, as many as are decoded at once."""
@@ -61,7 +62,8 @@ def _starts(events: pa.RecordBatch, most: int) -> Ints:
     key = np.asarray(pc.dictionary_encode(events.column(KEY), null_encoding="encode").indices, np.int64)
     row = np.asarray(events.column("kind").to_numpy(zero_copy_only=False) == "row")
     place = np.asarray(events.column(PARTITION))
-    new = np.append(True, (key[1:] != key[:-1]) | (place[1:] != place[:-1]) | ~row[1:] | ~row[:-1])
+    new = changes_in(key, place)
+    new[1:] |= ~row[1:] | ~row[:-1]
     first = np.flatnonzero(new)
     into = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
     return np.flatnonzero(into % most == 0)

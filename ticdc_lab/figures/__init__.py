@@ -12,6 +12,7 @@ from ticdc_lab.figures.counterexample import counterexample
 from ticdc_lab.figures.ddl_timeline import ddl_timeline
 from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
 from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
+from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.invariant_curve import invariant_curve
 from ticdc_lab.figures.lag import lag
@@ -24,11 +25,13 @@ from ticdc_lab.figures.partition_change import partition_change, procedure_fault
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
 from ticdc_lab.figures.row_life import row_life
+from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
 from ticdc_lab.figures.sequence_diagram import sequence_diagram
 from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped, stepped_by
 from ticdc_lab.figures.theme import CONFIG, themed
 from ticdc_lab.figures.transaction_spans import transaction_spans
+from ticdc_lab.figures.variant_comparison import variant_comparison
 from ticdc_lab.figures.violations import violations
 from ticdc_lab.figures.watermark_curves import watermark_curves
 from ticdc_lab.figures.watermark_ladder import watermark_ladder
@@ -45,6 +48,8 @@ __all__ = [
     "ddl_timeline",
     "dispatch_over_time",
     "fidelity_matrix",
+    "grafana_panel",
+    "grafana_panels",
     "guarantee_matrix",
     "invariant_curve",
     "lag",
@@ -56,12 +61,15 @@ __all__ = [
     "partition_rows",
     "procedure_faults",
     "row_life",
+    "scheduling_at",
+    "scheduling_stepped",
     "sequence_diagram",
     "skew_curves",
     "stepped",
     "stepped_by",
     "themed",
     "transaction_spans",
+    "variant_comparison",
     "violations",
     "watermark_curves",
     "watermark_ladder",

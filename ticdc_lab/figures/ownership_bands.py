@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
-from ticdc_lab.figures.ownership_rows import bands, writers_over_time
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label
+from ticdc_lab.simulate.counts import bands, writers_over_time
 from ticdc_lab.simulate.coverage import coverage
 from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.lags import end_us
-from ticdc_lab.simulate.ownership import STATES, natural, stretches
+from ticdc_lab.simulate.ownership import PAUSED, STATES, natural, stretches
 
 _MOST = 16
 _NOTE = (
@@ -42,11 +42,11 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
     fig = make_subplots(rows=len(shown) + 1, cols=1, shared_xaxes=True, vertical_spacing=0.1 / (len(shown) + 1))
     top = int(counts.groupby(["capture", "time_us"])["n"].sum().max())
     for i, capture in enumerate(shown, start=1):
-        for state in STATES:
+        for state in (*STATES, PAUSED):
             mine = counts[(counts["capture"] == capture) & (counts["state"] == state)]
             fig.add_trace(_band(mine, capture, state, look[state], first=i == 1), i, 1)
         fig.update_yaxes(title_text=label(capture, most=14), range=[0, top * 1.05], nticks=3, row=i, col=1)
-    covered = coverage(held)
+    covered = coverage(trace, held)
     wrong = writers_over_time(covered)
     for what, color in (("two write", WRONG), ("nobody writes", GREY)):
         fig.add_trace(_wrong(wrong[wrong["what"] == what], what, color), len(shown) + 1, 1)

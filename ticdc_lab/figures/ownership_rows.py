@@ -10,18 +10,15 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.coverage import dropped, gaps, overlaps
+from ticdc_lab.simulate.coverage import gaps, overlaps
 from ticdc_lab.simulate.incidents import moments
-from ticdc_lab.simulate.ownership import STATES, natural, stretches
+from ticdc_lab.simulate.ownership import natural, stretches
 
 By = Literal["table", "capture"]
 Clock = Literal["us", "step"]
 
 _BETWEEN = 0.6
 """Room between two captures."""
-
-_POINTS = 1000
-"""Most points of one band."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,7 +66,7 @@ def rows_of(trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = 
     """
     held = stretches(trace)
     held = held[held["table"].isin(tables)] if tables else held
-    two, nobody = overlaps(held), gaps(held, dropped(trace))
+    two, nobody = overlaps(trace, held), gaps(trace, held)
     last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
     scale, unit = _scale(clock, last)
     beyond = 0.03 * max(1, last) * scale
@@ -102,44 +99,6 @@ def capture_ticks(r: Rows) -> tuple[list[float], list[str]]:
     return [float(middle[name]) for name in r.names], list(r.names)
 
 
-def bands(held: pd.DataFrame, *, last_us: int) -> pd.DataFrame:
-    """Count how many tables each capture has in each state over time.
-
-    Parameters
-    ----------
-    held
-        :func:`ticdc_lab.simulate.ownership.stretches`.
-    last_us
-        The end, µs.
-
-    Returns
-    -------
-    pd.DataFrame
-        ``capture``, ``state``, ``time_us``, ``n``: from then on. Of each capture at most 1,000 moments, evenly chosen.
-    """
-    out = []
-    for capture, mine in held.groupby("capture", sort=False):
-        times = np.unique(np.concatenate([[0], mine["since_us"], mine["until_us"], [last_us]]).astype(np.int64))
-        times = times[np.unique(np.linspace(0, len(times) - 1, min(_POINTS, len(times))).round().astype(int))]
-        for state in STATES:
-            own = mine[mine["state"] == state]
-            n = _open_at(own["since_us"], times) - _open_at(own["until_us"][~own["open"]], times)
-            out.append(pd.DataFrame({"capture": capture, "state": state, "time_us": times, "n": n}))
-    return pd.concat(out, ignore_index=True) if out else pd.DataFrame(columns=["capture", "state", "time_us", "n"])
-
-
-def writers_over_time(covered: pd.DataFrame) -> pd.DataFrame:
-    """Count the tables that two write and those that nobody writes: ``what``, ``time_us``, ``n``."""
-    out = []
-    n = covered["writers"]
-    for what, mine in (("two write", covered[n > 1]), ("nobody writes", covered[n == 0])):
-        times = np.unique(np.concatenate([[0], mine["since_us"], mine["until_us"]]).astype(np.int64))
-        times = times[np.unique(np.linspace(0, len(times) - 1, min(_POINTS, len(times))).round().astype(int))]
-        open_now = _open_at(mine["since_us"], times) - _open_at(mine["until_us"], times)
-        out.append(pd.DataFrame({"what": what, "time_us": times, "n": open_now}))
-    return pd.concat(out, ignore_index=True)
-
-
 def _scale(clock: Clock, last: int) -> tuple[float, str]:
     if clock == "step":
         return 1.0, "step"
@@ -147,10 +106,6 @@ def _scale(clock: Clock, last: int) -> tuple[float, str]:
 
 
 _TIME = {"us": "time_us", "step": "step"}
-
-
-def _open_at(edges: pd.Series, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.searchsorted(np.sort(edges.to_numpy(dtype=np.int64)), times, side="right")
 
 
 def _placed(frame: pd.DataFrame, clock: Clock, scale: float, last: int, beyond: float) -> pd.DataFrame:

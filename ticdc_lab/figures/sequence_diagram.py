@@ -20,8 +20,8 @@ _NOTE = (
 
 def sequence_diagram(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
-    steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), apart: bool = False, most: int = 400,
-    finding: str = "",
+    steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
+    most: int = 400, finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw the messages of a run, or of a counterexample of the explorer, whose times are the numbers of its steps.
 
@@ -35,6 +35,8 @@ def sequence_diagram(
         The first and last moment (µs), or step, that is drawn; by default all.
     messages
         Names of the messages drawn, as ``("Announce", "Sync")``; by default all between captures, not those of etcd.
+    reports
+        Whether periodic heartbeats and watermarks are among those that are drawn by default.
     apart
         Whether the owner has a lifeline beside the processor of its capture, as in the seed's figure.
     most
@@ -43,7 +45,7 @@ def sequence_diagram(
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     s = lay_out(
-        trace, axis=axis, between_us=between_us, steps=steps, messages=messages, apart=apart, most=most
+        trace, axis=axis, between_us=between_us, steps=steps, messages=messages, reports=reports, apart=apart, most=most
     )  # fmt: skip
     if s is None:
         return sentence("No message is to be seen", "In this stretch of the run nothing was sent and nothing happened.")
@@ -65,7 +67,8 @@ def drawn(s: Layout, *, finding: str = "") -> go.Figure:
     axis = {"range": [s.lowest + room, s.first - room], "zeroline": False, "showgrid": False}
     if s.axis == "step":
         at, texts = traces.when(s)
-        fig.update_yaxes(**axis, tickvals=at, ticktext=texts, title_text="step · virtual time")
+        name = "step · virtual time" if "·" in texts[0] else "step"
+        fig.update_yaxes(**axis, tickvals=at, ticktext=texts, title_text=name)
     else:
         fig.update_yaxes(**axis, title_text="virtual time, ms")
     fig.update_xaxes(

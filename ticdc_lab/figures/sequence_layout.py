@@ -18,8 +18,16 @@ from ticdc_lab.simulate.ownership import capture_of, natural
 
 Axis = Literal["step", "time"]
 
-OWNERS_SIDE = frozenset({"Announce", "DispatchTable", "DispatchTableRequest", "Heartbeat"})
-"""Messages that an owner sends; it receives all others."""
+REPORTS = frozenset({"Checkpoint", "Heartbeat", "HeartbeatResponse", "HeartBeatRequest", "HeartBeatResponse"})
+"""What is sent all the time."""
+
+OWNERS_SIDE = frozenset(
+    {
+        "Announce", "DispatchTable", "DispatchTableRequest", "Heartbeat", "MaintainerBootstrapRequest",
+        "ScheduleDispatcherRequest", "MergeDispatcherRequest", "HeartBeatResponse",
+    }
+)  # fmt: skip
+"""Messages that an owner of any protocol sends; it receives all others."""
 
 _ETCD = "etcd"
 _FEW = 4
@@ -80,7 +88,8 @@ class Layout:
 
 def lay_out(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
-    steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), apart: bool = False, most: int = 400,
+    steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
+    most: int = 400,
 ) -> Layout | None:  # fmt: skip
     """Lay a stretch of a trace out; None where nothing happens in it.
 
@@ -94,6 +103,8 @@ def lay_out(
         The first and last moment or step that is drawn.
     messages
         Names of those drawn; by default all but those to and from etcd, which has a lifeline if they are named.
+    reports
+        Whether periodic heartbeats and watermarks are among those that are drawn by default.
     apart
         Whether the owner has a lifeline beside the processor of its capture.
     most
@@ -102,6 +113,7 @@ def lay_out(
     cut = _cut(trace, between_us, steps)
     found = arrows(cut)
     private = (found["sender"] == _ETCD) | (found["receiver"] == _ETCD)
+    private |= found["message"].isin(REPORTS) & (not reports)
     found = found[found["message"].isin(messages)] if messages else found[~private]
     broken = bool(pc.any(pc.equal(cut["kind"], "violated")).as_py())
     shown = found.tail(most) if broken else found.head(most)
@@ -165,10 +177,18 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
         }
     )
     bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
-    return bundles.agg(
+    told = bundles.agg(
         y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", _together),
         detail=("detail", "first"), step=("step", "max"),
     )  # fmt: skip
+    return _unfinished(told) if out.axis == "step" else told
+
+
+def _unfinished(told: pd.DataFrame) -> pd.DataFrame:
+    """Arrows that do not arrive fan out, so that those of one moment do not lie on each other."""
+    way = told["fate"] == "on its way"
+    told.loc[way, "y1"] += 0.3 + 0.7 * told[way].groupby(["x0", "x1", "y0"]).cumcount()
+    return told
 
 
 def _together(texts: pd.Series) -> str:

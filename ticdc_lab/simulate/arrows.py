@@ -68,5 +68,10 @@ def arrows(trace: pa.Table) -> pd.DataFrame:
 def shortly(message: str, detail: str | None) -> str:
     """Give a message's name with the table it is about, where it is about one: ``DispatchTable 7 delete``."""
     fields = json.loads(detail) if detail else {}
-    table = next((fields[f] for f in ("id", "table", "span") if isinstance(fields.get(f), int | str)), "")
-    return f"{message} {table}{' delete' if fields.get('is-delete') else ''}".strip()
+    fields |= fields.get("request") or fields.get("status") or {}
+    table = next(
+        (fields[f] for f in ("id", "table", "span", "dispatcher-id") if isinstance(fields.get(f), int | str)), ""
+    )
+    what = [str(fields[f]) for f in ("schedule-action", "state") if f in fields]
+    what += [said for f, said in (("is-delete", "delete"), ("is-secondary", "secondary")) if fields.get(f)]
+    return " ".join([message, str(table), *what]).strip()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
@@ -14,16 +12,17 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 
 _ENDS = ["since", "until"]
 _CLOCKS = ("us", "step")
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
-def coverage(held: pd.DataFrame) -> pd.DataFrame:
+def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     """Give for each table the stretches between two changes of who writes it.
 
     Parameters
     ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
     held
-        :func:`stretches`.
+        Its :func:`ticdc_lab.simulate.ownership.stretches`, all or those of some tables.
 
     Returns
     -------
@@ -46,7 +45,7 @@ def coverage(held: pd.DataFrame) -> pd.DataFrame:
     edges["writers"] = edges.groupby("table", sort=False)["delta"].cumsum()
     edges = edges[(edges["delta"] != 0) | ~edges["table"].duplicated()]
     following = edges.groupby("table", sort=False)[["order", "us", "step"]].shift(-1)
-    end = {"order": int(held["until"].max()), "us": int(held["until_us"].max()), "step": int(held["until_step"].max())}
+    end = {"order": len(trace), "us": trace["time_us"][-1].as_py(), "step": trace["step"][-1].as_py()}
     following = following.fillna(end).astype("int64")
     out = pd.DataFrame(
         {
@@ -58,7 +57,7 @@ def coverage(held: pd.DataFrame) -> pd.DataFrame:
     return out[out["since"] < out["until"]].reset_index(drop=True)
 
 
-def overlaps(held: pd.DataFrame) -> pd.DataFrame:
+def overlaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     """Give the stretches in which more than one capture writes a table (the seed's Double Write).
 
     Returns
@@ -67,8 +66,8 @@ def overlaps(held: pd.DataFrame) -> pd.DataFrame:
         As :func:`coverage`, and ``captures``: who writes, joined by "and". Also those of no length in time, if another
         step follows before one stops.
     """
-    c = coverage(held)
-    at_end = c["until"] == (held["until"].max() if len(held) else 0)
+    c = coverage(trace, held)
+    at_end = c["until"] == len(trace)
     found = c[(c["writers"] > 1) & ((c["until_step"] > c["since_step"]) | at_end)].reset_index(drop=True)
     writing = held[held["state"].isin(WRITING)]
     names = []
@@ -78,18 +77,10 @@ def overlaps(held: pd.DataFrame) -> pd.DataFrame:
     return found.assign(captures=pd.Series(names, dtype=object))
 
 
-def gaps(held: pd.DataFrame, dropped: Mapping[str, int] = _NOTHING) -> pd.DataFrame:
-    """Give the stretches in which nobody writes a table that was written before, as :func:`coverage`.
-
-    Parameters
-    ----------
-    held
-        :func:`stretches`.
-    dropped
-        :func:`dropped`: from there on nobody has to write them.
-    """
-    c = coverage(held)
-    wanted = c["since"] <= c["table"].map(dropped).fillna(held["until"].max() if len(held) else 0)
+def gaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
+    """Give the stretches in which nobody writes a table that was written and not dropped, as :func:`coverage`."""
+    c = coverage(trace, held)
+    wanted = c["since"] <= c["table"].map(dropped(trace)).fillna(len(trace))
     return c[(c["writers"] == 0) & (c["until_us"] > c["since_us"]) & wanted].reset_index(drop=True)
 
 

@@ -11,6 +11,13 @@ _BEGINS = {"crashed": "down", "paused": "paused", "parted": "parted"}
 _ENDS = {"down": ("restarted", "started"), "paused": ("resumed", "crashed"), "parted": ("healed",)}
 
 
+def elections(trace: pa.Table) -> pd.DataFrame:
+    """Give the rows in which a capture became owner or stopped being it; not those in which one heard of an owner."""
+    rows = changes(trace, "owner")
+    heard = rows["after"].fillna(rows["before"]).fillna("").str.contains("@", regex=False)
+    return rows[~heard].reset_index(drop=True)
+
+
 def owners(trace: pa.Table) -> pd.DataFrame:
     """Give the periods of owners.
 
@@ -26,7 +33,7 @@ def owners(trace: pa.Table) -> pd.DataFrame:
         ``because``. A period ends where the node says so or crashes: a node that does not know yet that it is no longer
         the owner still is one here, so that periods can overlap.
     """
-    rows = changes(trace, "owner")
+    rows = elections(trace)
     rows["capture"] = rows["node"].map(capture_of)
     crashes = of_kinds(trace, "crashed")
     end = _end(trace)
@@ -73,7 +80,7 @@ def moments(trace: pa.Table) -> pd.DataFrame:
         ``violated``) and ``because``, in the order of the trace.
     """
     found = of_kinds(trace, *_WHAT).assign(what=lambda f: f["kind"].map(_WHAT))
-    owner = changes(trace, "owner").query("after.notna()").assign(what="owner")
+    owner = elections(trace).query("after.notna()").assign(what="owner")
     session = changes(trace, "session").query("after.isna()").assign(what="session lost")
     out = pd.concat([found, owner, session], ignore_index=True).sort_values("order", kind="stable")
     out["capture"] = out["node"].map(capture_of)

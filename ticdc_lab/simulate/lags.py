@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 import pandas as pd
@@ -15,6 +17,8 @@ from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 GLOBAL = "changefeed"
 """Who has the global watermarks."""
+
+_REPORTS = ("Checkpoint", "HeartBeatRequest", "HeartbeatResponse")
 
 _OF = {"checkpoint": "checkpoint", "resolved": "resolved", "global-checkpoint": "checkpoint",
        "global-resolved": "resolved"}  # fmt: skip
@@ -50,18 +54,27 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
 
 
 def _reported(trace: pa.Table) -> pd.DataFrame:
-    """What captures report in Checkpoint messages, as changes of their watermarks."""
-    sent = pc.fill_null(pc.equal(trace["message"], "Checkpoint"), False)
-    keep = pc.and_(pc.equal(trace["kind"], "sent"), sent)
+    """What captures report to the owner, as changes of their watermarks."""
+    keep = reports(trace)
     order = pa.array(range(len(trace))).filter(keep.combine_chunks())
     frame = trace.select(["step", "time_us", "node", "detail"]).filter(keep).add_column(0, "order", order).to_pandas()
-    fields = [orjson.loads(d) for d in frame["detail"]]
-    return pd.concat(
-        [
-            frame.assign(subject=mark, after=[str(f[f"{mark}-ts"]) if f"{mark}-ts" in f else None for f in fields])
-            for mark in ("checkpoint", "resolved")
-        ]
-    )
+    fields = [reported(orjson.loads(d)) for d in frame["detail"]]
+    marks = ("checkpoint", "resolved")
+    return pd.concat([frame.assign(subject=m, after=[str(f[m]) for f in fields]) for m in marks])
+
+
+def reports(trace: pa.Table) -> pa.ChunkedArray:
+    """Say which rows are messages in which captures report their watermarks to the owner, in whatever protocol."""
+    named = pc.is_in(trace["message"], pa.array(_REPORTS))
+    return pc.and_(pc.equal(trace["kind"], "sent"), named)
+
+
+def reported(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Give the lowest ``checkpoint`` and ``resolved`` (TSO) of a report; ``MAX_TS`` where it has none."""
+    found = [fields] if "checkpoint-ts" in fields else []
+    told = [fields.get("steady") or {}, *fields.get("statuses", ())]
+    found += [s["checkpoint"] for s in told if isinstance(s.get("checkpoint"), dict) and s.get("held", True)]
+    return {m: min((f[f"{m}-ts"] for f in found if f[f"{m}-ts"]), default=MAX_TS) for m in ("checkpoint", "resolved")}
 
 
 def _crashed(trace: pa.Table) -> pd.DataFrame:

@@ -46,6 +46,13 @@ class Received(NamedTuple):
     message: Any
 
 
+class ReceivedMany(NamedTuple):
+    """A stretch of messages of one sender came in at once: as if one after another."""
+
+    sender: Address
+    messages: tuple[Any, ...]
+
+
 class Fired(NamedTuple):
     """A timer that the machine has set."""
 
@@ -58,7 +65,7 @@ class Asked(NamedTuple):
     command: Any
 
 
-Event: TypeAlias = Received | Fired | Asked
+Event: TypeAlias = Received | ReceivedMany | Fired | Asked
 
 
 class Send(NamedTuple):
@@ -136,3 +143,12 @@ class Machine(Protocol[S]):
     def step(self, state: S, event: Event, now: Now) -> tuple[S, list[Output]]:
         """Take one event."""
         ...
+
+
+def one_by_one(machine: Any, state: S, event: ReceivedMany, now: Now) -> tuple[S, list[Any]]:
+    """Take a stretch of messages one after another."""
+    outputs: list[Any] = []
+    for message in event.messages:
+        state, more = machine.step(state, Received(event.sender, message), now)
+        outputs += more
+    return state, outputs

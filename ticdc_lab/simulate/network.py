@@ -79,6 +79,11 @@ class Traffic:
     def __post_init__(self) -> None:
         self.links.update(self.network.links)
 
+    def is_quiet(self, pair: tuple[str, str]) -> bool:
+        """Whether a link is open, and loses, doubles and reorders nothing."""
+        link = self.links.get(pair, self.network.link)
+        return not (link.loss or link.duplicate or link.reorder or self.parted.get(pair))
+
     def arrivals(self, sender: str, to: str, at_us: int) -> list[Arrival]:
         """Say when a message that is sent now comes in: never, once or more often."""
         pair = (sender, to)

@@ -106,8 +106,7 @@ def _with_troubles(found: pd.DataFrame, troubles: pd.DataFrame) -> pd.DataFrame:
     What is put back belongs to the node's next step, in which it looks at its clock and may let go of everything.
     """
     for trouble in troubles.to_dict("records"):
-        capture = capture_of(trouble["node"])
-        before = found[(found["order"] < trouble["order"]) & (found["node"].map(capture_of) == capture)]
+        before = found[(found["order"] < trouble["order"]) & (found["node"] == trouble["node"])]
         had = before.groupby(["table", "node"], sort=False).tail(1)
         when = {"order": trouble["order"], "step": trouble["step"], "time_us": trouble["time_us"]}
         if trouble["kind"] in ("crashed", "paused"):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.incidents import owners, troubles
+from ticdc_lab.simulate.incidents import elections, owners, troubles
 from ticdc_lab.simulate.ownership import changes
 
 KINDS = ("table", "capture", "barrier", "other")
@@ -84,7 +84,7 @@ def causes(trace: pa.Table) -> pd.DataFrame:
 def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
     """What owners said."""
     told = changes(trace, "stuck")
-    ends = [changes(trace, subject).assign(after=None) for subject in ("global-checkpoint", "owner")]
+    ends = [f.assign(after=None) for f in (changes(trace, "global-checkpoint"), elections(trace))]
     rows = pd.concat([told, *ends], ignore_index=True).sort_values("order", kind="stable")
     until = [*zip(rows["time_us"], rows["step"], strict=True), last][1:]
     out: list[Stretch] = []

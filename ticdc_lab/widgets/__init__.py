@@ -6,6 +6,7 @@ from ticdc_lab.widgets.browse_panel import BrowseView, RowView, TableView, brows
 from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
 
 __all__ = [
@@ -14,12 +15,14 @@ __all__ = [
     "LogView",
     "Panel",
     "RowView",
+    "SchedulerView",
     "TableView",
     "WhatIfView",
     "browse_panel",
     "consumer_panel",
     "log_panel",
     "row_panel",
+    "scheduler_panel",
     "table_panel",
     "what_if_panel",
 ]

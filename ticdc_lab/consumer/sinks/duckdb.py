@@ -18,11 +18,11 @@ from ticdc_lab.catalog import DDL, ColumnDef, TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
 from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
-from ticdc_lab.consumer.replay_shapes import literal, quoted
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.duckdb_tables import DATABASE, OWN, changed, named
 from ticdc_lab.consumer.sinks.duckdb_types import may_not_fit, value
 from ticdc_lab.errors import SourceError
+from ticdc_lab.quoting import literal, quoted
 from ticdc_lab.tables.mysql_types import NUMBERED
 from ticdc_lab.tables.stretches import carried
 

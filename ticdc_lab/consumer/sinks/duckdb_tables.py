@@ -8,8 +8,8 @@ import duckdb
 
 from ticdc_lab.catalog import TableName
 from ticdc_lab.consumer.replay_ddl import Change, Move, moves
-from ticdc_lab.consumer.replay_shapes import literal, quoted
 from ticdc_lab.consumer.sinks.duckdb_types import column_type, value
+from ticdc_lab.quoting import literal, quoted
 from ticdc_lab.tables.mysql_types import parsed
 from ticdc_lab.tables.stretches import carried
 

@@ -28,13 +28,13 @@ from ticdc_lab.catalog import DDL, TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
 from ticdc_lab.consumer.replay_rows import LogRows
-from ticdc_lab.consumer.replay_shapes import literal
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected
 from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
 from ticdc_lab.consumer.sinks.mysql_text import named, printed
 from ticdc_lab.errors import SourceError
+from ticdc_lab.quoting import literal
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.stretches import carried
 

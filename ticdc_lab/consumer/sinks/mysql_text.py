@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ticdc_lab.catalog import ColumnDef, TableDef
-from ticdc_lab.consumer.replay_shapes import literal
+from ticdc_lab.quoting import literal
 from ticdc_lab.tables.mysql_types import parsed
 from ticdc_lab.tables.stretches import carried
 

@@ -6,12 +6,25 @@ Source: seed, "The Protocol", "Owner Switches", "Processor restarts"; tiflow v6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Broken, Changed, Event, Ignored, Now, Output, Received, Send
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Broken,
+    Changed,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Send,
+    one_by_one,
+)
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.balance import in_order
 from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, Pace
@@ -40,8 +53,7 @@ class Operation(NamedTuple):
     start_ts: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentState:
+class AgentState(NamedTuple):
     """A processor.
 
     Attributes
@@ -98,6 +110,8 @@ class Agent:
         """Take a message of the owner, a poll or a restart."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
+        if isinstance(event, ReceivedMany):
+            return self._received_many(state, event, now)
         if isinstance(event, Asked):
             return self._asked(state, event.command, now)
         return state, []
@@ -117,17 +131,38 @@ class Agent:
         if refusal:
             return state, [refusal]
         if isinstance(message, Announce):
-            return replace(state, owes_sync=True), []
+            return state._replace(owes_sync=True), []
         if message.epoch != state.epoch and not self.obeys_old_epoch:
             return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
         return self._ordered(state, message, now)
+
+    def _received_many(self, state: AgentState, event: ReceivedMany, now: Now) -> tuple[AgentState, list[Output]]:
+        """Take a stretch of orders to add tables in one go, which gives what one after another would give."""
+        sender, messages = event
+        owner, known = state.owner, state.executor.pipelines
+        plain = owner is not None and all(
+            type(m) is DispatchTable
+            and not m.is_delete
+            and m.owner_rev == owner.rev
+            and sender == owner.address
+            and m.epoch == state.epoch
+            and m.id not in known
+            and m.id not in state.operations
+            for m in messages
+        )
+        if not plain or len({m.id for m in messages}) < len(messages):
+            return one_by_one(self, state, event, now)
+        operations = state.operations.update({m.id: Operation(False, m.start_ts) for m in messages})
+        starts = {m.id: m.start_ts for m in messages}
+        executor, changes = pipelines.added_many(state.executor, starts, now.at_us, "the owner dispatched it")
+        return state._replace(operations=operations, executor=executor), list(changes)
 
     def _heard(self, state: AgentState, sender: Address, message: Any) -> tuple[AgentState, Ignored | Broken | None]:
         """Learn of a new owner, or say why this one is not obeyed."""
         owner = state.owner
         if owner is None or message.owner_rev > owner.rev:
             new = Owner(sender, message.owner_rev)
-            return replace(state, owner=new, epoch=state.epoch + 1, owes_sync=True, reported=None), None
+            return state._replace(owner=new, epoch=state.epoch + 1, owes_sync=True, reported=None), None
         if message.owner_rev < owner.rev and not self.obeys_stale_owner:
             return state, Ignored(message, f"owner-rev {message.owner_rev} is below {owner.rev} of {owner.address}")
         if message.owner_rev == owner.rev and sender != owner.address:
@@ -138,7 +173,7 @@ class Agent:
         if message.id in state.operations:
             return state, [Ignored(message, "an operation on this table is in flight")]
         operation = Operation(message.is_delete, message.start_ts)
-        state = replace(state, operations=state.operations.set(message.id, operation))
+        state = state._replace(operations=state.operations.set(message.id, operation))
         known = message.id in state.executor.pipelines
         if known and message.is_delete:
             executor, changes = pipelines.stopping(state.executor, message.id, now.at_us, "the owner wants it removed")
@@ -148,20 +183,19 @@ class Agent:
             )
         else:
             return state, []
-        return replace(state, executor=executor), list(changes)
+        return state._replace(executor=executor), list(changes)
 
     def _poll(self, state: AgentState, poll: Poll, now: Now) -> tuple[AgentState, list[Output]]:
         executor, changes = pipelines.settled(state.executor, now.at_us)
-        if poll.limit_ts > executor.limit_ts:
-            executor = replace(executor, limit_ts=poll.limit_ts)
+        executor = pipelines.limited(executor, poll.limit_ts)
         outputs: list[Output] = list(changes)
-        state = replace(state, executor=executor)
+        state = state._replace(executor=executor)
         if state.owner is None or state.owner.address in now.refused:
             return state, outputs
         owner = state.owner.address
         if state.owes_sync:
             outputs.append(Send(owner, self._sync(state)))
-            state = replace(state, owes_sync=False)
+            state = state._replace(owes_sync=False)
         if state.operations:
             state = _finished(state, owner, now, outputs)
         return _reported(state, owner, now, outputs), outputs
@@ -182,7 +216,9 @@ def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output
 def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:
     """Answer the orders that have come to their end."""
     executor, operations = state.executor, state.operations.mutate()
-    for key in in_order(state.operations, now.prefer):
+    pending, known = executor.pending, executor.pipelines
+    ended = [k for k in state.operations if k not in pending or known[k].state != pipelines.PREPARING]
+    for key in in_order(ended, now.prefer):
         if operations[key].is_delete:
             if not pipelines.has_stopped(executor, key, now.at_us):
                 continue
@@ -193,7 +229,7 @@ def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]
             continue
         del operations[key]
         outputs.append(Send(owner, DispatchTableResponse(key, state.epoch)))
-    return replace(state, executor=executor, operations=operations.finish())
+    return state._replace(executor=executor, operations=operations.finish())
 
 
 def _reported(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:
@@ -204,4 +240,4 @@ def _reported(state: AgentState, owner: Address, now: Now, outputs: list[Output]
     if (checkpoint_ts, resolved_ts) == state.reported:
         return state
     outputs.append(Send(owner, Checkpoint(checkpoint_ts, resolved_ts, slowest)))
-    return replace(state, reported=(checkpoint_ts, resolved_ts))
+    return state._replace(reported=(checkpoint_ts, resolved_ts))

@@ -8,7 +8,7 @@ can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.machine import (
@@ -23,8 +23,10 @@ from ticdc_lab.simulate.machine import (
     Now,
     Output,
     Received,
+    ReceivedMany,
     Send,
     Wake,
+    one_by_one,
 )
 from ticdc_lab.simulate.scheduler.etcd import ETCD, KeepAlive, KeptAlive, NoLease, PutStatus, Register, Status, View
 from ticdc_lab.simulate.scheduler.executor import emptied, freed, stuck
@@ -129,6 +131,8 @@ class Capture:
             return self._received(state, event, now)
         if isinstance(event, Fired):
             return self._fired(state, event, now)
+        if isinstance(event, ReceivedMany):
+            return self._received_many(state, event, now)
         return self._asked(state, event, now)
 
     def _end(self, sent_us: int) -> int:
@@ -168,6 +172,15 @@ class Capture:
             state = state._replace(lost=True, ends_us=min(state.ends_us, now.at_us + now.skew_us + self.stop_lag_us))
             return self._ended(state, now) if not self.stop_lag_us else (state, [self._fence(state, now)])
         return self._viewed(state, message, now)
+
+    def _received_many(self, state: CaptureState, event: ReceivedMany, now: Now) -> tuple[CaptureState, list[Output]]:
+        """Give a stretch, which is of one kind, to the machine it is for; only the seed's protocol takes it whole."""
+        if self.variant.name != "v2" or event.sender == ETCD:
+            return one_by_one(self, state, event, now)
+        if isinstance(event.messages[0], self.variant.to_owner):
+            return self._of_owner(state, event, now) if state.owner else one_by_one(self, state, event, now)
+        processor, outputs = self.variant.processor.step(state.processor, event, now)
+        return state._replace(processor=processor), outputs
 
     def _viewed(self, state: CaptureState, view: View, now: Now) -> tuple[CaptureState, list[Output]]:
         if state.view is not None and view.revision < state.view.revision:
@@ -279,7 +292,9 @@ def _stuck(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, l
 
 
 def _with_executor(processor: Any, executor: Any) -> Any:
-    return replace(processor, executor=executor)
+    if is_dataclass(processor):
+        return replace(processor, executor=executor)  # type: ignore[type-var]
+    return processor._replace(executor=executor)
 
 
 def _addressed(command: Any, view: View | None) -> Any:

@@ -6,7 +6,7 @@ Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 `schedule_di
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from immutables import Map
@@ -21,7 +21,9 @@ from ticdc_lab.simulate.machine import (
     Ignored,
     Now,
     Received,
+    ReceivedMany,
     Send,
+    one_by_one,
 )
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
 from ticdc_lab.simulate.scheduler.messages import (
@@ -48,8 +50,7 @@ class CaptureStatus(NamedTuple):
     slowest: Key | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DispatcherState:
+class DispatcherState(NamedTuple):
     """An owner.
 
     Attributes
@@ -119,6 +120,8 @@ class Dispatcher:
         """Take a tick, a user's command or a message of a processor."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
+        if isinstance(event, ReceivedMany):
+            return self._received_many(state, event, now)
         if isinstance(event, Asked):
             if isinstance(event.command, Tick):
                 return self._tick(state, event.command, now)
@@ -141,7 +144,7 @@ class Dispatcher:
             new = status._replace(
                 checkpoint_ts=message.checkpoint_ts, resolved_ts=message.resolved_ts, slowest=message.slowest
             )
-            return replace(state, captures=state.captures.set(sender, new)), []
+            return state._replace(captures=state.captures.set(sender, new)), []
         if isinstance(message, DispatchTableResponse):
             return self._finished(state, sender, status, message)
         return state, [Ignored(message, "not a message to an owner")]
@@ -152,7 +155,7 @@ class Dispatcher:
         if not compatible(sync.processor_version, self.version):
             because = f"processor {sync.processor_version} and owner {self.version} are not compatible"
             status = status._replace(sync=INCOMPATIBLE)
-            return replace(state, captures=state.captures.set(sender, status)), [Ignored(sync, because)]
+            return state._replace(captures=state.captures.set(sender, status)), [Ignored(sync, because)]
         draft = state.tables.draft()
         outputs: list[OwnerOutput] = []
         for key in draft.of(sender):
@@ -166,7 +169,7 @@ class Dispatcher:
                 draft.put(key, Record(sender, told))
         new = status._replace(sync=SYNCED, epoch=sync.epoch)
         outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, _told(sync)))
-        return replace(state, captures=state.captures.set(sender, new), tables=draft.done()), outputs
+        return state._replace(captures=state.captures.set(sender, new), tables=draft.done()), outputs
 
     def _finished(
         self, state: DispatcherState, sender: Address, status: CaptureStatus, response: DispatchTableResponse
@@ -181,7 +184,7 @@ class Dispatcher:
             because = f"{sender} answers for table {response.id}, which is {record.status} on {record.capture}"
             return state, [Broken("Responses Match Orders", because)]
         if record.status == REMOVING:
-            return replace(state, tables=state.tables.removed(response.id, record)), []
+            return state._replace(tables=state.tables.removed(response.id, record)), []
         tables = state.tables.running(response.id, record)
         start_ts = record.start_ts
         if start_ts is not None and start_ts < status.checkpoint_ts and not self.keeps_old_watermark:
@@ -189,8 +192,30 @@ class Dispatcher:
             status = status._replace(
                 checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=response.id
             )
-            return replace(state, tables=tables, captures=state.captures.set(sender, status)), []
-        return replace(state, tables=tables), []
+            return state._replace(tables=tables, captures=state.captures.set(sender, status)), []
+        return state._replace(tables=tables), []
+
+    def _received_many(
+        self, state: DispatcherState, event: ReceivedMany, now: Now
+    ) -> tuple[DispatcherState, list[OwnerOutput]]:
+        """Take a stretch of answers to dispatched tables in one go, which gives what one after another would give."""
+        sender, messages = event
+        status = state.captures.get(sender)
+        records = {m.id: state.tables.get(m.id) for m in messages if type(m) is DispatchTableResponse}
+        if status is None or status.sync != SYNCED or len(records) != len(messages):
+            return one_by_one(self, state, event, now)
+        if not all(
+            r is not None and r.capture == sender and r.status == ADDING and m.epoch == status.epoch
+            for m, r in zip(messages, records.values(), strict=True)
+        ):
+            return one_by_one(self, state, event, now)
+        tables = state.tables.all_running({k: r for k, r in records.items() if r})
+        starts = [(r.start_ts, k) for k, r in records.items() if r and r.start_ts is not None]
+        if not starts or self.keeps_old_watermark or min(starts, key=lambda s: s[0])[0] >= status.checkpoint_ts:
+            return state._replace(tables=tables), []
+        start_ts, key = min(starts, key=lambda s: s[0])
+        status = status._replace(checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=key)
+        return state._replace(tables=tables, captures=state.captures.set(sender, status)), []
 
     # The periodic call
 
@@ -198,7 +223,7 @@ class Dispatcher:
         outputs: list[OwnerOutput] = []
         if state.members != tick.captures:
             changed = state.members is not None
-            state = replace(state, members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
+            state = state._replace(members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
         state = self._announced(state, tick, now, outputs)
         because = _unsynced(state)
         if because is None or self.dispatches_before_sync:
@@ -206,7 +231,7 @@ class Dispatcher:
         if because is None:
             return self._advanced(state, tick, outputs)
         if state.stuck is None or state.stuck[0] != because:
-            state = replace(state, stuck=(because, now.at_us))
+            state = state._replace(stuck=(because, now.at_us))
         assert state.stuck
         outputs.append(Watermarks(None, None, *state.stuck))
         return state, outputs
@@ -223,7 +248,7 @@ class Dispatcher:
                 status = status._replace(sync=SYNC_SENT)
             if captures.get(capture) is not status:
                 captures = captures.set(capture, status)
-        return state if captures is state.captures else replace(state, captures=captures)
+        return state if captures is state.captures else state._replace(captures=captures)
 
     def _scheduled(
         self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]
@@ -232,7 +257,7 @@ class Dispatcher:
         state = _without_the_lost(state, tick, outputs)
         tables = state.tables
         if now.at_us - state.checked_us >= self.balance.check_us:
-            state = replace(state, checked_us=now.at_us, needs_rebalance=True)
+            state = state._replace(checked_us=now.at_us, needs_rebalance=True)
         idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
         if idle and tick.tables is tables.wanted:
             return state, in_flight(tables)
@@ -245,7 +270,7 @@ class Dispatcher:
     ) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Give the lowest watermarks of the captures that have tables."""
         found = [(c, s) for c, s in sorted(state.captures.items()) if state.tables.count_on(c)]
-        state = replace(state, stuck=None) if state.stuck else state
+        state = state._replace(stuck=None) if state.stuck else state
         if not found:
             outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, "no capture has a table"))
             return state, outputs
@@ -263,10 +288,10 @@ class Dispatcher:
 
 def _commanded(state: DispatcherState, command: object) -> tuple[DispatcherState, list[OwnerOutput]]:
     if isinstance(command, Rebalance):
-        return replace(state, needs_rebalance=True), [Decided("rebalance", "asked for", "a user wants it")]
+        return state._replace(needs_rebalance=True), [Decided("rebalance", "asked for", "a user wants it")]
     if isinstance(command, Drain):
         draining = state.draining | {command.capture}
-        return replace(state, draining=draining, needs_rebalance=True), [
+        return state._replace(draining=draining, needs_rebalance=True), [
             Decided("drain", command.capture, "a user wants it without tables")
         ]
     if not isinstance(command, MoveTable):
@@ -277,7 +302,7 @@ def _commanded(state: DispatcherState, command: object) -> tuple[DispatcherState
     if command.table in state.moves:
         return state, [Decided(f"move:{command.table}", None, f"it is moving to {state.moves[command.table].to}")]
     moves = state.moves.set(command.table, Move(command.to))
-    return replace(state, moves=moves), [Decided(f"move:{command.table}", command.to, "a user wants it there")]
+    return state._replace(moves=moves), [Decided(f"move:{command.table}", command.to, "a user wants it there")]
 
 
 def _without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]) -> DispatcherState:
@@ -291,7 +316,7 @@ def _without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOut
         for key in keys:
             draft.remove(key)
         outputs.append(Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {len(keys)} tables"))
-    return replace(state, tables=draft.done())
+    return state._replace(tables=draft.done())
 
 
 def in_flight(tables: Tables) -> str | None:

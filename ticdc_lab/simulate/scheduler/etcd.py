@@ -11,7 +11,20 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Event, Fired, Ignored, Now, Output, Received, Send, Wake
+from ticdc_lab.simulate.machine import (
+    Address,
+    Changed,
+    Event,
+    Fired,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Send,
+    Wake,
+    one_by_one,
+)
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import Key
 
@@ -159,6 +172,8 @@ class Etcd:
             return self._requested(state, event.sender, event.message, now)
         if isinstance(event, Fired):
             return self._executed(state) if event.name == "ddl" else self._expired(state, now)
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
         return self._asked(state, event.command, now)
 
     def _requested(self, state: EtcdState, sender: Address, message: Any, now: Now) -> tuple[EtcdState, list[Output]]:

@@ -7,14 +7,15 @@ caller's. A processor writes a table while its pipeline is in one of :data:`WRIT
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
 WRITING = frozenset({REPLICATING, STOPPING})
@@ -46,8 +47,7 @@ class Pipeline(NamedTuple):
     primary: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Executor:
+class Executor(NamedTuple):
     """All pipelines of a processor.
 
     Attributes
@@ -85,8 +85,23 @@ def added(
     due_us = at_us + executor.pace.prepare_us
     pipeline = Pipeline(PREPARING, start_ts, at_us, due_us, primary)
     return (
-        replace(executor, pipelines=executor.pipelines.set(key, pipeline), pending=executor.pending.set(key, None)),
+        executor._replace(pipelines=executor.pipelines.set(key, pipeline), pending=executor.pending.set(key, None)),
         [Changed(f"table:{key}", None, PREPARING, because)],
+    )
+
+
+def added_many(
+    executor: Executor, starts: Mapping[Key, int], at_us: int, because: str
+) -> tuple[Executor, list[Changed]]:
+    """Start pipelines that write, each from its ts, as :func:`added` does one."""
+    due_us = at_us + executor.pace.prepare_us
+    begun = {key: Pipeline(PREPARING, start_ts, at_us, due_us, True) for key, start_ts in starts.items()}
+    changes = [Changed(f"table:{key}", None, PREPARING, because) for key in starts]
+    return (
+        executor._replace(
+            pipelines=executor.pipelines.update(begun), pending=executor.pending.update(dict.fromkeys(begun))
+        ),
+        changes,
     )
 
 
@@ -94,14 +109,14 @@ def promoted(executor: Executor, key: Key, start_ts: int, at_us: int, because: s
     """Let a prepared pipeline write from ``start_ts`` on; one still preparing will write as soon as it is prepared."""
     old = executor.pipelines[key]
     if old.state == PREPARING:
-        return replace(
-            executor, pipelines=executor.pipelines.set(key, old._replace(primary=True, start_ts=start_ts))
+        return executor._replace(
+            pipelines=executor.pipelines.set(key, old._replace(primary=True, start_ts=start_ts))
         ), []
     if old.state != PREPARED:
         return executor, []
     new = Pipeline(REPLICATING, start_ts, at_us, at_us, True)
     return (
-        replace(executor, pipelines=executor.pipelines.set(key, new), behind=executor.behind.set(key, None)),
+        executor._replace(pipelines=executor.pipelines.set(key, new), behind=executor.behind.set(key, None)),
         [Changed(f"table:{key}", PREPARED, REPLICATING, because)],
     )
 
@@ -115,7 +130,7 @@ def stopping(executor: Executor, key: Key, at_us: int, because: str) -> tuple[Ex
         return gone(executor, key, because)
     new = old._replace(state=STOPPING, due_us=at_us + executor.pace.stop_us)
     return (
-        replace(executor, pipelines=executor.pipelines.set(key, new), pending=executor.pending.set(key, None)),
+        executor._replace(pipelines=executor.pipelines.set(key, new), pending=executor.pending.set(key, None)),
         [Changed(f"table:{key}", old.state, STOPPING, because)],
     )
 
@@ -130,8 +145,7 @@ def gone(executor: Executor, key: Key, because: str) -> tuple[Executor, list[Cha
     """Remove a pipeline."""
     old = executor.pipelines[key]
     return (
-        replace(
-            executor,
+        executor._replace(
             pipelines=executor.pipelines.delete(key),
             pending=_without(executor.pending, key),
             behind=_without(executor.behind, key),
@@ -152,27 +166,38 @@ def emptied(executor: Executor, because: str) -> tuple[Executor, list[Changed]]:
 
 def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
     """Bring preparing pipelines whose scan has ended further, and forget who was behind and no longer is."""
-    pipelines, pending, behind = executor.pipelines.mutate(), executor.pending.mutate(), executor.behind.mutate()
-    changes = []
-    for key in sorted(executor.pending, key=order):
-        old = executor.pipelines[key]
-        if old.state != PREPARING or old.due_us > at_us:
-            continue
-        state = REPLICATING if old.primary else PREPARED
-        pipelines[key] = old._replace(state=state, since_us=at_us)
-        del pending[key]
-        if state == REPLICATING:
-            behind[key] = None
-        changes.append(Changed(f"table:{key}", PREPARING, state, "its incremental scan has ended"))
-    ahead = at_us - executor.pace.lag_us
-    for key in executor.behind:
-        pipeline = executor.pipelines[key]
-        if us_of(pipeline.start_ts) + (at_us - pipeline.since_us) * executor.pace.catch_up >= ahead:
-            del behind[key]
+    if not executor.pending and not executor.behind:
+        return executor, []
+    known, changes = executor.pipelines, []
+    moved: dict[Key, Pipeline] = {}
+    for key in in_turn(k for k in executor.pending if known[k].due_us <= at_us):
+        old = known[key]
+        if old.state == PREPARING:
+            state = REPLICATING if old.primary else PREPARED
+            moved[key] = Pipeline(state, old.start_ts, at_us, old.due_us, old.primary)
+            changes.append(Changed(f"table:{key}", PREPARING, state, "its incremental scan has ended"))
+    behind = _still_behind(executor, at_us)
+    behind.update((key, None) for key, new in moved.items() if new.state == REPLICATING)
+    if not moved and len(behind) == len(executor.behind):
+        return executor, []
     return (
-        replace(executor, pipelines=pipelines.finish(), pending=pending.finish(), behind=behind.finish()),
+        executor._replace(
+            pipelines=known.update(moved),
+            pending=Map((key, None) for key in executor.pending if key not in moved) if moved else executor.pending,
+            behind=Map(behind),
+        ),
         changes,
     )
+
+
+def _still_behind(executor: Executor, at_us: int) -> dict[Key, None]:
+    ahead, catch_up, pipelines = at_us - executor.pace.lag_us, executor.pace.catch_up, executor.pipelines
+    left: dict[Key, None] = {}
+    for key in executor.behind:
+        _, start_ts, since_us, _, _ = pipelines[key]
+        if us_of(start_ts) + (at_us - since_us) * catch_up < ahead:
+            left[key] = None
+    return left
 
 
 def checkpoint_of(executor: Executor, key: Key, at_us: int) -> int:
@@ -193,34 +218,49 @@ def resolved_of(executor: Executor, key: Key, at_us: int) -> int:
     return pipeline.start_ts if pipeline.state == PREPARING else max(pipeline.start_ts, ts_of(at_us))
 
 
+def limited(executor: Executor, limit_ts: int) -> Executor:
+    """Let the pipelines write up to a global resolved ts; one that is lower than the known one is old."""
+    return executor._replace(limit_ts=limit_ts) if limit_ts > executor.limit_ts else executor
+
+
 def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
     """Give the lowest checkpoint_ts and resolved_ts of all pipelines, and whose checkpoint it is.
 
     The key is None where all are equally far; both are :data:`MAX_TS` without a pipeline.
     """
-    special = {*executor.behind, *executor.stalled, *executor.pending}
+    n_special = len(executor.behind) + len(executor.stalled) + len(executor.pending)
+    special = {*executor.behind, *executor.stalled, *executor.pending} if n_special else ()
     checkpoint_ts, resolved_ts, key = MAX_TS, MAX_TS, None
     if len(special) < len(executor.pipelines):
         checkpoint_ts, resolved_ts = min(ts_of(at_us - executor.pace.lag_us), executor.limit_ts), ts_of(at_us)
-    for one in sorted(special, key=order):
-        own_ts = checkpoint_of(executor, one, at_us)
-        resolved_ts = min(resolved_ts, resolved_of(executor, one, at_us))
-        if own_ts < checkpoint_ts:
+    known, stalled = executor.pipelines, executor.stalled
+    alike: dict[Pipeline, tuple[int, int]] = {}
+    for one in special:
+        pipeline = known[one]
+        if one in stalled:
+            own_ts, own_resolved_ts = stalled[one], resolved_of(executor, one, at_us)
+        elif pipeline in alike:
+            own_ts, own_resolved_ts = alike[pipeline]
+        else:
+            own_ts, own_resolved_ts = checkpoint_of(executor, one, at_us), resolved_of(executor, one, at_us)
+            alike[pipeline] = own_ts, own_resolved_ts
+        if own_resolved_ts < resolved_ts:
+            resolved_ts = own_resolved_ts
+        if own_ts < checkpoint_ts or (own_ts == checkpoint_ts and key is not None and order(one) < order(key)):
             checkpoint_ts, key = own_ts, one
     return checkpoint_ts, resolved_ts, key
 
 
 def stuck(executor: Executor, key: Key, at_us: int) -> Executor:
     """Let the sink of a table take nothing from now on."""
-    return replace(executor, stalled=executor.stalled.set(key, checkpoint_of(executor, key, at_us)))
+    return executor._replace(stalled=executor.stalled.set(key, checkpoint_of(executor, key, at_us)))
 
 
 def freed(executor: Executor, key: Key, at_us: int) -> Executor:
     """Let a stuck sink go on from where it stood."""
     at_ts = executor.stalled[key]
     pipeline = executor.pipelines[key]._replace(start_ts=at_ts, since_us=at_us)
-    return replace(
-        executor,
+    return executor._replace(
         pipelines=executor.pipelines.set(key, pipeline),
         behind=executor.behind.set(key, None),
         stalled=executor.stalled.delete(key),

@@ -8,15 +8,15 @@ Invariants: ``No Double Write`` and ``No Lost Table`` of the seed, ``Checkpoint 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd import ETCD
-from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 DOUBLE, LOST, MONOTONE, REVISIONS = (
     "No Double Write",
@@ -116,8 +116,8 @@ class Monitor:
         if was == now:
             return None
         executor: Executor = (after if now else before).processor.executor
-        if not now and executor.limit_ts < after.processor.executor.limit_ts:
-            executor = replace(executor, limit_ts=after.processor.executor.limit_ts)  # heard in this very step
+        if not now:
+            executor = limited(executor, after.processor.executor.limit_ts)  # it may have heard of it in this very step
         key = key_of(change.subject, executor)
         if now:
             return self._begins(at, key, executor.pipelines[key].start_ts, kernel.now_us)
@@ -196,8 +196,10 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             slow = {*executor.behind, *executor.stalled} & keys.keys()
-            for key in sorted(slow, key=order):
-                own_ts = checkpoint_of(executor, key, kernel.now_us)
+            alike: dict[Any, int] = {}
+            for key in in_turn(slow):
+                like = key if key in executor.stalled else executor.pipelines[key]
+                own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if own_ts < checkpoint_ts:
                     return (
                         LOST,

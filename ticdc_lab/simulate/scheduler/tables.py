@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 ADDING, RUNNING, REMOVING = "adding", "running", "removing"
 
@@ -68,6 +69,13 @@ class Tables(NamedTuple):
         """Note that a table that was adding is replicated now."""
         return self._replace(
             records=self.records.set(key, record._replace(status=RUNNING)), in_flight=self.in_flight.delete(key)
+        )
+
+    def all_running(self, records: Mapping[Key, Record]) -> Tables:
+        """Note that tables that were adding are replicated now."""
+        return self._replace(
+            records=self.records.update({k: Record(r.capture, RUNNING, r.start_ts) for k, r in records.items()}),
+            in_flight=Map((k, None) for k in self.in_flight if k not in records),
         )
 
     def removed(self, key: Key, record: Record) -> Tables:
@@ -172,7 +180,7 @@ class Draft:
             return []
         keys = self.on[capture].finish()
         self.on[capture] = keys.mutate()
-        return sorted(keys, key=order)
+        return in_turn(keys)
 
     def _kept(self, name: str) -> Keys:
         """Read one of the sets, which a mutation cannot be iterated for."""

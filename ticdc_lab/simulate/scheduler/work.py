@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ticdc_lab.simulate.machine import Decided, Now, Send
@@ -45,8 +44,7 @@ class Work:
 
     def done(self) -> DispatcherState:
         """Give the state after the tick."""
-        return replace(
-            self._state,
+        return self._state._replace(
             tables=self._draft.done(),
             moves=self._moves,
             needs_rebalance=self._needs_rebalance,

@@ -21,20 +21,18 @@ from ticdc_lab.simulate.machine import (
 )
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import Executor
-from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
+from ticdc_lab.simulate.scheduler.executor import Executor, limited
+from ticdc_lab.simulate.scheduler.roles import Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
-from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing, Owner
+from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Desk, Failing, Owner
 from ticdc_lab.simulate.scheduler.v3.messages import (
     LEAVING,
     Checkpoint,
     DispatchTableRequest,
-    DispatchTableResponse,
     Header,
     Heartbeat,
     HeartbeatResponse,
     Steady,
-    TableStatus,
 )
 from ticdc_lab.simulate.scheduler.v3.mutants import IGNORE_EPOCH, IGNORE_ORDER, IGNORE_REVISION
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
@@ -80,23 +78,13 @@ class Agent:
         return state, [Ignored(command, "a processor does not know this command")]
 
     def _poll(self, state: AgentState, command: Poll, now: Now) -> tuple[AgentState, list[Output]]:
-        if command.limit_ts > state.executor.limit_ts:
-            state = replace(state, executor=replace(state.executor, limit_ts=command.limit_ts))
-        state, changed = at.settled(state, now.at_us)
-        outputs = list[Output](changed)
-        for span in sorted(state.tasks, key=order):
-            state, more = self._carry_out(state, span, now)
-            outputs += more
-        return state, outputs
-
-    def _carry_out(self, state: AgentState, span: Key, now: Now) -> tuple[AgentState, list[Output]]:
-        done = at.polled(state, span, now.at_us)
-        state, outputs = done.state, list[Output](done.notes)
-        owner = state.owner
-        if done.status is not None and owner is not None:
-            state, header = self._header(state, owner)
-            outputs.append(Send(owner.address, DispatchTableResponse(header, owner.address, done.status)))
-        return state, outputs
+        desk = Desk(state, self.settings, now.at_us)
+        at.settle(desk)
+        for span in sorted(desk.tasks, key=order):
+            at.carry_out(desk, span)
+        # Last: what ends now has not been written beyond the old one.
+        desk.executor = limited(desk.executor, command.limit_ts)
+        return desk.finished(), desk.outputs
 
     def _received(
         self, state: AgentState, sender: Address, message: object, now: Now
@@ -129,11 +117,11 @@ class Agent:
             return state, [Ignored(message, because)]
         if 0 < header.seq <= state.taken.get(span, 0) and IGNORE_ORDER not in self.settings.planted:
             return state, [Ignored(message, "the owner has asked for something newer of this table")]
-        state, notes = at.injected(state, message.request)
-        state = replace(state, taken=state.taken.set(span, max(header.seq, state.taken.get(span, 0))))
-        if notes:
-            return state, list(notes)
-        return self._carry_out(state, span, now)
+        desk = Desk(state, self.settings, now.at_us)
+        desk.taken = desk.taken.set(span, max(header.seq, desk.taken.get(span, 0)))
+        if at.inject(desk, message.request):
+            at.carry_out(desk, span)
+        return desk.finished(), desk.outputs
 
     def _heartbeat(
         self, state: AgentState, owner: Owner, message: Heartbeat, now: Now
@@ -141,18 +129,18 @@ class Agent:
         outputs: list[Output] = []
         if message.is_stopping:
             state, outputs = _leaving(state, "the owner drains it")
-        known = [s for s in state.gone if s not in message.spans and state.taken.get(s, 0) <= message.header.seq]
-        state = at.without_gone(state, known) if known else state
-        state, header = self._header(state, owner)
-        statuses = _statuses(state, message.spans, now.at_us)
-        steady = _steady(state, message.spans, now.at_us)
-        response = HeartbeatResponse(header, owner.address, statuses, state.liveness, steady)
-        return state, [*outputs, Send(owner.address, response)]
-
-    def _header(self, state: AgentState, owner: Owner) -> tuple[AgentState, Header]:
-        state = replace(state, seq=state.seq + 1)
-        its = self.settings
-        return state, Header(its.version, owner.revision, state.epoch, its.changefeed_epoch, state.seq)
+        desk = Desk(state, self.settings, now.at_us, outputs)
+        for span in state.gone:
+            if span not in message.spans and state.taken.get(span, 0) <= message.header.seq:
+                desk.gone = desk.gone.delete(span)
+        still_gone = sorted((span for span in desk.gone if span in message.spans), key=order)
+        statuses = tuple(
+            at.status_of(desk, span, collect_stats=message.collect_stats) for span in [*at.singular(desk), *still_gone]
+        )
+        steady = _steady(desk, message)
+        response = HeartbeatResponse(desk.header(owner), owner.address, statuses, state.liveness, steady)
+        outputs.append(Send(owner.address, response))
+        return desk.finished(), outputs
 
 
 def _heard_owner(
@@ -168,19 +156,14 @@ def _heard_owner(
     if owner is not None and header.owner_revision <= owner.revision:
         return state, []
     before = f"{owner.address}@{owner.revision}" if owner else None
-    change = Changed("owner", before, f"{sender}@{header.owner_revision}", "it has the highest revision heard")
+    change = Changed("obeys", before, f"{sender}@{header.owner_revision}", "it has the highest revision heard")
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
 
 
-def _statuses(state: AgentState, asked: Map[Key, None], at_us: int) -> tuple[TableStatus, ...]:
-    spans = [*at.singular(state), *at.still_gone(state, asked)]
-    return tuple(at.status_of(state, span, at_us) for span in spans)
-
-
-def _steady(state: AgentState, asked: Map[Key, None], at_us: int) -> Steady:
-    resolved_ts = ts_of(at_us)
-    checkpoint_ts = min(ts_of(max(at_us - state.executor.pace.lag_us, 0)), state.executor.limit_ts)
-    return Steady(state.held, asked, Checkpoint(checkpoint_ts, resolved_ts), resolved_ts)
+def _steady(desk: Desk, message: Heartbeat) -> Steady:
+    resolved_ts = ts_of(desk.at_us)
+    checkpoint = Checkpoint(at.common_checkpoint_ts(desk), resolved_ts)
+    return Steady(desk.held, message.spans, checkpoint, resolved_ts if message.collect_stats else None)
 
 
 def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:

@@ -5,19 +5,16 @@ A span has one task at a time; a request that comes while another is not finishe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
-
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored
+from ticdc_lab.simulate.machine import Changed, Ignored
 from ticdc_lab.simulate.scheduler import executor as ex
+from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.v3.agent_state import ADD, REMOVE, Desk
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
-    ALIVE,
     PREPARED,
     PREPARING,
     REPLICATING,
@@ -39,194 +36,119 @@ STATE = {
 }
 """The state that is reported, by the executor's."""
 
-ADD, REMOVE = "add", "remove"
-"""Calls of the executor that a fault can let fail."""
+LAGGARDS_NAMED = 32
+"""So many spans at most that have not caught up are reported one by one."""
 
 
-class Failing(NamedTuple):
-    """A fault asks the processor: these calls of the executor (``add``, ``remove``) fail from now on."""
-
-    calls: frozenset[str] = frozenset()
-
-
-class Owner(NamedTuple):
-    """The owner that counts for a processor: that of the highest revision it has heard."""
-
-    address: Address
-    revision: int
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentState:
-    """One processor.
-
-    Attributes
-    ----------
-    address, epoch
-        Who it is and in which life; every new owner and every restart begins another.
-    executor
-        The pipelines.
-    held
-        The spans it has.
-    tasks
-        By span, the request that has not been carried out yet.
-    ready
-        Those that are prepared and wait to be told to write.
-    gone
-        Those it has no more; they are reported Absent while the owner asks for them.
-    owner
-        Whom it obeys, None before one has spoken.
-    liveness
-        Alive until it is told to stop.
-    seq
-        Of the last message sent.
-    taken
-        By span, the ``seq`` of the last request of this owner.
-    failing
-        Calls of the executor that fail.
-    """
-
-    address: Address
-    executor: Executor
-    epoch: int = 1
-    held: Map[Key, None] = Map()
-    tasks: Map[Key, Request] = Map()
-    ready: Map[Key, None] = Map()
-    gone: Map[Key, None] = Map()
-    owner: Owner | None = None
-    liveness: str = ALIVE
-    seq: int = 0
-    taken: Map[Key, int] = Map()
-    failing: frozenset[str] = frozenset()
-
-
-class Done(NamedTuple):
-    """What came of looking at a span: the response, None while it prepares, and what changed."""
-
-    state: AgentState
-    status: TableStatus | None
-    notes: list[Changed | Ignored]
-
-
-def status_of(state: AgentState, span: Key, at_us: int) -> TableStatus:
-    """Report one span."""
-    pipeline = ex.state_of(state.executor, span)
+def status_of(desk: Desk, span: Key, *, collect_stats: bool = False) -> TableStatus:
+    """Report one span, and how far its puller is if statistics are asked for."""
+    executor, at_us = desk.executor, desk.at_us
+    pipeline = ex.state_of(executor, span)
     if pipeline is None:
         return TableStatus(span, ABSENT)
-    checkpoint = Checkpoint(ex.checkpoint_of(state.executor, span, at_us), ex.resolved_of(state.executor, span, at_us))
-    shown = STOPPING if isinstance(state.tasks.get(span), RemoveTable) else STATE[pipeline]
-    return TableStatus(span, shown, checkpoint, checkpoint.resolved_ts)
+    resolved_ts = ex.resolved_of(executor, span, at_us)
+    checkpoint = Checkpoint(ex.checkpoint_of(executor, span, at_us), resolved_ts)
+    shown = STOPPING if isinstance(desk.tasks.get(span), RemoveTable) else STATE[pipeline]
+    return TableStatus(span, shown, checkpoint, resolved_ts if collect_stats else None)
 
 
-def injected(state: AgentState, request: Request) -> tuple[AgentState, list[Changed | Ignored]]:
-    """Take a request as the task of its span."""
+def inject(desk: Desk, request: Request) -> bool:
+    """Take a request as the task of its span, and say whether it was taken."""
     span = request.span
-    if span in state.tasks:
-        return state, [Ignored(request, f"table {span} has a task that is not finished")]
-    if isinstance(request, RemoveTable) and span not in state.held:
-        return state, [Ignored(request, f"table {span} is not here")]
-    gone = state.gone.delete(span) if span in state.gone else state.gone
-    held = state.held.set(span, None)
-    return replace(state, held=held, gone=gone, tasks=state.tasks.set(span, request)), []
+    if span in desk.tasks:
+        desk.outputs.append(Ignored(request, f"table {span} has a task that is not finished"))
+        return False
+    if isinstance(request, RemoveTable) and span not in desk.held:
+        desk.outputs.append(Ignored(request, f"table {span} is not here"))
+        return False
+    desk.gone = _without(desk.gone, span)
+    desk.held = desk.held.set(span, None)
+    desk.tasks = desk.tasks.set(span, request)
+    return True
 
 
-def polled(state: AgentState, span: Key, at_us: int) -> Done:
-    """Carry out the task of a span as far as it goes."""
-    task = state.tasks.get(span)
-    if task is None:
-        return Done(state, None, [])
+def carry_out(desk: Desk, span: Key) -> None:
+    """Carry out the task of a span as far as it goes, and answer it: not while it prepares, at each look else."""
+    task = desk.tasks.get(span)
     if isinstance(task, AddTable):
-        return _add(state, task, at_us)
-    return _remove(state, span, at_us)
+        _add(desk, task)
+    elif task is not None:
+        _remove(desk, span)
 
 
-def _add(state: AgentState, task: AddTable, at_us: int) -> Done:
-    pipeline = ex.state_of(state.executor, task.span)
-    start_ts = task.checkpoint.checkpoint_ts
-    if pipeline is None and ADD not in state.failing:
+def _add(desk: Desk, task: AddTable) -> None:
+    span, start_ts, fails = task.span, task.checkpoint.checkpoint_ts, ADD in desk.of.failing
+    pipeline = ex.state_of(desk.executor, span)
+    if pipeline is None and fails:
+        _forget(desk, span, TableStatus(span, ABSENT))
+    elif pipeline is None:
         because = "the owner wants it prepared" if task.is_secondary else "the owner wants it replicated"
-        added = ex.added(state.executor, task.span, start_ts, at_us, because, primary=not task.is_secondary)
-        return Done(replace(state, executor=added[0]), None, list(added[1]))
-    if pipeline is None:
-        return _forgotten(_finished(state, task.span), task.span, TableStatus(task.span, ABSENT), [])
-    if pipeline == ex.PREPARING:
-        return Done(state, None, [])
-    notes: list[Changed | Ignored] = []
-    if pipeline == ex.PREPARED and not task.is_secondary:
-        if ADD in state.failing:
-            return Done(state, status_of(state, task.span, at_us), [])
-        executor, changed = ex.promoted(state.executor, task.span, start_ts, at_us, "the owner committed it")
-        state = replace(state, executor=executor, ready=_without(state.ready, task.span))
-        notes += changed
-    state = _finished(state, task.span)
-    return Done(state, status_of(state, task.span, at_us), notes)
+        changed = ex.added(desk.executor, span, start_ts, desk.at_us, because, primary=not task.is_secondary)
+        _take(desk, changed)
+    elif pipeline == ex.PREPARED and not task.is_secondary and fails:
+        desk.respond(status_of(desk, span))
+    elif pipeline != ex.PREPARING:
+        if pipeline == ex.PREPARED and not task.is_secondary:
+            _take(desk, ex.promoted(desk.executor, span, start_ts, desk.at_us, "the owner committed it"))
+            desk.ready = _without(desk.ready, span)
+        desk.tasks = desk.tasks.delete(span)
+        desk.respond(status_of(desk, span))
 
 
-def _remove(state: AgentState, span: Key, at_us: int) -> Done:
-    pipeline = ex.state_of(state.executor, span)
-    notes: list[Changed | Ignored] = []
-    if pipeline is None:
-        return _forgotten(_finished(state, span), span, TableStatus(span, ABSENT), notes)
-    status = status_of(state, span, at_us)
-    if REMOVE in state.failing:
-        return Done(state, status, notes)
-    if pipeline != ex.STOPPING:
-        executor, changed = ex.stopping(state.executor, span, at_us, "the owner wants it removed")
-        state, notes = replace(state, executor=executor), list(changed)
-    if not ex.has_stopped(state.executor, span, at_us):
-        return Done(state, status, notes)
-    if ex.state_of(state.executor, span) is not None:
-        checkpoint_ts = ex.checkpoint_of(state.executor, span, at_us)
+def _remove(desk: Desk, span: Key) -> None:
+    pipeline = ex.state_of(desk.executor, span)
+    status = status_of(desk, span)
+    if pipeline is not None and REMOVE in desk.of.failing:
+        return desk.respond(status)
+    if pipeline not in (None, ex.STOPPING):
+        _take(desk, ex.stopping(desk.executor, span, desk.at_us, "the owner wants it removed"))
+    if not ex.has_stopped(desk.executor, span, desk.at_us):
+        return desk.respond(status)
+    if ex.state_of(desk.executor, span) is not None:
+        checkpoint_ts = ex.checkpoint_of(desk.executor, span, desk.at_us)
         status = status._replace(checkpoint=status.checkpoint._replace(checkpoint_ts=checkpoint_ts))
-        executor, changed = ex.gone(state.executor, span, "it has stopped")
-        state, notes = replace(state, executor=executor), [*notes, *changed]
-    return _forgotten(_finished(state, span), span, status._replace(state=STOPPED), notes)
+        _take(desk, ex.gone(desk.executor, span, "it has stopped"))
+    return _forget(desk, span, status if pipeline is None else status._replace(state=STOPPED))
 
 
-def settled(state: AgentState, at_us: int) -> tuple[AgentState, list[Changed]]:
-    """Bring all pipelines up to a moment."""
-    before = state.executor
-    executor, changed = ex.settled(before, at_us)
-    prepared = [s for s in before.pending if s not in executor.pending and ex.state_of(executor, s) == ex.PREPARED]
-    ready = state.ready
-    for span in prepared:
-        ready = ready.set(span, None)
-    return replace(state, executor=executor, ready=ready), changed
+def settle(desk: Desk) -> None:
+    """Bring all pipelines up to the moment."""
+    pending = desk.executor.pending
+    _take(desk, ex.settled(desk.executor, desk.at_us))
+    for span in pending:
+        if span not in desk.executor.pending and ex.state_of(desk.executor, span) == ex.PREPARED:
+            desk.ready = desk.ready.set(span, None)
 
 
-def singular(state: AgentState) -> list[Key]:
+def singular(desk: Desk) -> list[Key]:
     """List the spans that do not simply replicate at the processor's common watermark."""
-    executor = state.executor
-    special = {*executor.pending, *executor.behind, *executor.stalled, *state.ready, *state.tasks}
+    executor = desk.executor
+    special = {*executor.pending, *executor.stalled, *desk.ready, *desk.tasks}
+    if len(executor.behind) <= LAGGARDS_NAMED:
+        special.update(executor.behind)
     return sorted(special, key=order)
 
 
-def still_gone(state: AgentState, asked: Map[Key, None]) -> list[Key]:
-    """List the spans that the owner asks for and that have gone from here."""
-    return sorted((span for span in state.gone if span in asked), key=order)
+def common_checkpoint_ts(desk: Desk) -> int:
+    """Give the checkpoint of all spans that are not singular: of many laggards the lowest counts for all."""
+    executor, at_us = desk.executor, desk.at_us
+    common_ts = min(ts_of(max(at_us - executor.pace.lag_us, 0)), executor.limit_ts)
+    if len(executor.behind) > LAGGARDS_NAMED:
+        common_ts = min(common_ts, *(ex.checkpoint_of(executor, span, at_us) for span in executor.behind))
+    return common_ts
 
 
-def without_gone(state: AgentState, spans: Iterable[Key]) -> AgentState:
-    """Forget that spans have gone: the owner knows."""
-    gone = state.gone
-    for span in spans:
-        gone = gone.delete(span)
-    return replace(state, gone=gone)
+def _take(desk: Desk, changed: tuple[Executor, list[Changed]]) -> None:
+    desk.executor = changed[0]
+    desk.outputs += changed[1]
 
 
-def _finished(state: AgentState, span: Key) -> AgentState:
-    return replace(state, tasks=state.tasks.delete(span))
-
-
-def _forgotten(state: AgentState, span: Key, status: TableStatus, notes: list[Changed | Ignored]) -> Done:
-    state = replace(
-        state,
-        held=_without(state.held, span),
-        ready=_without(state.ready, span),
-        gone=state.gone.set(span, None),
-    )
-    return Done(state, status, notes)
+def _forget(desk: Desk, span: Key, status: TableStatus) -> None:
+    desk.tasks = desk.tasks.delete(span)
+    desk.held = _without(desk.held, span)
+    desk.ready = _without(desk.ready, span)
+    desk.gone = desk.gone.set(span, None)
+    desk.respond(status)
 
 
 def _without(keys: Map[Key, None], span: Key) -> Map[Key, None]:

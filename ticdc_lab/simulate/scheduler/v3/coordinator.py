@@ -7,7 +7,7 @@ from dataclasses import replace
 from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, OwnerOutput, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.v3 import replication_manager as manager
-from ticdc_lab.simulate.scheduler.v3.captures import UNINITIALIZED, CaptureStatus, all_initialized, heard
+from ticdc_lab.simulate.scheduler.v3.captures import UNINITIALIZED, Captures, CaptureStatus, all_initialized, heard
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState, finished
 from ticdc_lab.simulate.scheduler.v3.coordinator_tick import ticked
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
@@ -71,10 +71,10 @@ class Coordinator:
         if isinstance(message, HeartbeatResponse):
             return self._heartbeat_response(state, status, message)
         newer = status.newer.set(message.status.span, message.header.seq)
-        state = _with(state, status._replace(newer=newer))
+        captures = _with(state.captures, status._replace(newer=newer))
         draft = Draft(state.replications, self.settings.planted)
         manager.take_status(draft, sender, message.status)
-        return finished(self.settings, state, draft)
+        return finished(self.settings, state, draft, captures)
 
     def _obstacle(
         self,
@@ -124,12 +124,11 @@ class Coordinator:
         if state.captures.initialized:
             manager.take_response(draft, status.address, message, now_known.newer)
             now_known = now_known._replace(response=None)
-        return finished(self.settings, _with(state, now_known), draft)
+        return finished(self.settings, state, draft, _with(state.captures, now_known))
 
 
-def _with(state: CoordinatorState, status: CaptureStatus) -> CoordinatorState:
-    members = state.captures.members.set(status.address, status)
-    return replace(state, captures=replace(state.captures, members=members))
+def _with(captures: Captures, status: CaptureStatus) -> Captures:
+    return replace(captures, members=captures.members.set(status.address, status))
 
 
 def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState, list[OwnerOutput]]:

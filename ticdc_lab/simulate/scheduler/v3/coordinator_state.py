@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
@@ -10,7 +9,7 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput
 from ticdc_lab.simulate.scheduler.v3.captures import Captures
-from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableRequest, Header, Heartbeat, Request
+from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableRequest, Header, Heartbeat
 from ticdc_lab.simulate.scheduler.v3.plan import Plan, noted
 from ticdc_lab.simulate.scheduler.v3.reconciler import Known
 from ticdc_lab.simulate.scheduler.v3.replications import EMPTY, Draft, Keys, Replications
@@ -48,32 +47,28 @@ class CoordinatorState:
     stuck: tuple[int | None, str, int] | None = None
 
 
-def finished(settings: Settings, state: CoordinatorState, draft: Draft) -> tuple[CoordinatorState, list[OwnerOutput]]:
-    """End a step on the owner's records: its notes, and its requests as messages."""
-    replications = draft.finished()
-    state = replace(state, replications=replications, plan=noted(state.plan, draft.gone, replications.sets))
-    state, sends = requested(settings, state, draft.requests)
-    return state, [*draft.notes, *sends]
-
-
-def requested(
-    settings: Settings, state: CoordinatorState, requests: Iterable[tuple[Address, Request]]
+def finished(
+    settings: Settings, state: CoordinatorState, draft: Draft, captures: Captures | None = None
 ) -> tuple[CoordinatorState, list[OwnerOutput]]:
-    """Make the messages of requests."""
-    seq, sends = state.seq, list[OwnerOutput]()
-    for to, request in requests:
+    """End a step on the owner's records: its notes, and its requests as messages."""
+    replications, seq = draft.finished(), state.seq
+    outputs: list[OwnerOutput] = [*draft.notes]
+    for to, request in draft.requests:
         seq += 1
-        sends.append(Send(to, DispatchTableRequest(_header(settings, state, to, seq), to, request)))
-    return (replace(state, seq=seq) if sends else state), sends
+        outputs.append(Send(to, DispatchTableRequest(_header(settings, state, to, seq), to, request)))
+    plan = noted(state.plan, draft.gone, replications.sets)
+    captures = state.captures if captures is None else captures
+    mine = (state.address, state.owner_rev, captures, replications, plan, state.known, state.schedulers)
+    return CoordinatorState(*mine, state.tables, seq, state.stuck), outputs
 
 
 def heartbeat(
-    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY
+    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY, collect_stats: bool = False
 ) -> tuple[CoordinatorState, Send]:
     """Make one heartbeat."""
     seq = state.seq + 1
     draining = state.schedulers.drain_target == to
-    message = Heartbeat(_header(settings, state, to, seq), to, spans, draining)
+    message = Heartbeat(_header(settings, state, to, seq), to, spans, draining, collect_stats)
     return replace(state, seq=seq), Send(to, message)
 
 

@@ -135,6 +135,8 @@ def advanced(replication: ReplicationSet, status: TableStatus) -> ReplicationSet
         max(old.last_synced_ts, new.last_synced_ts),
     )
     puller = replication.puller_resolved_ts if status.puller_resolved_ts is None else status.puller_resolved_ts
+    if checkpoint == old and puller == replication.puller_resolved_ts:
+        return replication
     return replication._replace(checkpoint=checkpoint, puller_resolved_ts=puller)
 
 

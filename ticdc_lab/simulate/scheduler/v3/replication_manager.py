@@ -12,7 +12,7 @@ from ticdc_lab.simulate.scheduler.v3 import replication_set
 from ticdc_lab.simulate.scheduler.v3.messages import ABSENT, HeartbeatResponse, Steady, TableStatus
 from ticdc_lab.simulate.scheduler.v3.replication import REPLICATING_SET, absent, has_removed, rebuilt
 from ticdc_lab.simulate.scheduler.v3.replication_set import Polled
-from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications, shared
+from ticdc_lab.simulate.scheduler.v3.replications import Draft, Keys, Replications, shared
 from ticdc_lab.simulate.scheduler.v3.settings import NOTHING
 from ticdc_lab.simulate.scheduler.v3.tasks import AddTask, Burst, MoveTask, RemoveTask, Single, Task
 
@@ -90,7 +90,7 @@ def _take_steady(draft: Draft, sender: Address, steady: Steady, named: set[Key],
                 draft.settle(span)
         elif span in steady.asked:
             take_status(draft, sender, TableStatus(span, ABSENT))
-    draft.steady[sender] = shared(0, steady.checkpoint, steady.puller_resolved_ts)
+    draft.steady = draft.steady.set(sender, shared(0, steady.checkpoint, steady.puller_resolved_ts))
 
 
 def shut_down(draft: Draft, address: Address) -> None:
@@ -99,8 +99,9 @@ def shut_down(draft: Draft, address: Address) -> None:
         replication = draft.get(span)
         if replication is not None:
             _apply(draft, replication_set.shut_down(replication, address, draft.planted))
-            draft.running.pop(span, None)
-    draft.steady.pop(address, None)
+            draft.running = _without(draft.running, span)
+    if address in draft.steady:
+        draft.steady = draft.steady.delete(address)
 
 
 def handle_tasks(draft: Draft, tasks: Iterable[Task], max_task_concurrency: int) -> list[Task]:
@@ -129,12 +130,12 @@ def _end_tasks(draft: Draft) -> None:
     for span in draft.of.running:
         replication = draft.sets.get(span)
         if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
-            draft.running.pop(span, None)
+            draft.running = _without(draft.running, span)
 
 
 def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | None:
     if len(draft.running) >= max_task_concurrency:
-        return f"{len(draft.running)} tasks are running, which is the limit"
+        return f"the limit of {max_task_concurrency} running tasks is reached"
     if task.span in draft.running:
         return f"table {task.span} has a task already"
     if task.span not in draft.sets and not isinstance(task, AddTask):
@@ -144,7 +145,7 @@ def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | Non
 
 def _begin(draft: Draft, task: Single) -> None:
     replication = draft.get(task.span)
-    draft.running[task.span] = None
+    draft.running = draft.running.set(task.span, None)
     if isinstance(task, AddTask):
         _apply(draft, replication_set.add(replication or absent(task.span, task.checkpoint_ts), task.to))
     elif replication is None or has_removed(replication):
@@ -155,10 +156,15 @@ def _begin(draft: Draft, task: Single) -> None:
         _apply(draft, replication_set.remove(replication))
 
 
+def _without(keys: Keys, span: Key) -> Keys:
+    return keys.delete(span) if span in keys else keys
+
+
 def _apply(draft: Draft, polled: Polled) -> None:
-    if has_removed(polled.replication):
-        draft.delete(polled.replication.span)
-    else:
-        draft.put(polled.replication)
+    new = polled.replication
+    if has_removed(new):
+        draft.delete(new.span)
+    elif new is not draft.sets.get(new.span) or new.span not in draft.exact:
+        draft.put(new)
     draft.requests += polled.requests
     draft.notes += polled.notes

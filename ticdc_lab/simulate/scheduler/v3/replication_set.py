@@ -52,8 +52,10 @@ def poll(rep: ReplicationSet, sender: Address, status: TableStatus, planted: fro
             return Polled(rep, tuple(requests), (*notes, turn.broken))
         if turn.unexpected and first:
             notes.append(Ignored(status, f"{sender} says {status.state} in {rep.state}"))
-        notes += changes(rep, turn.replication, turn.because)
-        requests += [turn.request] if turn.request else []
+        if turn.replication is not rep:
+            notes += changes(rep, turn.replication, turn.because)
+        if turn.request:
+            requests.append(turn.request)
         rep, again, first = turn.replication, turn.again, False
     return Polled(rep, tuple(requests), tuple(notes))
 

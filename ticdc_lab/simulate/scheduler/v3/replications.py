@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from immutables import Map, MapMutation
+from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Output
 from ticdc_lab.simulate.scheduler.roles import Key
@@ -61,36 +61,31 @@ class Draft:
     requests: list[tuple[Address, Request]] = field(default_factory=list)
     notes: list[Output] = field(default_factory=list)
     gone: list[Key] = field(default_factory=list)
-    sets: MapMutation[Key, ReplicationSet] = field(init=False)
-    running: MapMutation[Key, None] = field(init=False)
-    exact: MapMutation[Key, None] = field(init=False)
-    absent: MapMutation[Key, None] = field(init=False)
-    on: dict[Address, Keys] = field(init=False)
-    primaries: dict[Address, Keys] = field(init=False)
-    watched: dict[Address, Keys] = field(init=False)
-    steady: dict[Address, TableStatus] = field(init=False)
+    sets: Map[Key, ReplicationSet] = field(init=False)
+    running: Keys = field(init=False)
+    on: Map[Address, Keys] = field(init=False)
+    primaries: Map[Address, Keys] = field(init=False)
+    exact: Keys = field(init=False)
+    watched: Map[Address, Keys] = field(init=False)
+    absent: Keys = field(init=False)
+    steady: Map[Address, TableStatus] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sets = self.of.sets.mutate()
-        self.running = self.of.running.mutate()
-        self.exact = self.of.exact.mutate()
-        self.absent = self.of.absent.mutate()
-        self.on = dict(self.of.on)
-        self.primaries = dict(self.of.primaries)
-        self.watched = dict(self.of.watched)
-        self.steady = dict(self.of.steady)
+        of = self.of
+        self.sets, self.running, self.on, self.primaries = of.sets, of.running, of.on, of.primaries
+        self.exact, self.watched, self.absent, self.steady = of.exact, of.watched, of.absent, of.steady
 
     def finished(self) -> Replications:
         """Give the record after the step."""
         return Replications(
-            self.sets.finish(),
-            self.running.finish(),
-            _filled(self.on),
-            _filled(self.primaries),
-            self.exact.finish(),
-            _filled(self.watched),
-            self.absent.finish(),
-            Map(self.steady),
+            self.sets,
+            self.running,
+            self.on,
+            self.primaries,
+            self.exact,
+            self.watched,
+            self.absent,
+            self.steady,
         )
 
     def get(self, span: Key) -> ReplicationSet | None:
@@ -101,52 +96,53 @@ class Draft:
     def put(self, new: ReplicationSet) -> None:
         """Set one; it is exact from now on."""
         span, old = new.span, self.sets.get(new.span)
-        before = {name for name, _ in old.captures} if old else set()
-        after = {name for name, _ in new.captures}
-        for name in before - after:
-            _drop(self.on, name, span)
-            _drop(self.watched, name, span)
-        for name in after:
-            _hold(self.on, name, span)
-            _hold(self.watched, name, span)
-        self._move_primary(span, _settled_on(old), _settled_on(new))
-        self.exact[span] = None
-        self.sets[span] = new
-        self._mark_absent(span, new.state == ABSENT_SET)
+        watched = span in self.exact
+        if not watched:
+            self.exact = self.exact.set(span, None)
+        before = old.captures if old else ()
+        if before != new.captures or not watched:
+            self._hold(span, {name for name, _ in before}, {name for name, _ in new.captures}, watched)
+        self._moved(span, old, new)
+        if new is not old:
+            self.sets = self.sets.set(span, new)
 
     def delete(self, span: Key) -> None:
         """Forget one."""
-        old = self.sets.pop(span, None)
+        old = self.sets.get(span)
         if old is None:
             return
-        for name, _ in old.captures:
-            _drop(self.on, name, span)
-            _drop(self.watched, name, span)
         self.gone.append(span)
-        self._move_primary(span, _settled_on(old), None)
-        self.exact.pop(span, None)
-        self._mark_absent(span, False)
+        self._hold(span, {name for name, _ in old.captures}, set(), True)
+        self._moved(span, old, None)
+        self.sets = self.sets.delete(span)
+        self.exact = _without(self.exact, span)
+
+    def _hold(self, span: Key, before: set[Address], after: set[Address], watched: bool) -> None:
+        for name in before - after:
+            self.on = _dropped(self.on, name, span)
+            self.watched = _dropped(self.watched, name, span)
+        for name in after - before:
+            self.on = _held(self.on, name, span)
+        for name in after - before if watched else after:
+            self.watched = _held(self.watched, name, span)
+
+    def _moved(self, span: Key, old: ReplicationSet | None, new: ReplicationSet | None) -> None:
+        before, after = _settled_on(old), _settled_on(new)
+        if before is not None and before != after:
+            self.primaries = _dropped(self.primaries, before, span)
+        if after is not None and before != after:
+            self.primaries = _held(self.primaries, after, span)
+        if new is not None and new.state == ABSENT_SET:
+            self.absent = self.absent.set(span, None)
+        elif old is not None and old.state == ABSENT_SET:
+            self.absent = _without(self.absent, span)
 
     def settle(self, span: Key) -> None:
         """Let a set share the watermark of its primary, if it is Replicating and has no other capture."""
         found = self.sets[span]
         if found.state == REPLICATING_SET and found.primary is not None and len(found.captures) == 1:
-            self.exact.pop(span, None)
-            _drop(self.watched, found.primary, span)
-
-    def _move_primary(self, span: Key, old: Address | None, new: Address | None) -> None:
-        if old == new:
-            return
-        if old is not None:
-            _drop(self.primaries, old, span)
-        if new is not None:
-            _hold(self.primaries, new, span)
-
-    def _mark_absent(self, span: Key, is_absent: bool) -> None:
-        if is_absent:
-            self.absent[span] = None
-        else:
-            self.absent.pop(span, None)
+            self.exact = _without(self.exact, span)
+            self.watched = _dropped(self.watched, found.primary, span)
 
 
 def set_of(replications: Replications, span: Key) -> ReplicationSet | None:
@@ -155,16 +151,14 @@ def set_of(replications: Replications, span: Key) -> ReplicationSet | None:
     return found and current(found, span in replications.exact, replications.steady)
 
 
-def current(
-    replication: ReplicationSet, is_exact: bool, steady: Map[Address, TableStatus] | dict[Address, TableStatus]
-) -> ReplicationSet:
+def current(replication: ReplicationSet, is_exact: bool, steady: Map[Address, TableStatus]) -> ReplicationSet:
     """Bring the watermark of a set that shares its primary's up to date."""
     if is_exact or replication.primary is None or replication.primary not in steady:
         return replication
     return advanced(replication, steady[replication.primary])
 
 
-def shared(span: Key, checkpoint: Checkpoint, puller_resolved_ts: int) -> TableStatus:
+def shared(span: Key, checkpoint: Checkpoint, puller_resolved_ts: int | None) -> TableStatus:
     """Make the status of a span that replicates undisturbed."""
     return TableStatus(span, REPLICATING, checkpoint, puller_resolved_ts)
 
@@ -173,15 +167,16 @@ def _settled_on(replication: ReplicationSet | None) -> Address | None:
     return replication.primary if replication and replication.state == REPLICATING_SET else None
 
 
-def _hold(index: dict[Address, Keys], name: Address, span: Key) -> None:
-    index[name] = index.get(name, EMPTY).set(span, None)
+def _held(index: Map[Address, Keys], name: Address, span: Key) -> Map[Address, Keys]:
+    return index.set(name, index.get(name, EMPTY).set(span, None))
 
 
-def _drop(index: dict[Address, Keys], name: Address, span: Key) -> None:
-    held = index.get(name)
-    if held is not None and span in held:
-        index[name] = held.delete(span)
+def _dropped(index: Map[Address, Keys], name: Address, span: Key) -> Map[Address, Keys]:
+    held = index.get(name, EMPTY)
+    if span not in held:
+        return index
+    return index.set(name, held.delete(span)) if len(held) > 1 else index.delete(name)
 
 
-def _filled(index: dict[Address, Keys]) -> Map[Address, Keys]:
-    return Map({name: held for name, held in index.items() if held})
+def _without(keys: Keys, span: Key) -> Keys:
+    return keys.delete(span) if span in keys else keys

@@ -20,11 +20,10 @@ from ticdc_lab.simulate.scheduler.v4.barrier_event import (
     BarrierEvent,
     EventKey,
     ack,
+    action,
     beyond,
     missing,
-    passes,
     waits_for,
-    write,
 )
 from ticdc_lab.simulate.scheduler.v4.barrier_tables import tables_changed
 from ticdc_lab.simulate.scheduler.v4.control import Control
@@ -86,7 +85,7 @@ def resent(barrier: Barrier, control: Control, at_us: int) -> Stepped:
             continue
         event = replace(event, resent_us=at_us)
         barrier = _kept(barrier, event)
-        outputs += _action(barrier, control, event)
+        outputs += action(event, control.spans, control.nodes, barrier.home)
         barrier, more = _finished(barrier, control, event)
         outputs += more
     return barrier, control, outputs
@@ -131,9 +130,9 @@ def _select(
     barrier: Barrier, control: Control, event: BarrierEvent, last: Key, at_us: int
 ) -> tuple[BarrierEvent, Barrier, list[Output]]:
     passed = beyond(event, control.spans)
-    if passed is not None:
-        because = f"table {passed} has left it behind: it is downstream"
-        event = replace(event, selected=True, writer_advanced=True, reported=Map({passed: None}))
+    if passed:
+        because = f"table {passed[0]} has left it behind: it is downstream"
+        event = replace(event, selected=True, writer_advanced=True, reported=Map(dict.fromkeys(passed)))
         return event, barrier, [Changed(str(event.key), "waiting", "passing", because)]
     if missing(event, control.spans):
         return event, barrier, []
@@ -144,9 +143,8 @@ def _select(
     if event.needs_schedule:
         barrier = replace(barrier, pending=barrier.pending | {event.key})
     because = f"all stand at it, table {writer} writes it"
-    return event, barrier, [
-        Changed(str(event.key), "waiting", "writing", because), *_action(barrier, control, event)
-    ]  # fmt: skip
+    told = Changed(str(event.key), "waiting", "writing", because)
+    return event, barrier, [told, *action(event, control.spans, control.nodes, barrier.home)]
 
 
 def _done(barrier: Barrier, control: Control, event: BarrierEvent, reporter: Key, at_us: int) -> Stepped:
@@ -186,16 +184,6 @@ def _schedule(
         return False, barrier, control, [Decided(str(event.key), None, because)]
     control, outputs = tables_changed(control, event, at_us)
     return True, replace(barrier, pending=barrier.pending - {event.key}), control, outputs
-
-
-def _action(barrier: Barrier, control: Control, event: BarrierEvent) -> list[Output]:
-    if event.writer_advanced or event.writer is None:
-        return [*passes(event, control.spans, control.nodes, barrier.home)]
-    replica = control.spans.replicas.get(event.writer)
-    node = barrier.home if event.writer == DDL_DISPATCHER else replica.node if replica else None
-    if node is None:
-        return [Decided(str(event.key), None, f"the writer, table {event.writer}, is on no node")]
-    return [write(event, event.writer, node)]
 
 
 def _finished(barrier: Barrier, control: Control, event: BarrierEvent) -> tuple[Barrier, list[Output]]:

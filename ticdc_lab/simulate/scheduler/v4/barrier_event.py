@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Send
+from ticdc_lab.simulate.machine import Address, Decided, Output, Send
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import spans
@@ -92,15 +92,16 @@ def missing(event: BarrierEvent, state: Spans) -> list[Key]:
     return sorted(found, key=position)
 
 
-def beyond(event: BarrierEvent, state: Spans) -> Key | None:
-    """Give a dispatcher that is known to have left the event behind, as after a maintainer or node was lost."""
+def beyond(event: BarrierEvent, state: Spans) -> list[Key]:
+    """Give the dispatchers known to have left the event behind, as after a maintainer or node was lost."""
+    found: list[Key] = []
     for table in tables_of(state, event.state.block_tables):
         for key in spans.of_table(state, table):
             replica = state.replicas[key]
             reached = state.reached.get(replica.node or "", 0) if replica.state == REPLICATING else 0
             if max(replica.checkpoint_ts, reached if reached < MAX_TS else 0) > event.key.block_ts:
-                return key
-    return None
+                found.append(key)
+    return found
 
 
 def waits_for(event: BarrierEvent, state: Spans) -> str:
@@ -116,6 +117,17 @@ def waits_for(event: BarrierEvent, state: Spans) -> str:
 def ack(key: EventKey, dispatchers: list[Key]) -> DispatcherStatus:
     """Tell dispatchers that the event is known."""
     return DispatcherStatus(InfluencedDispatchers("Normal", tuple(dispatchers)), ack=ACK(*key))
+
+
+def action(event: BarrierEvent, state: Spans, nodes: frozenset[Address], home: Address) -> list[Output]:
+    """Give what has to be said now: write it, or pass it; ``home`` is where the DDL dispatcher is."""
+    if event.writer_advanced or event.writer is None:
+        return [*passes(event, state, nodes, home)]
+    replica = state.replicas.get(event.writer)
+    node = home if event.writer == DDL_DISPATCHER else replica.node if replica else None
+    if node is None:
+        return [Decided(str(event.key), None, f"the writer, table {event.writer}, is on no node")]
+    return [write(event, event.writer, node)]
 
 
 def write(event: BarrierEvent, writer: Key, node: Address) -> Send:

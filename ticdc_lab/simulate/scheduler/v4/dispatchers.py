@@ -13,7 +13,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received
 from ticdc_lab.simulate.scheduler import executor as pipelines
-from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, Executor
+from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart
 from ticdc_lab.simulate.scheduler.v4.keys import position
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -130,7 +130,7 @@ def _polled(state: DispatchersState, poll: Poll, at_us: int) -> Stepped:
         if pipelines.state_of(state.executor, key) == STOPPING and pipelines.has_stopped(state.executor, key, at_us):
             state, more = _stopped(state, key, at_us)
             outputs += more
-    executor = replace(state.executor, limit_ts=max(state.executor.limit_ts, poll.limit_ts))
+    executor = limited(state.executor, poll.limit_ts)
     executor, changes = pipelines.settled(executor, at_us)
     begun = [key for key in pending if pipelines.state_of(executor, key) == REPLICATING]
     state, more = heartbeat(replace(state, executor=executor, told=_with(state.told, begun)), at_us)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
-from ticdc_lab.simulate.scheduler.v4 import operation, operators, spans
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
     MaintainerBootstrapResponse,
     TableSpanStatus,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Node, Stepped, asked
+from ticdc_lab.simulate.scheduler.v4.remove import Remove
 
 
 def answered(state: MaintainerState, sender: Address, message: MaintainerBootstrapResponse, at_us: int) -> Stepped:
@@ -21,19 +23,22 @@ def answered(state: MaintainerState, sender: Address, message: MaintainerBootstr
         return state, [Ignored(message, _stranger(state, sender, message.maintainer_epoch))]
     if (message.node_epoch, message.seq) <= (node.epoch, node.seq):
         return state, [Ignored(message, f"{sender} has said more since")]
-    if node.epoch == message.node_epoch and (state.bootstrapped or sender not in state.responses):
+    if node.epoch == message.node_epoch and state.bootstrapped:
         return state, [Ignored(message, f"{sender} has answered already")]
-    state, outputs = (state, list[Output]()) if not node.epoch else _restarted(state, sender, at_us)
+    outputs = list[Output]()
+    if node.epoch and message.node_epoch > node.epoch:
+        state, outputs = _restarted(state, sender, at_us)
     known = state.nodes[sender]._replace(epoch=message.node_epoch, seq=message.seq)
     state = replace(state, nodes=state.nodes.set(sender, known))
     if not state.bootstrapped:
         return replace(state, responses=state.responses.set(sender, message)), outputs
     state = replace(state, control=state.control._replace(nodes=state.control.nodes | {sender}))
     outputs.append(Changed(f"node:{sender}", None, "ready", "it has answered the maintainer"))
+    control = state.control
     for status in message.spans:
-        state, more = _status(state, sender, status._replace(component_status="Working"), at_us)
+        control, more = _status(control, sender, status._replace(component_status="Working"), at_us)
         outputs += more
-    return state, outputs
+    return replace(state, control=control), outputs
 
 
 def heard(state: MaintainerState, sender: Address, message: HeartBeatRequest, at_us: int) -> Stepped:
@@ -58,34 +63,30 @@ def heard(state: MaintainerState, sender: Address, message: HeartBeatRequest, at
     state = replace(state, nodes=state.nodes.set(sender, known))
     if not state.bootstrapped:
         return state, []
-    outputs = []
+    control, outputs = state.control, []
     for status in message.statuses:
-        state, more = _status(state, sender, status, at_us)
+        control, more = _status(control, sender, status, at_us)
         outputs += more
-    known_spans = state.control.spans
-    reached = known_spans.reached.set(sender, message.checkpoint_ts)
-    return replace(state, control=state.control._replace(spans=known_spans._replace(reached=reached))), outputs
+    reached = control.spans.reached.set(sender, message.checkpoint_ts)
+    return replace(state, control=control._replace(spans=control.spans._replace(reached=reached))), outputs
 
 
-def _status(state: MaintainerState, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: int) -> operators.Stepped:
     """Tell the span's operator; without one, remove what nobody wants and create again what ended by itself."""
-    control = state.control
     before = control.spans.replicas.get(status.id)
-    if before is not None and before.node == sender:
+    bound_here = before is not None and before.node == sender
+    if bound_here:
         control = control._replace(spans=spans.checkpointed(control.spans, status.id, status.checkpoint_ts))
     if status.id in control.running:
-        control, outputs = operators.checked(control, sender, status, at_us)
-        return replace(state, control=control), outputs
-    bound_here = before is not None and before.node == sender
-    if status.component_status == "Working" and not bound_here:
-        order = operation.remove(status.id, sender, "Remove")
-        because = f"{sender} runs {status.id}, which is not bound to it"
-        return replace(state, control=control), [Send(order.to, order.message), Ignored(status, because)]
+        return operators.checked(control, sender, status, at_us)
+    if status.component_status in ("Working", "Initializing") and not bound_here:
+        control, outputs = operators.adopted(control, Remove(status.id, sender), at_us)
+        return control, [Ignored(status, f"{sender} runs {status.id}, which is not bound to it"), *outputs]
     if status.component_status in ("Stopped", "Removed") and bound_here:
         because = f"{sender} reports it {status.component_status} though nobody asked for that"
         known, outputs = spans.marked_absent(control.spans, status.id, at_us, because)
-        return replace(state, control=control._replace(spans=known)), outputs
-    return replace(state, control=control), []
+        return control._replace(spans=known), outputs
+    return control, []
 
 
 def _restarted(state: MaintainerState, node: Address, at_us: int) -> Stepped:

@@ -19,6 +19,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
 from ticdc_lab.simulate.scheduler.v4.occupy import Occupy
 from ticdc_lab.simulate.scheduler.v4.operation import Operator
 from ticdc_lab.simulate.scheduler.v4.remove import Remove
+from ticdc_lab.simulate.scheduler.v4.spans import Spans
 from ticdc_lab.simulate.scheduler.v4.split import Split
 
 Stepped = tuple[Control, list[Output]]
@@ -61,7 +62,7 @@ def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: i
     if found is None:
         return control, []
     after, state, changes = found.operator.check(control.spans, sender, status, at_us)
-    control, more = _stepped(control._replace(spans=state), found, after, at_us)
+    control, more = _stepped(control, found, after, state, at_us)
     return control, changes + more
 
 
@@ -70,7 +71,8 @@ def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
     control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
     state = control.spans
     for key in sorted(spans.of_node(state, node), key=position):
-        if key not in control.running:
+        found = control.running.get(key)
+        if found is None or node not in found.operator.affected_nodes():
             state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
             outputs += changes
     control = control._replace(spans=state)
@@ -79,7 +81,7 @@ def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
         if found is None or node not in found.operator.affected_nodes():
             continue
         after, state, changes = found.operator.on_node_remove(control.spans, node, at_us)
-        control, more = _stepped(control._replace(spans=state), found, after, at_us)
+        control, more = _stepped(control, found, after, state, at_us)
         outputs += changes + more
     return control, outputs
 
@@ -112,7 +114,7 @@ def executed(control: Control, at_us: int) -> Stepped:
     for key in due:
         found = control.running.get(key)
         if found is not None:
-            control, more = _advanced(control, found, at_us)
+            control, more = _advanced(control, found.operator, control.spans, found.since_us, at_us)
             outputs += more
     return control, outputs
 
@@ -129,32 +131,31 @@ def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
             operator, state, more = operator.on_node_remove(state, node, at_us)
             outputs += more
     operator, state, more = operator.start(state, at_us)
-    found = Running(operator, at_us, at_us)
-    control = control._replace(spans=state, running=control.running.set(operator.key, found))
-    begun: list[Output] = [Changed(f"operator:{operator.key}", None, operator.kind, _about(operator))]
-    control, last = _advanced(control, found, at_us)
-    return control, outputs + more + begun + last
+    about = f"{operator.kind} of {operator.key}: {' to '.join(operator.affected_nodes())}"
+    outputs += [*more, Changed(f"operator:{operator.key}", None, operator.kind, about)]
+    control, last = _advanced(control, operator, state, at_us, at_us)
+    return control, outputs + last
 
 
-def _stepped(control: Control, found: Running, after: Operator, at_us: int) -> Stepped:
+def _stepped(control: Control, found: Running, after: Operator, state: Spans, at_us: int) -> Stepped:
     if after == found.operator:
-        return control, []
-    return _advanced(control, Running(after, found.since_us, at_us), at_us)
+        return control._replace(spans=state), []
+    return _advanced(control, after, state, found.since_us, at_us)
 
 
-def _advanced(control: Control, found: Running, at_us: int) -> Stepped:
-    operator = found.operator
+def _advanced(control: Control, operator: Operator, state: Spans, since_us: int, at_us: int) -> Stepped:
     if operator.finished:
-        return _ended(control, operator, at_us)
-    said = operator.schedule(control.spans)
-    due = found._replace(due_us=at_us + control.resend_us)
-    control = control._replace(running=control.running.set(operator.key, due))
-    return control, [] if said is None else [Send(said.to, said.message)]
+        return _ended(control, operator, state, at_us)
+    said = operator.schedule(state)
+    running = control.running.set(operator.key, Running(operator, since_us, at_us + control.resend_us))
+    return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
 
 
-def _ended(control: Control, operator: Operator, at_us: int) -> Stepped:
-    after, state, outputs = operator.post_finish(control.spans, at_us)
-    control = control._replace(spans=state, running=control.running.delete(operator.key))
+def _ended(control: Control, operator: Operator, state: Spans, at_us: int) -> Stepped:
+    after, state, outputs = operator.post_finish(state, at_us)
+    held = operator.key in control.running
+    running = control.running.delete(operator.key) if held else control.running
+    control = control._replace(spans=state, running=running)
     outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
     if isinstance(after, Merge):
         control, more = _released(control, after)
@@ -179,10 +180,5 @@ def _released(control: Control, ended: Merge) -> Stepped:
 
 def _task_removed(control: Control, found: Running, at_us: int) -> Stepped:
     after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
-    control, more = _ended(control._replace(spans=state), after, at_us)
+    control, more = _ended(control, after, state, at_us)
     return control, outputs + more
-
-
-def _about(operator: Operator) -> str:
-    nodes = operator.affected_nodes()
-    return f"{operator.kind} of {operator.key}: {' to '.join(nodes)}"

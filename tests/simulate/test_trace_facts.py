@@ -1,0 +1,238 @@
+"""What is read out of a scheduler's trace: who owned what, overlap and gap, arrows, lags, causes."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scheduler_traces import Making, broken, many, ten_steps, troubles
+
+from ticdc_lab.simulate.arrows import arrows, shortly
+from ticdc_lab.simulate.coverage import coverage, dropped, gaps, overlaps
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
+from ticdc_lab.simulate.incidents import moments, owners
+from ticdc_lab.simulate.incidents import troubles as befallen
+from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
+from ticdc_lab.simulate.ownership import natural, owned_at, stretches
+from ticdc_lab.simulate.scheduler.capture import Stick
+from ticdc_lab.simulate.scheduler.etcd import Ddl, TwoOwners
+from ticdc_lab.simulate.scheduler.run import Run, Settings, simulate
+from ticdc_lab.simulate.why_stuck import cause_of, causes, why_stuck
+
+NOTHING = ten_steps().slice(0, 0)
+
+
+def of(trace: pa.Table) -> tuple[pa.Table, pd.DataFrame]:
+    """A trace and its stretches."""
+    return trace, stretches(trace)
+
+
+def lengths(run: Run) -> tuple[int, int]:
+    """Overlap and gap of a run as its trace tells them, µs."""
+    held = stretches(run.trace)
+    two, nobody = overlaps(run.trace, held), gaps(run.trace, held)
+    return tuple(int((f["until_us"] - f["since_us"]).sum()) for f in (two, nobody))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_trace_and_the_auditor_agree(seed: int) -> None:
+    """Overlap and gap from the trace alone are to the microsecond what the auditor saw in the processors."""
+    run = simulate(Settings(captures=3, tables=6), chaos=Chaos(12_000_000), seed=seed, until_us=20_000_000)
+    assert lengths(run) == (run.measures.overlap_us, run.measures.gap_us)
+    assert run.measures.gap_us > 0
+
+
+def test_they_agree_where_the_assumption_is_broken() -> None:
+    """A capture that is cut off and writes on after its session ended overlaps with the next."""
+    run = simulate(
+        Settings(captures=3, tables=6, stop_lag_us=4_000_000), faults=[Part(2_000_000, "capture-2", "etcd")],
+        until_us=12_000_000, stops_at_violation=False,
+    )  # fmt: skip
+    assert run.measures.overlap_us > 0
+    assert lengths(run) == (run.measures.overlap_us, run.measures.gap_us)
+
+
+def test_a_stretch_lasts_until_the_next_state_or_a_crash() -> None:
+    """Table 2 replicates on capture-1 until the crash, and on its second life from 80 ms to the end."""
+    held = stretches(troubles()).query("table == '2' and state == 'replicating'")
+    assert held[["node", "since_us", "until_us", "open"]].to_numpy().tolist() == [
+        ["capture-1", 12_000, 50_000, False], ["capture-1.2", 80_000, 100_000, True],
+    ]  # fmt: skip
+    assert set(held["capture"]) == {"capture-1"}
+
+
+def test_a_pause_interrupts_writing_and_a_restart_with_its_state_brings_it_back() -> None:
+    """A node that lost its state has nothing; one that lets go at once after a pause never overlaps."""
+    m = Making().at(0).table("capture-1", 1, None, "replicating")
+    m.at(10).row("paused", "capture-1").at(20).table("capture-2", 1, None, "replicating")
+    m.at(30).row("resumed", "capture-1")
+    m.step += 1
+    m.table("capture-1", 1, "replicating", None, "its session is gone")
+    m.at(40).row("crashed", "capture-2").at(50).row("restarted", "capture-2", because="with its state")
+    m.at(60).row("crashed", "capture-2").at(70).row("restarted", "capture-2", because="without its state")
+    run = of(m.at(80).row("stopped", "").done())
+    assert overlaps(*run).empty
+    assert [tuple(g) for g in gaps(*run)[["since_us", "until_us"]].to_numpy()] == [
+        (10_000, 20_000), (40_000, 50_000), (60_000, 80_000),
+    ]  # fmt: skip
+
+
+def test_overlaps_are_seen_even_if_they_have_no_length_in_time() -> None:
+    """A handover within a step is none; at equal times over two steps it is one; so is one at the very end."""
+    m = Making().at(0).table("capture-1", 1, None, "replicating")
+    m.at(10).table("capture-1", 1, "replicating", None).table("capture-2", 1, None, "replicating")
+    assert overlaps(*of(m.at(20).row("stopped", "").done())).empty
+    m = Making().at(0).table("capture-1", 1, None, "replicating")
+    m.at(10).table("capture-2", 1, None, "replicating").at(10).table("capture-1", 1, "replicating", None)
+    (found,) = overlaps(*of(m.at(20).row("stopped", "").done())).to_dict("records")
+    assert found["captures"] == "capture-1 and capture-2" and found["since_us"] == found["until_us"]
+    assert list(overlaps(*of(broken()))["since_step"]) == [6]
+
+
+def test_a_dropped_table_has_no_gap() -> None:
+    """After a DDL that drops it nobody has to write it; the others are untouched."""
+    run = simulate(
+        Settings(captures=2, tables=3), faults=[Ask(2_000_000, "etcd", Ddl(drop=(2,)))], until_us=5_000_000
+    )  # fmt: skip
+    assert list(dropped(run.trace)) == ["2"] and gaps(*of(run.trace)).empty
+    stopped = coverage(*of(run.trace)).query("writers == 0")
+    assert list(stopped["table"]) == ["2"] and stopped["since_us"].iloc[0] > 2_000_000
+
+
+def test_what_is_owned_at_a_step() -> None:
+    """At step 12 each capture has its table, at step 18 capture-1 is down."""
+    held = stretches(troubles())
+    assert sorted(owned_at(held, step=12)["table"]) == ["1", "2", "3"]
+    assert sorted(owned_at(held, step=18)["table"]) == ["1", "3"]
+    assert len(owned_at(held, step=30)) == 3
+
+
+def test_owners_end_where_they_say_so_or_crash() -> None:
+    """Two periods here; a crash ends one too."""
+    assert owners(troubles())[["capture", "rev", "since_us", "until_us"]].to_numpy().tolist() == [
+        ["capture-1", "1", 0, 40_000], ["capture-2", "9", 40_000, 100_000],
+    ]  # fmt: skip
+    run = simulate(Settings(captures=2, tables=2), faults=[Crash(3_000_000, "capture-1")], until_us=4_000_000)
+    first = owners(run.trace).iloc[0]
+    assert first["until_us"] == (3_000_000 if first["capture"] == "capture-1" else 4_000_000)
+
+
+def test_incidents_have_their_length() -> None:
+    """Down from the crash to the restart under another address; paused for 2 ms."""
+    found = befallen(troubles()).set_index("trouble")
+    assert found.loc["down", ["capture", "since_us", "until_us"]].tolist() == ["capture-1", 50_000, 72_000]
+    assert found.loc["paused", ["since_us", "until_us"]].tolist() == [46_000, 48_000]
+    assert list(moments(troubles())["what"]) == ["owner", "owner", "pause", "crash", "restart"]
+
+
+def test_messages_find_their_end() -> None:
+    """Received, lost, ignored with the reason; a refused one goes nowhere; what is left at the end is on its way."""
+    found = arrows(troubles())
+    assert list(found["fate"]) == ["ignored", "refused", "received", "lost"]
+    assert found["because"].iloc[0] == "owner-rev 1 is below 9"
+    assert found.loc[0, ["sent_us", "end_us"]].tolist() == [24_000, 45_000]
+    m = Making().at(0)
+    m.send("capture-1", "capture-2", "Sync")
+    assert list(arrows(m.done())["fate"]) == ["on its way"]
+
+
+def test_every_message_of_a_run_is_an_arrow() -> None:
+    """None is lost or doubled by the pairing, and a real run's ignored messages keep their reason."""
+    faults = [Ask(2_000_000, "etcd", TwoOwners()), Ask(3_000_000, "etcd", Ddl(add=(9,)))]
+    run = simulate(Settings(tables=4), faults=faults, until_us=6_000_000, stops_at_violation=False)
+    found = arrows(run.trace)
+    assert len(found) == run.messages == found["message_id"].nunique()
+    assert (found["end_us"] >= found["sent_us"]).all()
+    stale = found.query("fate == 'ignored'")
+    assert len(stale) == run.trace["kind"].to_pylist().count("ignored") > 0
+    assert stale["because"].str.len().min() > 0
+
+
+def test_a_message_is_named_with_its_table() -> None:
+    """A removal says so; what is about no table has its name alone."""
+    assert shortly("DispatchTable", '{"id":7,"is-delete":true}') == "DispatchTable 7 delete"
+    assert shortly("DispatchTable", '{"id":0}') == "DispatchTable 0"
+    assert shortly("Announce", '{"owner-rev":2}') == "Announce" == shortly("Announce", None)
+
+
+def test_watermarks_of_captures_come_from_their_messages() -> None:
+    """Each capture and the changefeed have both; those of who crashed or has no table are 0."""
+    run = simulate(Settings(captures=3, tables=2), faults=[Crash(2_000_000, "capture-1")], until_us=3_000_000)
+    found = watermarks(run.trace)
+    assert set(found["who"]) >= {GLOBAL, "capture-1", "capture-2"} and set(found["watermark"]) == {
+        "checkpoint",
+        "resolved",
+    }
+    assert found.query("who == 'capture-1'")["ts"].iloc[-1] == 0
+    published = found.query("who == @GLOBAL and watermark == 'checkpoint'")
+    assert published["ts"].is_monotonic_increasing and (published["at_us"] <= published["time_us"]).all()
+
+
+def test_a_lag_is_a_saw_tooth() -> None:
+    """It grows with the clock, falls where the watermark moves, and has a hole where there is none."""
+    of = pd.DataFrame({"time_us": [10, 30, 50], "ts": [1, 2, 0], "at_us": [5, 28, 0]})
+    curve = lag_curve(of, until_us=90)
+    assert curve["time_us"].tolist() == [10, 30, 30, 50, 50]
+    assert curve["lag_us"].tolist()[:4] == [5, 25, 2, 22] and pd.isna(curve["lag_us"].iloc[4])
+
+
+def test_causes_are_named_by_kind() -> None:
+    """A barrier goes before the table or capture it is told with, a table before its capture."""
+    assert cause_of("table 7[a,b) is adding on capture-1") == ("table", "table 7[a,b)")
+    assert cause_of("capture-2.3 has not synced, and 1 more") == ("capture", "capture-2.3")
+    assert cause_of("a DDL at 5 waits until every table has come to it; capture-1 is the slowest")[0] == "barrier"
+    assert cause_of("no capture is alive") == ("other", "")
+
+
+def test_a_stuck_table_is_found_with_its_time() -> None:
+    """The sink sticks at 3 s; the owner says so only two seconds later, and then it is told from 3 s on."""
+    settings = Settings(captures=2, tables=4)
+    faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
+    run = simulate(settings, faults=faults, until_us=8_000_000)
+    assert why_stuck(run.trace, at_us=2_500_000) is None
+    for at_us in (4_000_000, 7_500_000):
+        held = why_stuck(run.trace, at_us=at_us)
+        assert held is not None and (held.kind, held.name) == ("table", "table 3")
+        assert abs(held.since_us - 3_000_000) < 200_000
+
+
+def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None:
+    """From its crash until etcd has elected another; a paused owner holds it too."""
+    settings = Settings(captures=3, tables=3)
+    first = owners(simulate(settings, until_us=1_000_000).trace)["capture"].iloc[0]
+    run = simulate(settings, faults=[Crash(2_000_000, first)], until_us=9_000_000)
+    held = why_stuck(run.trace, at_us=4_000_000)
+    assert held is not None and (held.kind, held.name, held.since_us) == ("capture", first, 2_000_000)
+    assert held.answer == f"there is no owner: {first} is down"
+    paused = simulate(settings, faults=[Pause(2_000_000, first, 1_000_000)], until_us=4_000_000)
+    now = why_stuck(paused.trace, at_us=2_500_000)
+    assert now is not None and now.answer == f"the owner {first} is paused"
+
+
+def test_causes_do_not_overlap() -> None:
+    """Each moment has one answer, in any run."""
+    for seed in range(4):
+        found = causes(simulate(Settings(), chaos=Chaos(10_000_000), seed=seed, until_us=15_000_000).trace)
+        assert (found["since_us"].iloc[1:].to_numpy() >= found["until_us"].iloc[:-1].to_numpy()).all()
+        assert (found["until_us"] > found["since_us"]).all() and len(found) > 1
+
+
+def test_an_empty_trace_has_no_facts() -> None:
+    """Frames with their columns and no rows."""
+    none = of(NOTHING)
+    of_held = [none[1], coverage(*none), overlaps(*none), gaps(*none)]
+    for frame in [*of_held, *(f(NOTHING) for f in (owners, befallen, moments, arrows, watermarks, causes))]:
+        assert frame.empty and len(frame.columns)
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    """Also where numbers and words meet."""
+    assert sorted(["capture-10", "capture-2", "9", "10", "7[a,b)"], key=natural) == [
+        "7[a,b)", "9", "10", "capture-2", "capture-10",
+    ]  # fmt: skip
+
+
+def test_many_rows_are_read_as_whole_columns() -> None:
+    """Some ten thousand changes of tables take well under a second each."""
+    trace, held = of(many(5000, 8, 0))
+    assert len(held) == 5000 * 2 + 625 * 3 and len(coverage(trace, held)) == 5000 + 2 * 625
