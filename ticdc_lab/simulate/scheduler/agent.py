@@ -93,7 +93,7 @@ class Agent:
         How fast its pipelines are.
     version
         Of the processor; owners of another major version are not obeyed.
-    obeys_stale_owner, obeys_old_epoch
+    obeys_stale_owner, obeys_old_epoch, keeps_epoch, answers_at_once, reports_the_newest, tells_all_running
         Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
     """
 
@@ -101,6 +101,10 @@ class Agent:
     version: str = "v6.1.0"
     obeys_stale_owner: bool = False
     obeys_old_epoch: bool = False
+    keeps_epoch: bool = False
+    answers_at_once: bool = False
+    reports_the_newest: bool = False
+    tells_all_running: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
         """Give a processor without tables that knows no owner."""
@@ -120,7 +124,8 @@ class Agent:
         if isinstance(command, Poll):
             return self._poll(state, command, now)
         if isinstance(command, Restart):
-            return _restarted(state, "the processor restarted")
+            fresh, outputs = _restarted(state, "the processor restarted")
+            return (fresh._replace(epoch=state.epoch) if self.keeps_epoch else fresh), outputs
         return state, []
 
     def _received(self, state: AgentState, sender: Address, message: Any, now: Now) -> tuple[AgentState, list[Output]]:
@@ -134,7 +139,10 @@ class Agent:
             return state._replace(owes_sync=True), []
         if message.epoch != state.epoch and not self.obeys_old_epoch:
             return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
-        return self._ordered(state, message, now)
+        state, outputs = self._ordered(state, message, now)
+        if self.answers_at_once and message.is_delete:
+            outputs = [*outputs, Send(sender, DispatchTableResponse(message.id, state.epoch))]
+        return state, outputs
 
     def _received_many(self, state: AgentState, event: ReceivedMany, now: Now) -> tuple[AgentState, list[Output]]:
         """Take a stretch of orders to add tables in one go, which gives what one after another would give."""
@@ -198,9 +206,16 @@ class Agent:
             state = state._replace(owes_sync=False)
         if state.operations:
             state = _finished(state, owner, now, outputs)
+        if self.reports_the_newest:
+            newest = state.executor._replace(pending=Map(), behind=Map())
+            return _reported(state._replace(executor=newest), owner, now, outputs)._replace(
+                executor=state.executor
+            ), outputs
         return _reported(state, owner, now, outputs), outputs
 
     def _sync(self, state: AgentState) -> Sync:
+        if self.tells_all_running:
+            return Sync(self.version, tuple(sorted(state.executor.pipelines, key=order)), (), (), state.epoch)
         adding = tuple(sorted((k for k, o in state.operations.items() if not o.is_delete), key=order))
         removing = tuple(sorted((k for k, o in state.operations.items() if o.is_delete), key=order))
         running = tuple(sorted((k for k in state.executor.pipelines if k not in state.operations), key=order))

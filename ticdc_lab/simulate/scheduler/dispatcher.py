@@ -100,7 +100,8 @@ class Dispatcher:
         Announced to the processors, and compared with theirs.
     balance
         Where tables go, and which of them move.
-    dispatches_before_sync, skips_minimum, ignores_running_of_sync, keeps_old_watermark
+    dispatches_before_sync, skips_minimum, ignores_running_of_sync, keeps_old_watermark, takes_any_response,
+    keeps_the_lost, starts_at_the_newest, advances_in_flight, forgets_removals
         Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
     """
 
@@ -111,6 +112,10 @@ class Dispatcher:
     ignores_running_of_sync: bool = False
     keeps_old_watermark: bool = False
     takes_any_response: bool = False
+    keeps_the_lost: bool = False
+    starts_at_the_newest: bool = False
+    advances_in_flight: bool = False
+    forgets_removals: bool = False
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Give an owner that has heard of nobody."""
@@ -228,7 +233,7 @@ class Dispatcher:
         because = _unsynced(state)
         if because is None or self.dispatches_before_sync:
             state, because = self._scheduled(state, tick, now, outputs)
-        if because is None:
+        if because is None or (self.advances_in_flight and _unsynced(state) is None):
             return self._advanced(state, tick, outputs)
         if state.stuck is None or state.stuck[0] != because:
             state = state._replace(stuck=(because, now.at_us))
@@ -254,16 +259,20 @@ class Dispatcher:
         self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]
     ) -> tuple[DispatcherState, str | None]:
         """Send what is to be sent; why the checkpoint cannot proceed."""
-        state = _without_the_lost(state, tick, outputs)
+        if not self.keeps_the_lost:
+            state = _without_the_lost(state, tick, outputs)
         tables = state.tables
         if now.at_us - state.checked_us >= self.balance.check_us:
             state = state._replace(checked_us=now.at_us, needs_rebalance=True)
         idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
         if idle and tick.tables is tables.wanted:
             return state, in_flight(tables)
+        if self.starts_at_the_newest:
+            newest = max(s.checkpoint_ts for s in state.captures.values())
+            tick = tick._replace(checkpoint_ts=max(tick.checkpoint_ts, newest))
         work = Work(state, tick, now, self.balance, outputs)
         because = work.run()
-        return work.done(), because
+        return (_without_removals(work.done()) if self.forgets_removals else work.done()), because
 
     def _advanced(
         self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]
@@ -316,6 +325,14 @@ def _without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOut
         for key in keys:
             draft.remove(key)
         outputs.append(Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {len(keys)} tables"))
+    return state._replace(tables=draft.done())
+
+
+def _without_removals(state: DispatcherState) -> DispatcherState:
+    draft = state.tables.draft()
+    for key, record in state.tables.records.items():
+        if record.status == REMOVING:
+            draft.remove(key)
     return state._replace(tables=draft.done())
 
 

@@ -130,10 +130,22 @@ class Small:
         What may happen.
     dispatcher, agent
         The machines; mutants are explored as the real ones are.
+    forgets_monotony, trusts_every_owner
+        Planted bugs of what stands around them (:mod:`ticdc_lab.simulate.scheduler.mutants`).
     """
 
-    def __init__(self, bounds: Bounds, dispatcher: Dispatcher | None = None, agent: Agent | None = None) -> None:
+    def __init__(
+        self,
+        bounds: Bounds,
+        dispatcher: Dispatcher | None = None,
+        agent: Agent | None = None,
+        *,
+        forgets_monotony: bool = False,
+        trusts_every_owner: bool = False,
+    ) -> None:
         self.bounds = bounds
+        self._forgets_monotony = forgets_monotony
+        self._trusts_every_owner = trusts_every_owner
         self.names = tuple(f"capture-{i + 1}" for i in range(bounds.captures))
         self.tables = tuple(range(1, bounds.tables + 1))
         still = Balance(check_us=1 << 60)
@@ -354,7 +366,11 @@ class Small:
         """The owner persists the checkpoint, if etcd still takes it for the owner."""
         owner = dict(world.nodes)[name].owner
         current = {world.campaign[0][1] if world.campaign else 0, world.rival[1] if world.rival else 0}
-        if owner is None or owner.owner_rev not in current or checkpoint_ts == world.checkpoint_ts:
+        if owner is None or (owner.owner_rev not in current and not self._trusts_every_owner):
+            return world, None
+        if not self._forgets_monotony:
+            checkpoint_ts = max(checkpoint_ts, world.checkpoint_ts)  # as a capture does
+        if checkpoint_ts == world.checkpoint_ts:
             return world, None
         if checkpoint_ts < world.checkpoint_ts:
             return world, (MONOTONE, f"the global checkpoint fell from {world.checkpoint_ts} to {checkpoint_ts}")
