@@ -6,14 +6,13 @@ the seed alone, and nothing unordered is iterated: the same world gives the same
 
 from __future__ import annotations
 
-import gc
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ticdc_lab.simulate import faults as fault
+from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.machine import (
     NO_ONE,
     Address,
@@ -149,7 +148,7 @@ class Kernel:
 
     def run(self, until_us: int) -> End:
         """Go on until a moment, a violation or the step limit."""
-        with _no_cycles():
+        with no_cycles():
             return self._run(until_us)
 
     def _run(self, until_us: int) -> End:
@@ -290,15 +289,3 @@ class Kernel:
         self.recorder.add(
             Row(self.steps, self.now_us, self.address.get(node, node), kind, peer, because=because or None)
         )
-
-
-@contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Leave the search for reference cycles out: states hold none, and it took half the time of large runs."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
