@@ -266,12 +266,8 @@ def test_order_and_partitioning_of_the_input_change_nothing(events_of, seed):
 
 def test_one_shuffle_moves_the_rows(spark):
     """Rows are shuffled by commit_ts once; the other exchanges carry small tables."""
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
-    try:
-        plan = events_frame(spark, [change("insert", 5, "1", 0, 0)]).transform(transactions)
-        text = plan._jdf.queryExecution().executedPlan().toString()
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    plan = events_frame(spark, [change("insert", 5, "1", 0, 0)]).transform(transactions)
+    text = plan._jdf.queryExecution().executedPlan().toString()
     assert text.count("Exchange hashpartitioning(commit_ts") == 1
 
 

@@ -25,6 +25,28 @@ def test_what_a_scenario_asserts_holds(path: Path) -> None:
     assert played.scenario.assertions and played.held == (path.stem not in MEANT)
 
 
+ALIKE = (
+    "owner-crash", "capture-crash-and-return", "rebalance-after-join", "drain", "two-owners", "stuck-table",
+    "ddl-barrier",
+)  # fmt: skip
+"""Scenarios whose assertions hold with each protocol."""
+
+
+@pytest.mark.parametrize("variant", ["v3", "v4"])
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_scenario_holds_with_the_other_protocols(name: str, variant: str) -> None:
+    """What users may rely on does not depend on the protocol."""
+    played = play(read_scenario(FOLDER / f"scheduler/{name}.yaml", {"variant": variant}), keep=False)
+    assert [o for o in played.outcomes if not o.held] == [] and played.held
+
+
+def test_protocols_differ_in_what_a_move_costs() -> None:
+    """Two phases: milliseconds without a writer. The seed's protocol: the stop, a tick and the whole scan."""
+    path = FOLDER / "scheduler/two-phase-move.yaml"
+    gaps = {v: play(read_scenario(path, {"variant": v}), keep=False).run.measures.gap_us for v in ("v2", "v3")}
+    assert gaps["v3"] < 10_000 < 250_000 < gaps["v2"]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_scenario_is_said_what_it_shows(path: Path) -> None:
     """In its first line and in the list of scenarios."""

@@ -137,6 +137,43 @@ def test_what_cannot_be_run_is_said_and_exit_code_2(args: list[str], said: str) 
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
+def explore(*args: str) -> Result:
+    """The command without a file."""
+    return CliRunner().invoke(main, ["simulate", "scheduler", *args])
+
+
+def test_a_small_world_is_searched_completely() -> None:
+    """Exit code 0, with the number of states."""
+    done = explore("--explore", "captures=1,tables=1,moments=1", "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["complete"], told["broken"], told["path"]) == (0, True, None, [])
+    assert told["states"] > 10
+
+
+def test_a_search_that_finds_a_violation_shows_the_shortest_way() -> None:
+    """Exit code 1; a capture whose session ended writes on."""
+    done = explore("--explore", "captures=2,tables=1,moments=0,expiries=1,stops_at_once=false")
+    assert done.exit_code == 1, done.output
+    assert "VIOLATED: No Double Write\n" in done.stdout
+    assert "The shortest way there:\n   1  looks capture-" in done.stdout
+    assert 'DispatchTable {"epoch":' in done.stdout
+
+
+def test_a_search_that_does_not_end_is_exit_code_2() -> None:
+    """It has proved nothing."""
+    done = explore("--explore", "captures=2,tables=2,crashes=1", "--most-states", "100")
+    assert done.exit_code == 2 and "nothing is violated so far" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["--explore", "captures=x"], ["--explore", "cats=1"], ["x.yaml", "--explore", ""]]
+)
+def test_a_world_that_cannot_be_is_said(args: list[str]) -> None:
+    """With what is expected."""
+    done = explore(*args)
+    assert done.exit_code == 2 and ("expected some of captures=N" in done.stderr or "Give either" in done.stderr)
+
+
 def test_a_scenario_that_is_not_there_is_said() -> None:
     """With its name."""
     done = simulate("nothing")

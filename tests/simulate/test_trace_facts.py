@@ -16,7 +16,8 @@ from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import natural, owned_at, stretches
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd import Ddl, TwoOwners
-from ticdc_lab.simulate.scheduler.run import Run, Settings, simulate
+from ticdc_lab.simulate.scheduler.run import Run, simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
 from ticdc_lab.simulate.why_stuck import cause_of, causes, why_stuck
 
 NOTHING = ten_steps().slice(0, 0)

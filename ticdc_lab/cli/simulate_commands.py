@@ -16,13 +16,9 @@ from ticdc_lab.cli.common import (
     json_flag,
     main,
     print_json,
-    print_table,
     session_of,
-    small,
 )
-
-_SHOWN = 10
-"""Runs that did not hold, of a sweep, that are printed."""
+from ticdc_lab.cli.simulate_many import explored, swept
 
 
 @main.group()
@@ -31,7 +27,7 @@ def simulate() -> None:
 
 
 @simulate.command()
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults; the file's if left out.")
 @click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; only a summary is printed.")
 @click.option(
@@ -39,14 +35,20 @@ def simulate() -> None:
     help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
 )  # fmt: skip
 @click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row a seed.")
+@click.option(
+    "--explore", metavar="captures=2,tables=2,..",
+    help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
+    "expiries, joins (numbers), stops_at_once=false and one_owner=false (the seed's assumptions).",
+)  # fmt: skip
+@click.option("--most-states", type=click.IntRange(1), default=1_000_000, show_default=True, help="With --explore.")
 @click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened; 0 for all.")
 @click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, where one is needed.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
 def scheduler(
-    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    driver_memory: str, as_json: bool,
+    scenario: str | None, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
+    explore: str | None, most_states: int, lines: int, driver_memory: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the table scheduler and judge its assertions.
 
@@ -55,11 +57,16 @@ def scheduler(
     """
     from ticdc_lab.simulate.scenario import read_scenario
 
+    if (scenario is None) == (explore is None):
+        raise click.UsageError("Give either a scenario file or --explore.")
+    if explore is not None:
+        sys.exit(explored(explore, most_states, as_json=as_json))
+    assert scenario is not None
     read = read_scenario(scenario, _changes(settings))
     if seeds is not None:
         if seed is not None:
             raise click.UsageError("Give either --seed or --seeds.")
-        sys.exit(_sweep(read, _seeds(seeds), out, driver_memory, as_json=as_json))
+        sys.exit(swept(read, _seeds(seeds), out, driver_memory, as_json=as_json))
     sys.exit(_play(read, seed, out, lines, driver_memory, as_json=as_json))
 
 
@@ -160,45 +167,3 @@ def _print_judgement(facts: dict[str, Any]) -> None:
         click.echo("Raise `step_limit` in the file, or look for a loop in what happened.")
     if violation or end["because"] == "steps" or not all(o["held"] for o in facts["assertions"]):
         click.echo(f"\nAgain: {facts['again']}")
-
-
-def _sweep(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, as_json: bool) -> int:
-    from ticdc_lab import progress
-    from ticdc_lab.export import write
-    from ticdc_lab.simulate.compare_runs import failures, measured
-    from ticdc_lab.simulate.sweep import sweep
-
-    spark = session_of(driver_memory)
-    runs = sweep(spark, scenario, seeds).persist()
-    with progress.shown(spark, "simulating"):
-        if out:
-            write(runs.orderBy("seed"), out)
-        [counts] = small(failures(runs))
-        costs = small(measured(runs))
-        bad = small(
-            runs.where("not held")
-            .orderBy("seed")
-            .limit(_SHOWN)
-            .select("seed", "violation", "because", "failed", "again")
-        )
-    runs.unpersist()
-    told = {"scenario": scenario.name, "variant": scenario.variant, "seeds": [seeds[0], seeds[-1]], **counts}
-    if as_json:
-        print_json({**told, "measures": costs, "not_held": bad})
-    else:
-        _print_sweep(told, costs, bad)
-    return FINDINGS if bad else CLEAN
-
-
-def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[dict[str, Any]]) -> None:
-    first, last = told["seeds"]
-    failed = f"in {told['failed']} more an assertion failed or the run did not end"
-    click.echo(f"{told['scenario']} ({told['variant']}), seeds {first}..{last}: {told['runs']} runs")
-    click.echo(f"{told['violated']} violated an invariant, {failed}\n")
-    print_table(costs, "measure", "seeds", "mean", "p99", "highest")
-    for run in bad:
-        what = [f"{run['violation']}: {run['because']}"] if run["violation"] else run["failed"]
-        click.echo(f"\nseed {run['seed']}: " + "; ".join(what))
-        click.echo(f"  {run['again']}")
-    if told["violated"] + told["failed"] > len(bad):
-        click.echo(f"\n.. and {told['violated'] + told['failed'] - len(bad)} more: --out keeps them all")

@@ -6,18 +6,18 @@ import re
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.scheduling_tables import SPLIT, domains, owned, why
 from ticdc_lab.figures.sequence_diagram import drawn
 from ticdc_lab.figures.sequence_layout import Axis, Layout, lay_out
 from ticdc_lab.figures.theme import TITLE_CHARS, WRONG, count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.present import Present
 
-_SPLIT, _LEAST_PX = 0.52, 640
+_LEAST_PX = 640
 _CONTROLS_PX, _FRAME_MS = 84, 500
-_DECISIONS, _LISTED = 4, 12
+_DECISIONS = 4
 _NOTE = (
     "Left, the messages up to this step; what is to come lies in the shade. Right, which capture writes, prepares "
     "or stops which table, and below it the last decisions: ✔ what was chosen and why, ✖ what was not and why not."
@@ -106,9 +106,9 @@ def _at(s: Layout, present: Present, step: int, *, finding: str = "") -> go.Figu
     fig.layout.annotations = ()
     high_px = height - int(fig.layout.margin.t) - int(fig.layout.margin.b)
     fig.add_traces(_moving(s, present, step))
-    for table, y in zip(fig.data[-2:], _domains(high_px, len(present.captures)), strict=True):
+    for table, y in zip(fig.data[-2:], domains(high_px, len(present.captures)), strict=True):
         table.domain.y = y
-    fig.update_xaxes(domain=[0, _SPLIT])
+    fig.update_xaxes(domain=[0, SPLIT])
     fig.update_layout(legend={"entrywidth": 170, "xanchor": "left"})
     top = int(fig.layout.margin.t)
     fig = finish(
@@ -155,64 +155,12 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
         fillcolor="rgba(128,128,128,0.42)", line={"color": WRONG, "width": 1.5}, hoverinfo="skip", showlegend=False,
         name="still to come",
     )  # fmt: skip
-    return [shade, _owned(present.at(step)), _why(present.decided(step, most=_DECISIONS))]
-
-
-def _owned(now: pd.DataFrame) -> go.Table:
-    columns = [
-        [f"<b>{label(c)}</b><br>{label(r)}" for c, r in zip(now["capture"], now["role"], strict=True)],
-        *([_tables(t) for t in now[c]] for c in ("writes", "prepares", "stops")),
-    ]  # fmt: skip
-    return _table(["capture", "writes", "prepares", "stops"], columns, [1.5, 2, 1.2, 1])
-
-
-def _tables(tables: list[str]) -> str:
-    if not tables:
-        return ""
-    more = f", … {len(tables):,} in all" if len(tables) > _LISTED else ""
-    return label(", ".join(tables[:_LISTED]), most=200) + more
-
-
-def _why(decisions: pd.DataFrame) -> go.Table:
-    marks: list[str] = []
-    what: list[str] = []
-    why: list[str] = []
-    for i, d in enumerate(decisions.to_dict("records")):
-        marks.append("✔" if d["after"] else "–")
-        what.append(f"<b>{label(d['subject'])}</b> → {label(d['after'] or 'nothing is done')}")
-        why.append(label(d["because"] or "", most=120))
-        rejected = list(d["rejected"] if d["rejected"] is not None else ()) if i == 0 else []
-        for r in rejected[:4]:
-            marks, what, why = (
-                [*marks, "✖"],
-                [*what, f"not {label(r['candidate'])}"],
-                [*why, label(r["because"], most=120)],
-            )
-    if not marks:
-        marks, what, why = [""], ["nothing was decided yet"], [""]
-    return _table(["", "decided", "because"], [marks, what, why], [0.3, 2, 2.4])
-
-
-def _domains(high_px: int, captures: int) -> tuple[list[float], list[float]]:
-    """Where the tables stand: the owners as high as they need, the decisions below them."""
-    own, why = 60 + 46 * (captures + 1), 460
-    ends = [max(0.0, 1 - px / high_px) for px in (own, own + 24, own + 24 + why)]
-    half = ends[1] < 0.25
-    return ([0.52, 1.0], [0.0, 0.48]) if half else ([ends[0], 1.0], [ends[2], ends[1]])
+    return [shade, owned(present.at(step)), why(present.decided(step, most=_DECISIONS))]
 
 
 def _without_place(trace: Any) -> dict[str, Any]:
     """A trace of a frame: tables stay where they are."""
     return {k: v for k, v in trace.to_plotly_json().items() if k != "domain"}
-
-
-def _table(header: list[str], columns: list[list[str]], widths: list[float]) -> go.Table:
-    fill, line = {"color": "rgba(128,128,128,0.10)"}, {"color": "rgba(128,128,128,0.3)"}
-    look = {"align": "left", "height": 24, "fill": fill, "line": line}
-    return go.Table(
-        columnwidth=widths, domain={"x": [_SPLIT + 0.04, 1]},
-        header={"values": [f"<b>{h}</b>" for h in header], **look}, cells={"values": columns, **look},
-    )  # fmt: skip
 
 
 def _slider(names: list[str], start: int, below_px: int) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def drawn(s: Layout, *, finding: str = "") -> go.Figure:
     axis = {"range": [s.lowest + room, s.first - room], "zeroline": False, "showgrid": False}
     if s.axis == "step":
         at, texts = traces.when(s)
-        fig.update_yaxes(**axis, tickvals=at, ticktext=texts, title_text="step · virtual time")
+        name = "step · virtual time" if "·" in texts[0] else "step"
+        fig.update_yaxes(**axis, tickvals=at, ticktext=texts, title_text=name)
     else:
         fig.update_yaxes(**axis, title_text="virtual time, ms")
     fig.update_xaxes(

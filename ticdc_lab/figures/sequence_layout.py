@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, together, unfinished
 from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
 from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.incidents import owners, troubles
@@ -18,20 +19,7 @@ from ticdc_lab.simulate.ownership import capture_of, natural
 
 Axis = Literal["step", "time"]
 
-REPORTS = frozenset({"Checkpoint", "Heartbeat", "HeartbeatResponse", "HeartBeatRequest", "HeartBeatResponse"})
-"""What is sent all the time."""
-
-OWNERS_SIDE = frozenset(
-    {
-        "Announce", "DispatchTable", "DispatchTableRequest", "Heartbeat", "MaintainerBootstrapRequest",
-        "ScheduleDispatcherRequest", "MergeDispatcherRequest", "HeartBeatResponse",
-    }
-)  # fmt: skip
-"""Messages that an owner of any protocol sends; it receives all others."""
-
 _ETCD = "etcd"
-_FEW = 4
-"""Tables up to which a name lists them."""
 
 _BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
 
@@ -172,25 +160,16 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
             "because": shown["because"].fillna(""),
             "text": [shortly(m, d) for m, d in zip(shown["message"], shown["detail"], strict=True)],
             "detail": shown["detail"],
-            "number": range(1, len(shown) + 1),
+            "number": numbers(shown),
             "step": shown["end_step"],
         }
     )
     bundles = frame.groupby(_BUNDLE, sort=False, as_index=False, dropna=False)
-    return bundles.agg(
-        y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", _together),
+    told = bundles.agg(
+        y1=("y1", "max"), n=("number", "size"), number=("number", "min"), text=("text", together),
         detail=("detail", "first"), step=("step", "max"),
     )  # fmt: skip
-
-
-def _together(texts: pd.Series) -> str:
-    """One name for messages of a kind: with the few tables they are about, or their number."""
-    first = str(texts.iloc[0])
-    if len(texts) == 1:
-        return first
-    about = [str(t).partition(" ")[2] for t in texts]
-    few = len(texts) <= _FEW and all(about)
-    return f"{first.partition(' ')[0]} {', '.join(about)}" if few else f"{first.partition(' ')[0]} ×{len(texts)}"
+    return unfinished(told) if out.axis == "step" else told
 
 
 def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:

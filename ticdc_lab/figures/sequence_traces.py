@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, PROTOCOL
 from ticdc_lab.figures.sequence_layout import Layout
 from ticdc_lab.figures.theme import GREY, WRONG, label, look
-
-_KNOWN = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
-"""The seed's messages have the same look everywhere; others come after them."""
 
 LABELLED = 45
 """Up to so many arrows each has its number and name."""
@@ -52,13 +50,13 @@ def lifelines(s: Layout) -> Sequence[go.Scatter]:
 
 def ways(s: Layout) -> Sequence[go.Scatter]:
     """The arrows, a trace for each kind of message."""
-    kinds = sorted(set(s.arrows["message"]), key=lambda k: (_KNOWN.index(k) if k in _KNOWN else len(_KNOWN), k))
+    kinds = sorted(set(s.arrows["message"]), key=lambda k: (PROTOCOL.index(k) if k in PROTOCOL else len(PROTOCOL), k))
     return [_way(s, kind) for kind in kinds]
 
 
 def _look(s: Layout, kind: str) -> dict[str, str]:
-    rest = sorted(set(s.arrows["message"]) - set(_KNOWN))
-    return look(_KNOWN.index(kind) if kind in _KNOWN else len(_KNOWN) + rest.index(kind))
+    rest = sorted(set(s.arrows["message"]) - set(PROTOCOL))
+    return look(PROTOCOL.index(kind) if kind in PROTOCOL else len(PROTOCOL) + rest.index(kind))
 
 
 def _way(s: Layout, kind: str) -> go.Scatter:
@@ -101,6 +99,8 @@ def _middle(arrow: dict[str, float | str], s: Layout) -> tuple[float, float]:
         return points[3]
     (a, b), (c, d) = points[0], points[-1]
     share = (abs(c - a) - 0.36) / abs(c - a) if abs(c - a) >= 1 else 0.55
+    if arrow["message"] not in OWNERS_SIDE:  # away from the owner, where all of them meet
+        share = 1 - share
     return a + share * (c - a), b + share * (d - b)
 
 

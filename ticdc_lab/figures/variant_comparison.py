@@ -67,7 +67,8 @@ def _finding(costs: pd.DataFrame) -> str:
     best = costs.loc[costs["gap_s"].idxmin()]
     worst = costs.loc[costs["gap_s"].idxmax()]
     two = costs[costs["overlap_s"] > 0]["variant"]
-    overlap = f"{', '.join(map(label, two))} let two captures write a table" if len(two) else "no table has two writers"
+    lets = f"{', '.join(map(label, two))} {'lets' if len(two) == 1 else 'let'} two captures write a table"
+    overlap = lets if len(two) else "no table has two writers"
     if best["gap_s"] == worst["gap_s"]:
         return f"All leave tables alone for {best['gap_s']:,.3g} s; {overlap}"
     return (

@@ -40,7 +40,7 @@ def costs(runs: Mapping[str, Run], *, rows_per_s: float = 100.0, since_us: int =
         m = run.measures
         rows.append(
             (
-                name, m.overlap_us / 1e6, m.gap_us / 1e6, m.doubled_us / 1e6 * rows_per_s, lag, run.messages,
+                name, m.overlap_us / 1e6, m.gap_us / 1e6, round(m.doubled_us / 1e6 * rows_per_s), lag, run.messages,
                 balance_s(run, since_us),
             )
         )  # fmt: skip

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ticdc_lab.simulate.cycles import no_cycles
+
 W = TypeVar("W")
 
 
@@ -87,6 +89,11 @@ def explore(
         The first violation is one of the nearest. Two states whose 64-bit codes are equal by chance are taken for one:
         with ten million states the probability that any were is 3 in a million.
     """
+    with no_cycles():
+        return _searched(model, most_states, progress)
+
+
+def _searched(model: Model[W], most_states: int, progress: Callable[[int, int], None] | None) -> Exploration:
     first = model.start()
     parents: dict[int, tuple[int, Any]] = {model.code(first): (0, None)}
     frontier, depth, n_steps, dead_ends = [(model.code(first), first)], 0, 0, 0

@@ -74,7 +74,8 @@ def reported(fields: Mapping[str, Any]) -> dict[str, int]:
     found = [fields] if "checkpoint-ts" in fields else []
     told = [fields.get("steady") or {}, *fields.get("statuses", ())]
     found += [s["checkpoint"] for s in told if isinstance(s.get("checkpoint"), dict) and s.get("held", True)]
-    return {m: min((f[f"{m}-ts"] for f in found), default=MAX_TS) for m in ("checkpoint", "resolved")}
+    stated = {m: [f[f"{m}-ts"] for f in found if f.get(f"{m}-ts")] for m in ("checkpoint", "resolved")}
+    return {m: min(values, default=MAX_TS) for m, values in stated.items()}
 
 
 def _crashed(trace: pa.Table) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     REPLICATING,
     AddTable,
     Checkpoint,
+    DispatchTableRequest,
     Header,
     Heartbeat,
     HeartbeatResponse,
@@ -252,6 +253,30 @@ def test_heartbeats_come_every_second_tick_and_name_what_each_capture_should_hav
     driven.tick("ab", driven.tables)
     asked = {o.to: sorted(o.message.spans) for o in driven.sent(Heartbeat)}
     assert asked == {"a": [1, 2, 3], "b": [3]}
+
+
+def test_statistics_are_asked_for_with_the_next_heartbeat():
+    """Heartbeats at ticks 2, 4, 6, 8, statistics due at 3 and 6: asked for at 4 and 6."""
+    driven = Driven(settings=Settings(heartbeat_ticks=2, collect_stats_ticks=3))
+    asked = []
+    for tick in range(1, 9):
+        driven.tick("ab", ())
+        beats = [o.message.collect_stats for o in driven.sent(Heartbeat)]
+        if tick > 1:
+            asked += [(tick, *beats)] if beats else []
+    assert asked == [(2, False, False), (4, True, True), (6, True, True), (8, False, False)]
+
+
+def test_messages_carry_revision_and_the_epoch_of_the_processor():
+    """Epoch 0 before the capture has answered, its own afterwards."""
+    driven = Driven("a", 3)
+    driven.tick("a", {1})
+    (beat,) = driven.sent(Heartbeat)
+    assert beat.message.header[:4] == ("v8.5.0", 3, 0, 1)
+    driven.answer("a", processor_epoch=7)
+    driven.tick("a", {1})
+    (request,) = driven.sent(DispatchTableRequest)
+    assert request.message.header[:4] == ("v8.5.0", 3, 7, 1)
 
 
 def test_basic_adds_in_batches_round_robin_and_removes_what_nobody_wants():

@@ -237,7 +237,7 @@ def test_v3_17_bursts_are_exempt_from_the_limit_of_tasks():
     tasks = [AddTask(1, "0", 1), AddTask(9, "0", 1)]
     assert handle_tasks(draft, tasks, 1) == tasks[:1]
     assert [note.because for note in draft.notes if isinstance(note, Ignored)] == [
-        "1 tasks are running, which is the limit"
+        "the limit of 1 running tasks is reached"
     ]
     draft = Draft(draft.finished())
     burst = Burst((AddTask(1, "1", 1), AddTask(2, "2", 1), AddTask(3, "3", 1)))

@@ -10,13 +10,16 @@ import heapq
 import random
 from dataclasses import dataclass, field, replace
 
+from immutables import Map
+
 from ticdc_lab.simulate.machine import Asked, Broken, Changed, Decided, Now, Received, Send
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import WRITING, Pace, checkpoint_of
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v3 import Agent, AgentState, Coordinator, CoordinatorState, Settings
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Span, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.v3 import Agent, AgentState, Coordinator, CoordinatorState, Region, Settings
 
 STEP_US = 10_000
+CUT_TABLE, KEYS = 2, ("", "b", "c", "d")
 
 
 class Violation(Exception):
@@ -49,12 +52,13 @@ class World:
     watermarks: Watermarks | None = None
     events: int = 0
     downstream: dict[object, int] = field(default_factory=dict)
+    created: dict[object, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.coordinator = Coordinator(self.settings)
         self.agent = Agent(self.settings)
-        self.downstream = dict.fromkeys(self.tables, self.checkpoint_ts)
+        self.created = dict.fromkeys(self.tables, self.checkpoint_ts)
         for _ in range(self.captures):
             self.join()
         self.elect()
@@ -101,7 +105,8 @@ class World:
 
     def lowest(self) -> int:
         """Give what is downstream of all tables: of one that nobody writes, what was when its last writer ended."""
-        return min(self.downstream[table] for table in self.tables)
+        wanted = [piece for table in self.tables for piece in pieces(table)]
+        return min(self.downstream.get(piece, self.created[piece[0]]) for piece in wanted)
 
     def _owner(self, name: str, event: Asked | Received) -> list[object]:
         self.owners[name], outputs = self.coordinator.step(self.owners[name], event, self.now())
@@ -148,9 +153,10 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state not in WRITING:
                     continue
-                if span in writers:
-                    raise Violation(f"table {span} is written by {writers[span]} and {name}")
-                writers[span] = name
+                for piece in pieces(span):
+                    if piece in writers:
+                        raise Violation(f"table {span} is written by {writers[piece]} and {name}")
+                    writers[piece] = name
 
     def note_downstream(self) -> None:
         for name in sorted(self.agents):
@@ -158,7 +164,8 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state in WRITING:
                     at_ts = checkpoint_of(executor, span, self.at_us)
-                    self.downstream[span] = max(self.downstream[span], at_ts)
+                    for piece in pieces(span):
+                        self.downstream[piece] = max(self.downstream.get(piece, 0), at_ts)
 
     def step(self) -> None:
         """Let 10 ms pass."""
@@ -198,7 +205,7 @@ class World:
     def replace_table(self, old: int, new: int) -> None:
         """Drop a table and create another, which has nothing below the checkpoint."""
         self.tables = self.tables - {old} | {new}
-        self.downstream[new] = self.checkpoint_ts
+        self.created[new] = self.checkpoint_ts
 
     def heal(self) -> None:
         """No more faults; only the true owner goes on, and one capture at least is not stopping for good."""
@@ -208,10 +215,11 @@ class World:
 
     def is_settled(self) -> bool:
         """Whether every wanted span is Replicating at its owner and written by exactly that capture."""
-        sets = self.owners[self.owner].replications.sets
-        if set(sets) != set(self.tables):
+        owner = self.owners[self.owner]
+        sets = owner.replications.sets
+        if owner.tables != self.tables or set(sets) != set(owner.plan.spans):
             return False
-        for span in self.tables:
+        for span in sets:
             found = sets[span]
             agent = self.agents.get(found.primary or "")
             if found.state != "Replicating" or agent is None:
@@ -222,11 +230,24 @@ class World:
         return True
 
 
-def run(seed: int, *, steps: int = 1_500, planted: frozenset[str] = frozenset(), tables: int = 4) -> World:
+def pieces(span: int | Span) -> list[tuple[int, str]]:
+    """Give the parts that are never cut: table 2 has four of them, every other table is one."""
+    table = span.table if isinstance(span, Span) else span
+    if table != CUT_TABLE:
+        return [(table, "")]
+    return [(table, key) for key in KEYS if not isinstance(span, Span) or span.start <= key < span.end]
+
+
+def run(
+    seed: int, *, steps: int = 1_500, planted: frozenset[str] = frozenset(), tables: int = 4, cut: bool = False
+) -> World:
     """Run with faults for ``steps`` of 10 ms, then without until all is settled."""
     rng = random.Random(seed)
     pace = Pace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
     settings = replace(Settings(), pace=pace, check_balance_us=500_000, planted=planted)
+    if cut:
+        parts = tuple(Region(a, b) for a, b in zip("abcd", "bcde", strict=True))
+        settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({CUT_TABLE: parts}))
     world = World(seed, settings, frozenset(range(1, tables + 1)))
     for step in range(steps):
         if step == steps // 2:

@@ -11,6 +11,7 @@ from ticdc_lab.simulate.machine import Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operation, operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import RESEND_US, Barrier, handle_status, limit_ts, resent, waiting
+from ticdc_lab.simulate.scheduler.v4.barrier_bootstrap import rebuilt
 from ticdc_lab.simulate.scheduler.v4.barrier_event import EventKey
 from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -244,5 +245,39 @@ def test_what_another_has_left_behind_is_passed_without_a_write() -> None:
     world.control = Control(state, nodes=world.control.nodes)
     assert said(world.report(A, 1)) == [(A, "ACK", (1,))]
     assert said(world.resend(1)) == [(A, "Pass", (1,))]
+    world.report(A, 1, stage="DONE")
+    assert not world.barrier.events
+
+
+@pytest.mark.parametrize(
+    ("stages", "selected", "advanced"),
+    [(("WAITING", "WAITING"), False, False), (("WAITING", "WRITING"), True, False), (("DONE", "WAITING"), True, True)],
+)
+def test_a_new_maintainer_finds_the_open_events(stages: tuple[Any, Any], selected: bool, advanced: bool) -> None:
+    """TestHandleBlockBootstrapResponse: it goes on with the write or the pass, or waits for a report."""
+    world = World()
+    states = [State(True, 10, SOME, stage=stage) for stage in stages]
+    told = [TableSpanBlockStatus(key, state) for key, state in zip((1, 2), states, strict=True)]
+    world.barrier, _ = rebuilt(Barrier(A), world.control.spans, told, 0)
+    event = world.barrier.events[EventKey(10, False)]
+    assert (event.selected, event.writer_advanced) == (selected, advanced)
+    if not selected:
+        assert said(world.report(B, 2)) == [(B, "ACK", (2,)), (B, "Write", (2,))]
+    elif not advanced:
+        assert said(world.resend(1)) == [(B, "Write", (2,))]
+    else:
+        assert said(world.resend(1)) == [(B, "Pass", (2,))]
+        world.report(B, 2, stage="DONE")
+        assert not world.barrier.events
+
+
+def test_an_event_that_was_written_before_the_maintainer_was_lost_is_only_passed() -> None:
+    """The writer went on and stands at nothing; the other one still waits."""
+    world = World()
+    known = spans.checkpointed(world.control.spans, 2, 50)
+    world.control = world.control._replace(spans=known)
+    told = [TableSpanBlockStatus(1, State(True, 10, SOME)), TableSpanBlockStatus(3, State(False, 10, stage="NONE"))]
+    world.barrier, outputs = rebuilt(Barrier(A), known, told, 0)
+    assert len(outputs) == 1 and said(world.resend(1)) == [(A, "Pass", (1,))]
     world.report(A, 1, stage="DONE")
     assert not world.barrier.events

@@ -8,6 +8,7 @@ import pytest
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
+from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler import run
 from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -73,6 +74,15 @@ def test_many_seeds_break_nothing() -> None:
     """The same over hundreds of seeds."""
     for seed in range(12, 400):
         holds(seed)
+
+
+@pytest.mark.soak
+def test_131072_tables_are_scheduled_evenly() -> None:
+    """From nothing, on 8 captures."""
+    big = run.simulate(run.Settings(variant="v4", captures=8, tables=131_072), until_us=90_000_000, level=NOTHING)
+    nodes = sorted(set(big.kernel.states) - {ETCD})
+    assert big.violation is None
+    assert [len(big.kernel.states[node].processor.executor.pipelines) for node in nodes] == [16_384] * 8
 
 
 def test_a_run_is_the_same_byte_for_byte() -> None:

@@ -14,7 +14,10 @@ from ticdc_lab.simulate.scheduler.v4.liveness import (
     STOPPING,
     UNKNOWN,
     NodeHeartbeat,
+    Own,
+    SetNodeLivenessRequest,
     SetNodeLivenessResponse,
+    applied,
 )
 
 N1, TARGET, DEST = "n1", "target", "dest"
@@ -153,3 +156,22 @@ def test_frozen_scheduling_has_no_destination() -> None:
     """While the coordinator does not know which target counts."""
     state = heard(DrainController(frozen=True), DEST, ALIVE, 1)
     assert not drain_gates.schedulable(state, DEST, 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "request_", "after"),
+    [
+        (ALIVE, (DRAINING, 7), DRAINING),
+        (DRAINING, (STOPPING, 7), STOPPING),
+        (ALIVE, (DRAINING, 6), ALIVE),
+        (ALIVE, (DRAINING, 0), DRAINING),
+        (ALIVE, (STOPPING, 0), ALIVE),
+        (STOPPING, (DRAINING, 7), STOPPING),
+    ],
+)
+def test_a_node_goes_on_only_forward_and_only_where_it_is_meant(
+    now: str, request_: tuple[str, int], after: str
+) -> None:
+    """And answers what it is, with its own epoch."""
+    own, response = applied(Own(now, 7), SetNodeLivenessRequest(*request_))
+    assert own == Own(after, 7) and response == SetNodeLivenessResponse(after, 7)

@@ -10,7 +10,13 @@ from v4_cluster import STEP_US, Cluster
 from ticdc_lab.simulate.machine import Asked, Decided, Ignored, Send
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Span
 from ticdc_lab.simulate.scheduler.v4 import Maintainer, Settings
-from ticdc_lab.simulate.scheduler.v4.messages import MergeSpans, ScheduleDispatcherRequest, SplitTable
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    HeartBeatRequest,
+    MergeSpans,
+    ScheduleDispatcherRequest,
+    SplitTable,
+    TableSpanStatus,
+)
 
 QUICK = Settings(balance_interval_us=100_000, balance_cooldown_us=1_000_000)
 UNBALANCED = Settings(balance_interval_us=10**12)
@@ -228,6 +234,34 @@ def test_what_a_node_runs_and_nobody_wants_is_removed() -> None:
     cluster.elect("n2", 2)
     cluster.run()
     assert sorted(cluster.where()) == [1, 2, 3]
+
+
+def test_a_dispatcher_where_none_should_be_is_removed_before_its_span_goes_elsewhere() -> None:
+    """Also if the order is lost; a span that is held like that is not forgotten when its own node goes."""
+    cluster = running(2, 4, UNBALANCED)
+    key = min(k for k, node in cluster.where().items() if node == "n2")
+    stray = HeartBeatRequest(1, 1, cluster.nodes["n1"].seq + 1, 0, 0, (TableSpanStatus(key, "Working", 0),))
+    cluster.give("n1", "n1", stray)
+    assert [sent[:2] for sent in cluster.deliver(is_order("Remove", key))] == [("n1", "n1")], "it is lost"
+    cluster.join("n3")
+    del cluster.nodes["n2"]
+    cluster.tick()
+    assert str(cluster.state.control.spans.replicas[key]) == "absent"
+    cluster.run()
+    assert len(cluster.where()) == 4 and not cluster.state.control.running
+
+
+def test_an_answer_given_twice_changes_nothing() -> None:
+    """Before all have answered the later one counts, afterwards none."""
+    cluster = Cluster(2, [1, 2], UNBALANCED)
+    cluster.tick()
+    asked = [message for message in cluster.queue if message[1] == "n1"]
+    cluster.queue += asked
+    cluster.deliver()
+    assert not any(getattr(output, "after", None) == "restarted" for output in cluster.outputs)
+    cluster.run()
+    cluster.give(*asked[0])
+    assert isinstance(cluster.give(*cluster.queue.pop())[0], Ignored) and len(cluster.where()) == 2
 
 
 def test_tables_come_and_go() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 COUNT, TRAFFIC, RELEASED, NONE = "count", "traffic", "released", "none"
 POLICIES = (COUNT, TRAFFIC, RELEASED, NONE)
@@ -99,7 +99,7 @@ def in_order(keys: Iterable[Key], prefer: Sequence[object]) -> list[Key]:
     """Give tables in the order in which they are handled."""
     first = {key: i for i, key in enumerate(prefer)}
     if not first:
-        return sorted(keys, key=order)
+        return in_turn(keys)
     return sorted(keys, key=lambda k: (first.get(k, len(first)), order(k)))
 
 

@@ -8,7 +8,7 @@ can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.machine import (
@@ -292,9 +292,9 @@ def _stuck(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, l
 
 
 def _with_executor(processor: Any, executor: Any) -> Any:
-    return (
-        processor._replace(executor=executor) if isinstance(processor, tuple) else replace(processor, executor=executor)
-    )
+    if is_dataclass(processor):
+        return replace(processor, executor=executor)  # type: ignore[type-var]
+    return processor._replace(executor=executor)
 
 
 def _addressed(command: Any, view: View | None) -> Any:

@@ -15,7 +15,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
 WRITING = frozenset({REPLICATING, STOPPING})
@@ -170,9 +170,9 @@ def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
         return executor, []
     known, changes = executor.pipelines, []
     moved: dict[Key, Pipeline] = {}
-    for key in sorted(executor.pending, key=order):
+    for key in in_turn(k for k in executor.pending if known[k].due_us <= at_us):
         old = known[key]
-        if old.state == PREPARING and old.due_us <= at_us:
+        if old.state == PREPARING:
             state = REPLICATING if old.primary else PREPARED
             moved[key] = Pipeline(state, old.start_ts, at_us, old.due_us, old.primary)
             changes.append(Changed(f"table:{key}", PREPARING, state, "its incremental scan has ended"))
@@ -233,12 +233,17 @@ def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
     checkpoint_ts, resolved_ts, key = MAX_TS, MAX_TS, None
     if len(special) < len(executor.pipelines):
         checkpoint_ts, resolved_ts = min(ts_of(at_us - executor.pace.lag_us), executor.limit_ts), ts_of(at_us)
-    known, stalled, pending = executor.pipelines, executor.stalled, executor.pending
+    known, stalled = executor.pipelines, executor.stalled
+    alike: dict[Pipeline, tuple[int, int]] = {}
     for one in special:
-        if one in pending and one not in stalled and known[one].state == PREPARING:
-            own_ts = own_resolved_ts = known[one].start_ts
+        pipeline = known[one]
+        if one in stalled:
+            own_ts, own_resolved_ts = stalled[one], resolved_of(executor, one, at_us)
+        elif pipeline in alike:
+            own_ts, own_resolved_ts = alike[pipeline]
         else:
             own_ts, own_resolved_ts = checkpoint_of(executor, one, at_us), resolved_of(executor, one, at_us)
+            alike[pipeline] = own_ts, own_resolved_ts
         if own_resolved_ts < resolved_ts:
             resolved_ts = own_resolved_ts
         if own_ts < checkpoint_ts or (own_ts == checkpoint_ts and key is not None and order(one) < order(key)):

@@ -118,8 +118,8 @@ class Facts:
             before, after = row.before, row.after
             if (before in STATES or before is None) and (after in STATES or after is None):
                 self._table(subject[6:], row.node, after)
-        elif subject == "owner":
-            self._owner(row.node, row.after)
+        elif subject == "owner" and str(row.before if row.after is None else row.after).isdigit():
+            self._owner(row.node, row.after)  # v3's processors say by the same word whom they hold for the owner
         elif subject == "global-checkpoint":
             self.checkpoint_us = us_of(int(row.after))
             self.risen_us = self.at_us

@@ -20,7 +20,11 @@ def messages(variant: str) -> frozenset[str]:
     """Give the names of a variant's messages and of those to and from etcd."""
     package = "ticdc_lab.simulate.scheduler"
     module = import_module(f"{package}.messages" if variant == "v2" else f"{package}.{variant}.messages")
-    own = [c for c in vars(module).values() if hasattr(c, "_fields") and c.__module__ == module.__name__]
+    own = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and hasattr(c, "_fields") and c.__module__ == module.__name__
+    ]
     return frozenset(c.__name__ for c in (*own, *_ETCD))
 
 

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.machine import Address, Changed
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 DOUBLE, LOST, MONOTONE, REVISIONS = (
     "No Double Write",
@@ -196,8 +196,10 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             slow = {*executor.behind, *executor.stalled} & keys.keys()
-            for key in sorted(slow, key=order):
-                own_ts = checkpoint_of(executor, key, kernel.now_us)
+            alike: dict[Any, int] = {}
+            for key in in_turn(slow):
+                like = key if key in executor.stalled else executor.pipelines[key]
+                own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if own_ts < checkpoint_ts:
                     return (
                         LOST,

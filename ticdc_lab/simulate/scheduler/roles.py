@@ -6,7 +6,8 @@ coordinator, maintainer) and the processor's side (agent, dispatcher manager). :
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 from ticdc_lab.simulate.machine import Address, Output
 
@@ -28,6 +29,16 @@ class Span(NamedTuple):
 def order(key: Key) -> tuple[int, str]:
     """Sort tables and spans by this."""
     return (key, "") if isinstance(key, int) else (key.table, key.start)
+
+
+def in_turn(keys: Iterable[Key]) -> list[Key]:
+    """Give tables or spans in the order in which they are handled."""
+    found: list[Any] = list(keys)
+    try:
+        found.sort()
+    except TypeError:  # tables and spans together
+        found.sort(key=order)
+    return found
 
 
 class Tick(NamedTuple):

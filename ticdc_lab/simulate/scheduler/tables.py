@@ -8,7 +8,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 ADDING, RUNNING, REMOVING = "adding", "running", "removing"
 
@@ -180,7 +180,7 @@ class Draft:
             return []
         keys = self.on[capture].finish()
         self.on[capture] = keys.mutate()
-        return sorted(keys, key=order)
+        return in_turn(keys)
 
     def _kept(self, name: str) -> Keys:
         """Read one of the sets, which a mutation cannot be iterated for."""

@@ -77,7 +77,7 @@ def _checked(value: Value, found: Mapping[str, str], names: Names, invariants: C
     for what, name in found.items():
         if name not in known[what]:
             there = sorted(known[what])
-            hint = f"There is {', '.join(there)}." if len(there) <= 24 else "See `cluster`."
+            hint = f"There is {', '.join(there)}." if len(there) <= 40 else "See `cluster`."
             raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
     return found
 

@@ -117,6 +117,10 @@ class World(NamedTuple):
     left: Left
 
 
+Naming = tuple[int, dict[str, int], dict[int, int]]
+"""Its number, and the numbers of captures and of tables."""
+
+
 class Small:
     """The model (:class:`ticdc_lab.simulate.explore.Model`).
 
@@ -149,12 +153,8 @@ class Small:
         self.agent = replace(agent or Agent(), pace=AT_ONCE)
         self._wanted = frozenset(self.tables)
         self._table_orders = tuple(permutations(self.tables))
-        self._namings = tuple(
-            ({name: i for i, name in enumerate(c)}, {key: i for i, key in enumerate(t)})
-            for t in self._table_orders
-            for c in permutations(self.names)
-        )
-        self._codes: dict[int, tuple[Any, list[int]]] = {}
+        self._namings: dict[tuple[tuple[str, ...], tuple[int, ...]], Naming] = {}
+        self._codes: dict[tuple[int, int], tuple[Any, int]] = {}
         self._orders = tuple((*c, *t) for c in permutations(self.names) for t in self._table_orders)
 
     def start(self) -> World:
@@ -192,14 +192,15 @@ class Small:
             return
         owner, rev = world.rival if world.rival and world.rival[0] == name else world.campaign[0]
         sees = (frozenset(n for n, _ in world.campaign), owner, rev)
-        if sees == node.sees:
-            return
+        if sees == node.sees or (owner != name and node.owner is None):
+            return  # what others see changes nothing
         elected = node.owner
         if owner != name:
             elected = None
         elif elected is None or elected.owner_rev != rev:
             elected = self.owner.elected(name, rev, Now(0))[0]
-        yield Step(Action("looks", name), _with(world, name, node._replace(owner=elected, sees=sees)))
+        after = node._replace(owner=elected, sees=sees if elected else None)
+        yield Step(Action("looks", name), _with(world, name, after))
 
     def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
         if node.owner is None or node.sees is None:
@@ -328,6 +329,8 @@ class Small:
                     durable = list(world.durable)
                     durable[key - 1] = max(durable[key - 1], pipelines.checkpoint_of(before.executor, key, world.at_us))
                     world = world._replace(durable=tuple(durable))
+        if agent.owner != before.owner and not self.agent.obeys_stale_owner:
+            world = _without_stale(world, name, agent)
         step = self._carried_out(_with(world, name, node._replace(agent=agent)), action, name, outputs)
         return step._replace(broken=broken or step.broken)
 
@@ -386,22 +389,37 @@ class Small:
         ]
 
     def code(self, world: World) -> int:
-        """Give the lowest hash of all namings."""
-        parts = [self._coded(node, _node) for _, node in world.nodes]
-        links = [self._coded(messages, _messages) for _, _, messages in world.links]
-        return min(
-            _code(world, name, table, [p[i] for p in parts], [m[i] for m in links])
-            for i, (name, table) in enumerate(self._namings)
-        )
+        """Give the lowest hash over the namings of tables; captures are named by their place in the campaign."""
+        order = tuple(n for n, _ in world.campaign)
+        captures = (*order, *(n for n in self.names if n not in order))
+        return min(self._code(world, captures, tables) for tables in self._table_orders)
 
-    def _coded(self, part: Any, write: Callable[[Any, dict[str, int], dict[int, int]], int]) -> list[int]:
-        """Give a number of a part of a world for each naming; worlds share parts, so they are kept by identity."""
-        known = self._codes.get(id(part))
+    def _code(self, world: World, captures: tuple[str, ...], tables: tuple[int, ...]) -> int:
+        naming = self._naming(captures, tables)
+        _, name, table = naming
+        nodes = sorted((name[n], self._part(node, _node, naming)) for n, node in world.nodes)
+        on_way = sorted((name[s], name[t], self._part(m, _messages, naming)) for s, t, m in world.links)
+        durable = sorted((table[key + 1], ts) for key, ts in enumerate(world.durable))
+        revisions = tuple(rev for _, rev in world.campaign)
+        rival = (name[world.rival[0]], world.rival[1]) if world.rival else ()
+        rest = (world.checkpoint_ts, world.at_us, world.left)
+        return hash((tuple(nodes), revisions, rival, tuple(on_way), tuple(durable), rest))
+
+    def _naming(self, captures: tuple[str, ...], tables: tuple[int, ...]) -> Naming:
+        known = self._namings.get((captures, tables))
+        if known is None:
+            name, table = {n: i for i, n in enumerate(captures)}, {k: i for i, k in enumerate(tables)}
+            known = self._namings[captures, tables] = (len(self._namings), name, table)
+        return known
+
+    def _part(self, part: Any, write: Callable[[Any, dict[str, int], dict[int, int]], int], naming: Naming) -> int:
+        """Give a number of a part of a world; worlds share parts, so the numbers are kept by identity."""
+        number, name, table = naming
+        known = self._codes.get((id(part), number))
         if known is None or known[0] is not part:
-            if len(self._codes) > 1_000_000:
+            if len(self._codes) > 2_000_000:
                 self._codes.clear()
-            known = (part, [write(part, name, table) for name, table in self._namings])
-            self._codes[id(part)] = known
+            known = self._codes[id(part), number] = (part, write(part, name, table))
         return known[1]
 
 
@@ -423,6 +441,20 @@ def _without_session(world: World, name: str) -> World:
     )
 
 
+def _without_stale(world: World, to: str, agent: AgentState) -> World:
+    """Drop messages that a processor will ignore whenever they come: of an owner below the one that it obeys."""
+    rev = agent.owner.rev if agent.owner else 0
+    links = []
+    for link in world.links:
+        sender, receiver, messages = link
+        if receiver == to and any(getattr(m, "owner_rev", rev) < rev for m in messages):
+            messages = tuple(m for m in messages if getattr(m, "owner_rev", rev) >= rev)
+            link = (sender, receiver, messages)
+        if messages:
+            links.append(link)
+    return world._replace(links=tuple(links))
+
+
 def _sent(world: World, sender: str, send: Send) -> World:
     on_way = next((m for s, t, m in world.links if (s, t) == (sender, send.to)), ())
     return _on_link(world, sender, send.to, (*on_way, send.message))
@@ -433,17 +465,6 @@ def _on_link(world: World, sender: str, to: str, messages: tuple[Any, ...]) -> W
     if messages:
         others.append((sender, to, messages))
     return world._replace(links=tuple(sorted(others, key=lambda link: link[:2])))
-
-
-def _code(world: World, name: dict[str, int], table: dict[int, int], parts: list[int], links: list[int]) -> int:
-    """Write a state as numbers, under other names, and hash it."""
-    nodes = sorted((name[n], part) for (n, _), part in zip(world.nodes, parts, strict=True))
-    on_way = sorted((name[s], name[t], part) for (s, t, _), part in zip(world.links, links, strict=True))
-    durable = sorted((table[key + 1], ts) for key, ts in enumerate(world.durable))
-    campaign = tuple((name[n], rev) for n, rev in world.campaign)
-    rival = (name[world.rival[0]], world.rival[1]) if world.rival else ()
-    rest = (world.revision, world.checkpoint_ts, world.at_us, world.left)
-    return hash((tuple(nodes), campaign, rival, tuple(on_way), tuple(durable), rest))
 
 
 def _node(node: Node, name: dict[str, int], table: dict[int, int]) -> int:

@@ -4,7 +4,7 @@
 """
 
 from ticdc_lab.simulate.scheduler.v3.agent import Agent, Leave
-from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Failing
+from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Failing
 from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse

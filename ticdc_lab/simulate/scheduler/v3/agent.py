@@ -22,9 +22,9 @@ from ticdc_lab.simulate.machine import (
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor, limited
-from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
+from ticdc_lab.simulate.scheduler.roles import Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3 import agent_table as at
-from ticdc_lab.simulate.scheduler.v3.agent_table import AgentState, Desk, Failing, Owner
+from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Desk, Failing, Owner
 from ticdc_lab.simulate.scheduler.v3.messages import (
     LEAVING,
     Checkpoint,
@@ -134,8 +134,10 @@ class Agent:
             if span not in message.spans and state.taken.get(span, 0) <= message.header.seq:
                 desk.gone = desk.gone.delete(span)
         still_gone = sorted((span for span in desk.gone if span in message.spans), key=order)
-        statuses = tuple(at.status_of(desk, span) for span in [*at.singular(desk), *still_gone])
-        steady = _steady(desk, message.spans)
+        statuses = tuple(
+            at.status_of(desk, span, collect_stats=message.collect_stats) for span in [*at.singular(desk), *still_gone]
+        )
+        steady = _steady(desk, message)
         response = HeartbeatResponse(desk.header(owner), owner.address, statuses, state.liveness, steady)
         outputs.append(Send(owner.address, response))
         return desk.finished(), outputs
@@ -158,9 +160,10 @@ def _heard_owner(
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
 
 
-def _steady(desk: Desk, asked: Map[Key, None]) -> Steady:
+def _steady(desk: Desk, message: Heartbeat) -> Steady:
     resolved_ts = ts_of(desk.at_us)
-    return Steady(desk.held, asked, Checkpoint(at.common_checkpoint_ts(desk), resolved_ts), resolved_ts)
+    checkpoint = Checkpoint(at.common_checkpoint_ts(desk), resolved_ts)
+    return Steady(desk.held, message.spans, checkpoint, resolved_ts if message.collect_stats else None)
 
 
 def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:

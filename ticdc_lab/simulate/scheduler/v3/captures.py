@@ -46,12 +46,15 @@ class Captures:
         Those that went and are still to be taken out of the record.
     ticks
         The owner's calls so far.
+    collect_stats
+        The next heartbeat asks for statistics.
     """
 
     members: Map[Address, CaptureStatus] = Map()
     initialized: bool = False
     removed: tuple[Address, ...] = ()
     ticks: int = 0
+    collect_stats: bool = False
 
 
 def heard(status: CaptureStatus, response: HeartbeatResponse, header: Header) -> CaptureStatus:

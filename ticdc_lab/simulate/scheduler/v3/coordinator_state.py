@@ -63,12 +63,12 @@ def finished(
 
 
 def heartbeat(
-    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY
+    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY, collect_stats: bool = False
 ) -> tuple[CoordinatorState, Send]:
     """Make one heartbeat."""
     seq = state.seq + 1
     draining = state.schedulers.drain_target == to
-    message = Heartbeat(_header(settings, state, to, seq), to, spans, draining)
+    message = Heartbeat(_header(settings, state, to, seq), to, spans, draining, collect_stats)
     return replace(state, seq=seq), Send(to, message)
 
 

@@ -134,11 +134,14 @@ def _watermarks(
 def _heartbeats(
     settings: Settings, state: CoordinatorState, tick: Tick, now: Now
 ) -> tuple[CoordinatorState, list[OwnerOutput]]:
-    captures = replace(state.captures, ticks=state.captures.ticks + 1)
+    ticks, collect = state.captures.ticks + 1, state.captures.collect_stats
+    collect = collect or ticks % settings.collect_stats_ticks == 0
+    is_due = ticks % settings.heartbeat_ticks == 0
+    captures = replace(state.captures, ticks=ticks, collect_stats=collect and not is_due)
     state, outputs = replace(state, captures=captures), list[OwnerOutput]()
-    if captures.ticks % settings.heartbeat_ticks:
+    if not is_due:
         return state, outputs
     for address in sorted(captures.members):
-        state, send = heartbeat(settings, state, address, state.replications.on.get(address, EMPTY))
+        state, send = heartbeat(settings, state, address, state.replications.on.get(address, EMPTY), collect)
         outputs.append(send)
     return state, outputs

@@ -85,13 +85,14 @@ class DispatchTableResponse(NamedTuple):
 class Heartbeat(NamedTuple):
     """Owner to processor: report all you have, and these spans also where you have not.
 
-    ``is_stopping`` tells a capture that it is being drained.
+    ``is_stopping`` tells a capture that it is being drained, ``collect_stats`` asks for the pullers' resolved ts.
     """
 
     header: Header
     to: Address
     spans: Map[Key, None] = Map()
     is_stopping: bool = False
+    collect_stats: bool = False
 
 
 class Steady(NamedTuple):
@@ -104,7 +105,7 @@ class Steady(NamedTuple):
     held: Map[Key, None]
     asked: Map[Key, None]
     checkpoint: Checkpoint
-    puller_resolved_ts: int
+    puller_resolved_ts: int | None
 
 
 class HeartbeatResponse(NamedTuple):

@@ -135,7 +135,7 @@ def _end_tasks(draft: Draft) -> None:
 
 def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | None:
     if len(draft.running) >= max_task_concurrency:
-        return f"{len(draft.running)} tasks are running, which is the limit"
+        return f"the limit of {max_task_concurrency} running tasks is reached"
     if task.span in draft.running:
         return f"table {task.span} has a task already"
     if task.span not in draft.sets and not isinstance(task, AddTask):

@@ -158,7 +158,7 @@ def current(replication: ReplicationSet, is_exact: bool, steady: Map[Address, Ta
     return advanced(replication, steady[replication.primary])
 
 
-def shared(span: Key, checkpoint: Checkpoint, puller_resolved_ts: int) -> TableStatus:
+def shared(span: Key, checkpoint: Checkpoint, puller_resolved_ts: int | None) -> TableStatus:
     """Make the status of a span that replicates undisturbed."""
     return TableStatus(span, REPLICATING, checkpoint, puller_resolved_ts)
 

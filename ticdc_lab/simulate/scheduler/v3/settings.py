@@ -33,6 +33,8 @@ class Settings:
         Messages of another epoch are void; None is a node too old to know of epochs.
     heartbeat_ticks
         Every how many ticks the owner asks all captures (heartbeat-tick).
+    collect_stats_ticks
+        Every how many ticks the next heartbeat asks for statistics too (collect-stats-tick).
     max_task_concurrency
         So many spans at most have a task other than a burst (max-task-concurrency).
     add_table_batch_size
@@ -56,6 +58,7 @@ class Settings:
     version: str = "v8.5.0"
     changefeed_epoch: int | None = 1
     heartbeat_ticks: int = 2
+    collect_stats_ticks: int = 200
     max_task_concurrency: int = 10
     add_table_batch_size: int = 50
     check_balance_us: int = 60_000_000

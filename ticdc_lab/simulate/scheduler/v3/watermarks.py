@@ -60,10 +60,10 @@ def advance(
     if missing is not None:
         because = f"table {missing} is not scheduled to any capture yet"
         return Progress(None, None, None, None, barrier_ts, because)
-    marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
-    if not marks:
+    if not plan.spans:
         at = floor_ts if barrier_ts is None else barrier_ts
         return Progress(at, at, 0, at, barrier_ts, "no table is wanted")
+    marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
     slowest = min(marks, key=lambda m: (m.checkpoint_ts, m.resolved_ts, m.rank))
     checkpoint, resolved = slowest.checkpoint_ts, min(m.resolved_ts for m in marks)
     because = f"{slowest.who} is the slowest"
@@ -83,7 +83,7 @@ def advance(
 def _exact_marks(replications: Replications, plan: Plan) -> list[_Mark]:
     marks = []
     for span in replications.exact:
-        if span in plan.surplus:
+        if span not in plan.spans:
             continue
         found = replications.sets[span]
         where = f"{found.state} on {found.primary}" if found.primary else found.state

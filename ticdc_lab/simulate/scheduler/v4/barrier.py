@@ -130,9 +130,9 @@ def _select(
     barrier: Barrier, control: Control, event: BarrierEvent, last: Key, at_us: int
 ) -> tuple[BarrierEvent, Barrier, list[Output]]:
     passed = beyond(event, control.spans)
-    if passed is not None:
-        because = f"table {passed} has left it behind: it is downstream"
-        event = replace(event, selected=True, writer_advanced=True, reported=Map({passed: None}))
+    if passed:
+        because = f"table {passed[0]} has left it behind: it is downstream"
+        event = replace(event, selected=True, writer_advanced=True, reported=Map(dict.fromkeys(passed)))
         return event, barrier, [Changed(str(event.key), "waiting", "passing", because)]
     if missing(event, control.spans):
         return event, barrier, []

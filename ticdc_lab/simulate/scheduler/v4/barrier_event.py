@@ -92,15 +92,16 @@ def missing(event: BarrierEvent, state: Spans) -> list[Key]:
     return sorted(found, key=position)
 
 
-def beyond(event: BarrierEvent, state: Spans) -> Key | None:
-    """Give a dispatcher that is known to have left the event behind, as after a maintainer or node was lost."""
+def beyond(event: BarrierEvent, state: Spans) -> list[Key]:
+    """Give the dispatchers known to have left the event behind, as after a maintainer or node was lost."""
+    found: list[Key] = []
     for table in tables_of(state, event.state.block_tables):
         for key in spans.of_table(state, table):
             replica = state.replicas[key]
             reached = state.reached.get(replica.node or "", 0) if replica.state == REPLICATING else 0
             if max(replica.checkpoint_ts, reached if reached < MAX_TS else 0) > event.key.block_ts:
-                return key
-    return None
+                found.append(key)
+    return found
 
 
 def waits_for(event: BarrierEvent, state: Spans) -> str:

@@ -15,6 +15,7 @@ from ticdc_lab.simulate.machine import Address, Changed, Output
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.add import Add
+from ticdc_lab.simulate.scheduler.v4.barrier_bootstrap import rebuilt
 from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.coverage import holes, root_of
 from ticdc_lab.simulate.scheduler.v4.keys import position
@@ -35,8 +36,11 @@ def finished(state: MaintainerState, checkpoint_ts: int, at_us: int) -> Stepped:
     for node, response in reported.items():
         control, more = _taken_over(control, node, response, at_us)
         outputs += more
+    stands = [status for response in reported.values() for status in response.block_states]
+    barrier, more = rebuilt(state.barrier, control.spans, stands, at_us)
+    outputs += more
     told = Changed("bootstrap", None, "done", f"{len(reported)} nodes have answered: {', '.join(reported)}")
-    return replace(state, control=control, bootstrapped=True, responses=Map()), [*outputs, told]
+    return replace(state, control=control, barrier=barrier, bootstrapped=True, responses=Map()), [*outputs, told]
 
 
 def _taken_over(

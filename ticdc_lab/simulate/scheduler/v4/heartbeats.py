@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
-from ticdc_lab.simulate.scheduler.v4 import operation, operators, spans
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.control import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
@@ -13,6 +13,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     TableSpanStatus,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Node, Stepped, asked
+from ticdc_lab.simulate.scheduler.v4.remove import Remove
 
 
 def answered(state: MaintainerState, sender: Address, message: MaintainerBootstrapResponse, at_us: int) -> Stepped:
@@ -22,9 +23,11 @@ def answered(state: MaintainerState, sender: Address, message: MaintainerBootstr
         return state, [Ignored(message, _stranger(state, sender, message.maintainer_epoch))]
     if (message.node_epoch, message.seq) <= (node.epoch, node.seq):
         return state, [Ignored(message, f"{sender} has said more since")]
-    if node.epoch == message.node_epoch and (state.bootstrapped or sender not in state.responses):
+    if node.epoch == message.node_epoch and state.bootstrapped:
         return state, [Ignored(message, f"{sender} has answered already")]
-    state, outputs = (state, list[Output]()) if not node.epoch else _restarted(state, sender, at_us)
+    outputs = list[Output]()
+    if node.epoch and message.node_epoch > node.epoch:
+        state, outputs = _restarted(state, sender, at_us)
     known = state.nodes[sender]._replace(epoch=message.node_epoch, seq=message.seq)
     state = replace(state, nodes=state.nodes.set(sender, known))
     if not state.bootstrapped:
@@ -76,10 +79,9 @@ def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: i
         control = control._replace(spans=spans.checkpointed(control.spans, status.id, status.checkpoint_ts))
     if status.id in control.running:
         return operators.checked(control, sender, status, at_us)
-    if status.component_status == "Working" and not bound_here:
-        order = operation.remove(status.id, sender, "Remove")
-        because = f"{sender} runs {status.id}, which is not bound to it"
-        return control, [Send(order.to, order.message), Ignored(status, because)]
+    if status.component_status in ("Working", "Initializing") and not bound_here:
+        control, outputs = operators.adopted(control, Remove(status.id, sender), at_us)
+        return control, [Ignored(status, f"{sender} runs {status.id}, which is not bound to it"), *outputs]
     if status.component_status in ("Stopped", "Removed") and bound_here:
         because = f"{sender} reports it {status.component_status} though nobody asked for that"
         known, outputs = spans.marked_absent(control.spans, status.id, at_us, because)

@@ -45,3 +45,21 @@ class NodeState(NamedTuple):
     last_seen_us: int | None = None
     node_epoch: int = 0
     liveness: str = ALIVE
+
+
+class Own(NamedTuple):
+    """What a node is by itself: its liveness and its life."""
+
+    liveness: str
+    node_epoch: int
+
+
+def applied(own: Own, request: SetNodeLivenessRequest) -> tuple[Own, SetNodeLivenessResponse]:
+    """Follow the coordinator, forward only, and only where this life is meant; answer what holds then.
+
+    A coordinator that has not heard of this life asks with epoch 0; only DRAINING can be asked for like that.
+    """
+    meant = request.node_epoch == own.node_epoch or (request.node_epoch == 0 and request.target == DRAINING)
+    if meant and ORDER.index(request.target) > ORDER.index(own.liveness):
+        own = own._replace(liveness=request.target)
+    return own, SetNodeLivenessResponse(own.liveness, own.node_epoch)

@@ -63,16 +63,6 @@ class TableSpanStatus(NamedTuple):
     checkpoint_ts: int
 
 
-class MaintainerBootstrapResponse(NamedTuple):
-    """All dispatchers of a node, and the requests that it has not finished."""
-
-    maintainer_epoch: int
-    node_epoch: int
-    seq: int
-    spans: tuple[TableSpanStatus, ...]
-    operators: tuple[ScheduleDispatcherRequest, ...]
-
-
 class HeartBeatRequest(NamedTuple):
     """A node's watermark and whose it is, and the dispatchers whose state changed or was asked for."""
 
@@ -126,6 +116,17 @@ class TableSpanBlockStatus(NamedTuple):
 
     id: Key
     state: State
+
+
+class MaintainerBootstrapResponse(NamedTuple):
+    """All dispatchers of a node, the requests that it has not finished, the block events at which it stands."""
+
+    maintainer_epoch: int
+    node_epoch: int
+    seq: int
+    spans: tuple[TableSpanStatus, ...]
+    operators: tuple[ScheduleDispatcherRequest, ...]
+    block_states: tuple[TableSpanBlockStatus, ...] = ()
 
 
 class BlockStatusRequest(NamedTuple):

@@ -71,7 +71,8 @@ def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
     control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
     state = control.spans
     for key in sorted(spans.of_node(state, node), key=position):
-        if key not in control.running:
+        found = control.running.get(key)
+        if found is None or node not in found.operator.affected_nodes():
             state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
             outputs += changes
     control = control._replace(spans=state)

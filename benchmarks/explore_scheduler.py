@@ -1,0 +1,47 @@
+"""Explore small worlds of the table scheduler to their end, and say how many states they have.
+
+    python benchmarks/explore_scheduler.py [--captures 3] [--tables 2] [--moments 0] [--owner-changes 1] ...
+
+Prints a line for each depth, and in the end one line for the table in docs/scheduler.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from dataclasses import fields
+
+from ticdc_lab.simulate.explore import explore
+from ticdc_lab.simulate.scheduler.world import Bounds, Small
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    defaults = {"captures": 3, "owner_changes": 1, "crashes": 1, "lost": 1, "moments": 0}
+    for field in fields(Bounds):
+        if field.type == "int":
+            name = "--" + field.name.replace("_", "-")
+            parser.add_argument(name, type=int, default=defaults.get(field.name, field.default))
+    parser.add_argument("--most-states", type=int, default=20_000_000)
+    arguments = vars(parser.parse_args())
+    most = arguments.pop("most_states")
+    started = time.monotonic()
+
+    def told(depth: int, states: int) -> None:
+        print(f"depth {depth}: {states:,} states, {time.monotonic() - started:.0f} s", flush=True)
+
+    bounds = Bounds(**arguments)
+    found = explore(Small(bounds), most_states=most, progress=told)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(bounds)
+    print(
+        f"{found.states:,} states, {found.steps:,} steps, depth {found.depth}, complete: {found.complete}, "
+        f"broken: {found.broken}, {time.monotonic() - started:.0f} s, {peak_mib:,} MiB"
+    )
+    for action in found.path:
+        print("  ", action)
+
+
+if __name__ == "__main__":
+    main()

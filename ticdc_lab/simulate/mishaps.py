@@ -1,0 +1,194 @@
+"""What faults do to a world in motion."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ticdc_lab.simulate import faults as fault
+from ticdc_lab.simulate.machine import Address, Exit, Fired
+from ticdc_lab.simulate.queue import CALL, FAULT, MESSAGE
+from ticdc_lab.simulate.recorder import name_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.kernel import Kernel
+
+NEVER = 1 << 62
+"""Until when the timers of a node that is down wait."""
+
+
+def _join(kernel: Kernel, one: fault.Join) -> None:
+    kernel.begin(one.node)
+
+
+def _crash(kernel: Kernel, one: fault.Crash) -> None:
+    address = kernel.address[one.node]
+    if address in kernel.down:
+        return
+    kernel.note(one.node, "crashed")
+    kernel.down.add(address)
+    kernel.paused[address] = NEVER  # its timers wait for a restart that keeps the state
+    if kernel.auditor:
+        kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+
+
+def left(kernel: Kernel, address: Address, output: Exit) -> None:
+    """Let a process that ended by itself come back."""
+    node = kernel.node[address]
+    kernel.note(node, "crashed", output.because)
+    kernel.down.add(address)
+    kernel.paused[address] = NEVER
+    if kernel.auditor:
+        kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+    kernel.put(kernel.now_us + output.after_us, FAULT, fault.Restart(kernel.now_us + output.after_us, node))
+
+
+def _restart(kernel: Kernel, one: fault.Restart) -> None:
+    address = kernel.address[one.node]
+    if address not in kernel.down:
+        return
+    kernel.down.discard(address)
+    kernel.paused.pop(address)
+    kernel.note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
+    if one.keep_state:
+        _rearm(kernel, address)
+        for entry in kernel.post.unheard.pop(address, []):
+            kernel.put(kernel.now_us, MESSAGE, entry)
+        _up(kernel, address)
+        return
+    for sender, to, message, identity in kernel.post.unheard.pop(address, []):
+        kernel.post.lost(sender, to, message, identity, f"{to} is gone")
+    del kernel.states[address]
+    kernel.lives[one.node] += 1
+    kernel.begin(one.node)
+
+
+def _rearm(kernel: Kernel, address: Address) -> None:
+    """Timers that came due while the node was down fire now."""
+    waiting = sorted((e for e in kernel.queue if e[0] >= NEVER and e[3][0] == address), key=lambda e: e[1])
+    if waiting:
+        gone = {e[1] for e in waiting}
+        kernel.queue[:] = [e for e in kernel.queue if e[1] not in gone]
+        heapq.heapify(kernel.queue)
+        for _, _, what, entry in waiting:
+            kernel.timers[entry] = kernel.put(kernel.now_us, what, entry)
+
+
+def _up(kernel: Kernel, address: Address) -> None:
+    """Let the node look at its clock before it goes on."""
+    kernel.take(address, Fired("resumed"))
+    if kernel.auditor and not kernel.violation:
+        kernel.judge(address, kernel.auditor.came_up(kernel, address, kernel.states[address]))
+
+
+def _pause(kernel: Kernel, one: fault.Pause) -> None:
+    address = kernel.address[one.node]
+    if address in kernel.paused:
+        return
+    until_us = kernel.now_us + one.for_us
+    kernel.note(one.node, "paused", f"for {one.for_us / 1000:g} ms")
+    kernel.paused[address] = until_us
+    if kernel.auditor:
+        kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+    kernel.put(until_us, CALL, lambda: _resume(kernel, one.node, address, until_us))
+
+
+def _resume(kernel: Kernel, node: str, address: Address, until_us: int) -> None:
+    if kernel.paused.get(address) == until_us and address not in kernel.down:
+        del kernel.paused[address]
+        kernel.note(node, "resumed")
+        _up(kernel, address)
+
+
+def _part(kernel: Kernel, one: fault.Part) -> None:
+    pairs = [(one.a, one.b)] if one.one_way else [(one.a, one.b), (one.b, one.a)]
+    kernel.note(one.a, "parted", "one way" if one.one_way else "", one.b)
+    for pair in pairs:
+        kernel.post.traffic.parted[pair] += 1
+    if one.for_us is not None:
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _reopen(kernel, one.a, one.b, pairs))
+
+
+def _heal(kernel: Kernel, one: fault.Heal) -> None:
+    for pair in ((one.a, one.b), (one.b, one.a)):
+        kernel.post.traffic.parted[pair] = min(kernel.post.traffic.parted[pair], 1)
+    _reopen(kernel, one.a, one.b, [p for p in ((one.a, one.b), (one.b, one.a)) if kernel.post.traffic.parted[p]])
+
+
+def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) -> None:
+    kernel.note(a, "healed", peer=b)
+    for pair in pairs:
+        kernel.post.traffic.parted[pair] = max(0, kernel.post.traffic.parted[pair] - 1)
+        if not kernel.post.traffic.parted[pair]:
+            for sender, to, message, identity in kernel.post.held.pop(pair, []):
+                kernel.post.travel(pair, sender, to, message, identity)
+
+
+def _refuse(kernel: Kernel, one: fault.Refuse) -> None:
+    kernel.note(one.a, "refused", f"no message to {one.b} for {one.for_us / 1000:g} ms", one.b)
+    kernel.post.traffic.refused[one.a, one.b] += 1
+    _set_refusals(kernel, one.a)
+    kernel.put(kernel.now_us + one.for_us, CALL, lambda: _accept(kernel, one))
+
+
+def _accept(kernel: Kernel, one: fault.Refuse) -> None:
+    kernel.post.traffic.refused[one.a, one.b] -= 1
+    _set_refusals(kernel, one.a)
+
+
+def _set_refusals(kernel: Kernel, node: str) -> None:
+    peers = [b for (a, b), n in kernel.post.traffic.refused.items() if a == node and n]
+    kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
+
+
+def _relink(kernel: Kernel, one: fault.Relink) -> None:
+    pair = (one.a, one.b)
+    old = kernel.post.traffic.links.get(pair)
+    kernel.post.traffic.links[pair] = one.link
+    if one.for_us is not None:
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _unlink(kernel, pair, old))
+
+
+def _unlink(kernel: Kernel, pair: tuple[str, str], old: Any) -> None:
+    if old is None:
+        kernel.post.traffic.links.pop(pair, None)
+    else:
+        kernel.post.traffic.links[pair] = old
+
+
+def _lose(kernel: Kernel, one: fault.Lose) -> None:
+    kernel.post.losing.append([one, one.times])
+
+
+def _skew(kernel: Kernel, one: fault.Skew) -> None:
+    kernel.skews[one.node] = (one.offset_us, one.drift_ppm, kernel.now_us)
+
+
+def _ask(kernel: Kernel, one: fault.Ask) -> None:
+    address = kernel.address[one.node]
+    if address in kernel.down:
+        kernel.note(one.node, "lost", f"{one.node} is down when it is asked for {name_of(one.command)}")
+    elif address in kernel.paused:
+        kernel.put(kernel.paused[address], FAULT, one)
+    else:
+        kernel.ask(one.node, one.command)
+
+
+MISHAPS: Mapping[type, Callable[[Any, Any], None]] = MappingProxyType(
+    {
+        fault.Join: _join,
+        fault.Crash: _crash,
+        fault.Restart: _restart,
+        fault.Pause: _pause,
+        fault.Part: _part,
+        fault.Heal: _heal,
+        fault.Refuse: _refuse,
+        fault.Relink: _relink,
+        fault.Lose: _lose,
+        fault.Skew: _skew,
+        fault.Ask: _ask,
+    }
+)
+"""What carries out each fault."""
