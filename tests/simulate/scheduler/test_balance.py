@@ -150,3 +150,8 @@ def test_an_owner_balances_traffic():
     owner.ask(Rebalance())
     owner.until_quiet(20)
     assert owner.where()[1] == (B, "running") and owner.where()[2] == (A, "running")
+
+
+def test_a_single_hot_table_does_not_keep_others_from_giving():
+    """The busiest capture can give nothing; the next one can."""
+    assert moved({A: [1], B: [2, 3, 4], C: []}, Balance(TRAFFIC, TRAFFICS))[0] == (2, B, C)

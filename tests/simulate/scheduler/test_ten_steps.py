@@ -27,11 +27,8 @@ def received(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_first_ten_messages_are_those_of_the_figure(seed):
-    """Each capture: announced, synced, dispatched one table, answered, watermark; no dispatch before both have synced."""
+    """Each capture: announced, synced, given a table, answered, watermark; no order before both have synced."""
     rows = received(seed)
-    assert [r["message"] for r in rows if r["message"] != "Checkpoint"] == [
-        *["Announce"] * 2, *["Sync"] * 2, *["DispatchTable"] * 2, *["DispatchTableResponse"] * 2
-    ] or in_an_order_of_the_figure(rows)  # fmt: skip
     assert in_an_order_of_the_figure(rows)
     owner = rows[0]["peer"]
     dispatched = {(r["node"], json.loads(r["detail"])["id"]) for r in rows if r["message"] == "DispatchTable"}
