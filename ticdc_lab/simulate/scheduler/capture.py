@@ -71,6 +71,8 @@ class CaptureState(NamedTuple):
         Why the checkpoint does not proceed, and since when; only an owner's.
     moved_us
         When the global checkpoint moved last, as the owner saw it.
+    put_ts
+        The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
     """
 
     address: Address
@@ -83,6 +85,7 @@ class CaptureState(NamedTuple):
     lost: bool = False
     stuck: str | None = None
     moved_us: int = 0
+    put_ts: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class Capture:
         if view.owner == state.address and was != view.owner_rev:
             owner, outputs = self.variant.owner.elected(state.address, view.owner_rev, now)
             elected = Changed("owner", was, view.owner_rev, f"etcd elected it at revision {view.owner_rev}")
-            return state._replace(owner=owner, moved_us=now.at_us, stuck=None), [elected, *outputs]
+            return state._replace(owner=owner, moved_us=now.at_us, stuck=None, put_ts=(0, 0)), [elected, *outputs]
         if view.owner != state.address and state.owner is not None:
             return state._replace(owner=None, stuck=None), [
                 Changed("owner", was, None, f"{view.owner} is the owner now")
@@ -240,9 +243,10 @@ class Capture:
         """Persist the watermarks, which never fall, and say what holds them."""
         outputs: list[Output] = []
         if marks.checkpoint_ts is not None and marks.resolved_ts is not None:
-            checkpoint_ts = self._monotone(marks.checkpoint_ts, state.checkpoint_ts)
-            resolved_ts = max(checkpoint_ts, self._monotone(marks.resolved_ts, state.resolved_ts))
+            checkpoint_ts = self._monotone(marks.checkpoint_ts, state.checkpoint_ts, state.put_ts[0])
+            resolved_ts = max(checkpoint_ts, self._monotone(marks.resolved_ts, state.resolved_ts, state.put_ts[1]))
             if (checkpoint_ts, resolved_ts) != (state.checkpoint_ts, state.resolved_ts):
+                state = state._replace(put_ts=(checkpoint_ts, resolved_ts))
                 outputs.append(Send(ETCD, PutStatus(_rev(state) or 0, checkpoint_ts, resolved_ts)))
         stands = now.at_us - state.moved_us >= self.stall_us
         because = marks.because if marks.checkpoint_ts is None or stands else None
@@ -254,8 +258,8 @@ class Capture:
             state = state._replace(stuck=because)
         return state, outputs
 
-    def _monotone(self, new_ts: int, known_ts: int) -> int:
-        return new_ts if self.forgets_monotony else max(new_ts, known_ts)
+    def _monotone(self, new_ts: int, *known_ts: int) -> int:
+        return new_ts if self.forgets_monotony else max(new_ts, *known_ts)
 
     # Users and faults
 
