@@ -21,7 +21,7 @@ SHORTEST = {
     "keeps_epoch": 16,
     "answers_at_once": 24,
     "reports_the_newest": 14,
-    "tells_all_running": 15,
+    "tells_all_running": 17,
     "dispatches_before_sync": 17,
     "ignores_running_of_sync": 21,
     "skips_minimum": 20,

@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tells_all_running",
         "Sync says which tables are being added and removed.",
         ANSWERS,
-        replace(_JOINING, owner_changes=1),
+        replace(_TWO, owner_changes=1),
     ),
     Mutant(
         "dispatches_before_sync",
