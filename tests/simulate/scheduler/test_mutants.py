@@ -83,7 +83,7 @@ def test_a_capture_that_writes_on_after_its_session_writes_twice():
 
 
 def test_a_world_of_nothing_has_one_end():
-    """One capture, one table, no time: the search ends, and every state leads to others or to the one where all is done."""
+    """One capture, one table, no time: the search ends where nothing can change any more."""
     found = explore(Small(Bounds(captures=1, tables=1, moments=0)))
     assert found.complete and found.dead_ends >= 1 and found.states < 50
 

@@ -168,7 +168,10 @@ def _quotas(
 def _by_traffic(
     tables: Mapping[Address, Sequence[Key]], leaving: frozenset[Address], balance: Balance, prefer: Sequence[object]
 ) -> Plan:
-    """Move the table that evens the busiest and the idlest capture best, as long as that is worth its cost."""
+    """Move the table that evens a busy and the idlest capture best, as long as that is worth its cost.
+
+    The busiest comes first; one that has nothing fitting (a single hot table) does not keep the next from giving.
+    """
     rank = ranks(tables, prefer)
     held = {c: list(tables[c]) for c in sorted(tables)}
     loads = {c: sum(balance.weight(k) for k in keys) for c, keys in held.items()}
@@ -176,10 +179,13 @@ def _by_traffic(
     while True:
         idle = min((c for c in held if c not in leaving), key=lambda c: (loads[c], rank[c]))
         out = [c for c in sorted(leaving) if held.get(c)]
-        busy = out[0] if out else max((c for c in held if c not in leaving), key=lambda c: (loads[c], rank[c]))
-        gap = loads[busy] - loads[idle]
-        best = _best(held[busy], gap, balance) if not out else held[busy][-1]
+        by_load = sorted((c for c in held if c not in leaving), key=lambda c: (loads[c], rank[c]), reverse=True)
+        found = ((c, _best(held[c], loads[c] - loads[idle], balance)) for c in by_load)
+        busy, best = (
+            (out[0], held[out[0]][-1]) if out else next((f for f in found if f[1] is not None), (by_load[0], None))
+        )
         if best is None:
+            gap = loads[busy] - loads[idle]
             kept = tuple((c, f"carries {loads[c]} rows/s") for c in held)
             return Plan(tuple(moves), f"nothing more is gained: {busy} and {idle} are {gap} rows/s apart", kept)
         why = f"{busy} carries {loads[busy]} rows/s, {idle} {loads[idle]}; this table {balance.weight(best)}"

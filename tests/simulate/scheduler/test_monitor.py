@@ -1,0 +1,197 @@
+"""The auditor of the scheduler catches what is planted: it reads what processors really do, and believes no message."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from v2_cases import A, B
+
+from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.executor import Executor, Pace, added, gone, settled, stopping, stuck
+from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, Monitor
+
+PACE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
+FAR = ts_of(1 << 40)
+
+
+class Watched:
+    """Two processors and an etcd, whose steps the auditor is shown."""
+
+    def __init__(self, *tables, stops=True):
+        self.monitor = Monitor(ts_of(0), frozenset(tables), stops)
+        self.at_us = 0
+        self.executors = {A: Executor(PACE, FAR), B: Executor(PACE, FAR)}
+        self.tables = self.monitor.wanted
+
+    def kernel(self):
+        """Give what the auditor reads of a kernel."""
+        return SimpleNamespace(now_us=self.at_us, states={n: _capture(e) for n, e in self.executors.items()})
+
+    def _step(self, name, executor, changes):
+        before, self.executors[name] = self.executors[name], executor
+        return self.monitor.saw(self.kernel(), name, _capture(before), _capture(executor), changes)
+
+    def begin(self, name, table, start_us=0):
+        """Let a processor write a table."""
+        executor, changes = added(self.executors[name], table, ts_of(start_us), self.at_us, "test")
+        assert self._step(name, executor, changes) is None
+        return self._step(name, *settled(self.executors[name], self.at_us))
+
+    def end(self, name, table):
+        """Let a processor stop to write a table: stopping writes, gone does not."""
+        assert self._step(name, *stopping(self.executors[name], table, self.at_us, "test")) is None
+        return self._step(name, *gone(self.executors[name], table, "test"))
+
+    def publish(self, at_us, tables=None):
+        """Let the owner persist a checkpoint."""
+        self.tables = self.tables if tables is None else frozenset(tables)
+        after = SimpleNamespace(tables=self.tables, checkpoint_ts=ts_of(at_us))
+        changes = [Changed("global-checkpoint", None, ts_of(at_us))]
+        return self.monitor.saw(self.kernel(), ETCD, None, after, changes)
+
+    def elect(self, name, rev):
+        """Let a capture take itself for the owner."""
+        state = _capture(self.executors[name])
+        return self.monitor.saw(self.kernel(), name, state, state, [Changed("owner", None, rev)])
+
+
+def _capture(executor):
+    return SimpleNamespace(processor=SimpleNamespace(executor=executor))
+
+
+def test_two_writers_are_caught():
+    """No Double Write, and the overlap is measured."""
+    seen = Watched(1)
+    assert seen.begin(A, 1) is None
+    seen.at_us = 1000
+    invariant, because = seen.begin(B, 1)
+    assert invariant == DOUBLE and "table 1" in because
+    seen.at_us = 1700
+    seen.end(A, 1)
+    assert seen.monitor.measures.overlap_us == 700 and seen.monitor.measures.starts == 2
+
+
+def test_two_writers_of_two_tables_are_none():
+    """Nor one after the other."""
+    seen = Watched(1, 2)
+    assert seen.begin(A, 1) is None and seen.begin(B, 2) is None
+    seen.at_us = 1000
+    assert seen.end(A, 1) is None and seen.begin(B, 1, 1000) is None
+    assert seen.monitor.measures.overlap_us == 0
+
+
+def test_a_gap_is_caught():
+    """The next writer begins above where the last one ended; not above is right, and what is doubled is measured."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    seen.end(A, 1)
+    seen.at_us = 3000
+    invariant, because = seen.begin(B, 1, 2000)
+    assert invariant == LOST and "goes on from" in because
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    seen.end(A, 1)
+    seen.at_us = 3000
+    assert seen.begin(B, 1, 400) is None
+    assert (seen.monitor.measures.gap_us, seen.monitor.measures.doubled_us) == (2000, 600)
+
+
+@pytest.mark.parametrize(("published_us", "found"), [(1000, None), (1001, LOST)])
+def test_a_checkpoint_above_a_table_that_nobody_writes_is_caught(published_us, found):
+    """Up to where the table was written is right, one microsecond more is not."""
+    seen = Watched(1, 2)
+    seen.begin(A, 1)
+    seen.begin(A, 2)
+    seen.at_us = 1000
+    seen.end(A, 1)
+    seen.at_us = 5000
+    assert (seen.publish(published_us) or (None,))[0] == found
+
+
+def test_a_checkpoint_while_a_table_was_never_written_is_caught():
+    """The start is right, anything above is not."""
+    seen = Watched(1, 2)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    assert seen.publish(0) is None
+    invariant, because = seen.publish(1)
+    assert invariant == LOST and "nobody ever wrote table 2" in because
+
+
+def test_a_checkpoint_above_a_slow_table_is_caught():
+    """One whose sink is stuck, and one that is behind."""
+    seen = Watched(1, 2)
+    seen.begin(A, 1)
+    seen.begin(B, 2)
+    seen.at_us = 1000
+    seen.executors[B] = stuck(seen.executors[B], 2, 1000)
+    seen.at_us = 2000
+    assert seen.publish(1000) is None
+    assert seen.publish(1001)[0] == LOST
+
+
+def test_a_checkpoint_above_what_all_have_written_is_caught():
+    """It is ahead of the upstream."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    seen.executors[A], _ = settled(seen.executors[A], 1000)
+    assert seen.publish(1000) is None and seen.publish(1001)[0] == LOST
+
+
+def test_a_falling_checkpoint_is_caught():
+    """By one microsecond."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    assert seen.publish(500) is None and seen.publish(500) is None
+    assert seen.publish(499)[0] == MONOTONE
+
+
+def test_an_owner_of_an_older_revision_is_caught():
+    """Revisions rise, from capture to capture."""
+    seen = Watched(1)
+    assert seen.elect(A, 2) is None and seen.elect(B, 5) is None
+    assert seen.elect(A, 5)[0] == REVISIONS and seen.elect(A, 4)[0] == REVISIONS
+
+
+def test_a_capture_that_is_down_writes_nothing_and_one_that_wakes_does():
+    """A pause ends its writing; another may take the table; when it wakes and still has it, that is a double write."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    assert seen.monitor.went_down(seen.kernel(), A, seen.kernel().states[A]) is None
+    assert seen.begin(B, 1, 1000) is None
+    assert seen.monitor.came_up(seen.kernel(), A, seen.kernel().states[A])[0] == DOUBLE
+    alone = Watched(1)
+    alone.begin(A, 1)
+    alone.monitor.went_down(alone.kernel(), A, alone.kernel().states[A])
+    assert alone.monitor.came_up(alone.kernel(), A, alone.kernel().states[A]) is None
+
+
+def test_tables_come_and_go():
+    """A dropped one holds no checkpoint any more; a new one does from where it was created."""
+    seen = Watched(1, 2)
+    seen.begin(A, 1)
+    seen.begin(A, 2)
+    seen.at_us = 1000
+    seen.end(A, 2)
+    seen.at_us = 2000
+    assert seen.publish(1000) is None
+    assert seen.publish(1001)[0] == LOST
+    seen.monitor.checkpoint_ts = ts_of(1000)
+    assert seen.publish(1500, tables=[1]) is None
+    assert seen.publish(1500, tables=[1, 3]) is None
+    assert seen.publish(1501)[0] == LOST
+
+
+def test_it_can_count_only():
+    """The run goes on; violations are counted."""
+    seen = Watched(1, stops=False)
+    seen.begin(A, 1)
+    assert seen.begin(B, 1) is None and seen.monitor.n_violations == 1

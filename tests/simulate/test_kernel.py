@@ -1,0 +1,408 @@
+"""The event loop: the same arguments give the same bytes, and each fault does what it says, seen on small machines."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from ticdc_lab.simulate import faults as fault
+from ticdc_lab.simulate.faults import Chaos
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake
+from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
+from ticdc_lab.simulate.recorder import FULL, Recorder
+from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
+
+STILL = Link((1000, 1000))
+HEADER = """
+import hashlib
+import pyarrow as pa
+from ticdc_lab.simulate.faults import Chaos
+from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
+FULL = "full"
+"""
+
+
+class Number(NamedTuple):
+    """A message of the test machines."""
+
+    n: int
+
+
+class Other(NamedTuple):
+    """A message of another kind."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends 1, 2, 3, ... to a peer, one every ``every_us``, unless its transport refuses."""
+
+    to: str = "b"
+    every_us: int = 10_000
+    most: int = 1 << 30
+
+    def start(self, address, now):
+        """The state is the number of the last message."""
+        return 0, [Wake(self.every_us, "go")]
+
+    def step(self, state, event, now):
+        """Send at each timer; a command ``leave`` ends the process, ``break`` an invariant."""
+        if isinstance(event, Asked):
+            return state, [Exit(50_000, "asked")] if event.command == "leave" else [Broken("Peace", "asked")]
+        if not isinstance(event, Fired) or event.name != "go" or state >= self.most:
+            return state, []
+        if self.to in now.refused:
+            return state, [Wake(self.every_us, "go")]
+        return state + 1, [Send(self.to, Number(state + 1)), Send(self.to, Other(state + 1)), Wake(self.every_us, "go")]
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Keeps what it hears, as (time, clock, number)."""
+
+    def start(self, address, now):
+        """Nothing yet."""
+        return (), []
+
+    def step(self, state, event, now):
+        """Keep numbers."""
+        if isinstance(event, Received) and isinstance(event.message, Number):
+            return (*state, (now.at_us, now.at_us + now.skew_us, event.message.n)), []
+        return state, []
+
+
+def world(*faults, link=STILL, transport=RESEND, seed=0, sender=None, **settings):
+    """Give a kernel in which ``a`` sends to ``b``."""
+    return Kernel(
+        {"a": sender or Sender(), "b": Keeper()},
+        network=Network(link, transport=transport),
+        faults=faults,
+        seed=seed,
+        recorder=Recorder("test", FULL),
+        **settings,
+    )
+
+
+def heard(kernel, until_us=200_000):
+    """Run; give the numbers that came in at ``b``'s present address."""
+    kernel.run(until_us)
+    return [n for _, _, n in kernel.states[kernel.address["b"]]]
+
+
+def rows(kernel, kind):
+    """Give the rows of a kind."""
+    return [r for r in kernel.recorder.rows if r.kind == kind]
+
+
+def ipc(table):
+    """Give a table's bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def digest(seed, variant="v2"):
+    """Give the hash of the trace of a run with faults of all kinds."""
+    settings = Settings(variant=variant, captures=3, tables=5)
+    run = simulate(settings, seed=seed, chaos=Chaos(6_000_000), until_us=8_000_000, level=FULL)
+    return hashlib.sha256(ipc(run.trace)).hexdigest()
+
+
+# The same again
+
+
+def test_the_same_arguments_give_the_same_trace_byte_for_byte():
+    """Also in another process, where strings have other hashes; another seed gives another trace."""
+    source = HEADER + inspect.getsource(ipc) + inspect.getsource(digest)
+    source += "print(*(digest(5, v) for v in ('v2', 'v3', 'v4')))"
+    env = {**os.environ, "PYTHONHASHSEED": "77"}
+    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
+    found = [digest(5, v) for v in ("v2", "v3", "v4")]
+    assert done.stdout.split() == found == [digest(5, v) for v in ("v2", "v3", "v4")]
+    assert len({*found, digest(6)}) == 4
+
+
+def test_a_run_again_with_other_faults_has_the_same_beginning():
+    """Run.again: bytes are equal up to the moment from which on faults differ, and differ after it."""
+    settings, at_us = Settings(captures=3, tables=4), 4_000_000
+    run = simulate(settings, seed=3, chaos=Chaos(8_000_000), until_us=9_000_000)
+    other = run.again(at_us, [fault.Crash(at_us + 1, "capture-1")])
+    one, two = run.trace, other.trace
+    before = [t.filter(pa.compute.less(t["time_us"], at_us)).combine_chunks() for t in (one, two)]
+    assert before[0].num_rows > 200 and ipc(before[0]) == ipc(before[1])
+    assert ipc(one) != ipc(two) and "crashed" in two["kind"].to_pylist()
+    assert ipc(run.again(0, run.faults).trace) == ipc(one)
+
+
+def test_a_run_again_does_not_change_the_past():
+    """A fault before the moment is an error."""
+    run = simulate(Settings(captures=1, tables=1), until_us=1000)
+    with pytest.raises(ValueError, match="lies before 500"):
+        run.again(500, [fault.Crash(400, "capture-1")])
+
+
+# One fault after another
+
+
+def test_a_crash_ends_what_a_node_does_and_hears():
+    """Its timers are dead, and what is sent to it does not come in."""
+    assert heard(world(fault.Crash(55_000, "a"))) == [1, 2, 3, 4, 5]
+    kernel = world(fault.Crash(55_000, "b"), transport=DATAGRAM)
+    assert heard(kernel) == [1, 2, 3, 4, 5]
+    assert {r.message.n for r in rows(kernel, "lost")} == set(range(6, 20))
+
+
+def test_a_restart_without_state_gives_a_fresh_node_under_a_new_address():
+    """What goes to the old address is lost."""
+    kernel = world(fault.Crash(55_000, "b"), fault.Restart(105_000, "b"))
+    assert heard(kernel) == [] and kernel.address["b"] == "b.2" and "b" not in kernel.states
+    assert {r.because for r in rows(kernel, "lost")} == {"b is gone", "b is not there"}
+    assert [r.because for r in rows(kernel, "restarted")] == ["without its state"]
+
+
+def test_a_sender_that_restarts_without_state_begins_again():
+    """Its numbers begin at 1, and its first life's timers are gone."""
+    kernel = world(fault.Crash(55_000, "a"), fault.Restart(100_000, "a"))
+    assert heard(kernel, 135_000) == [1, 2, 3, 4, 5, 1, 2, 3]
+
+
+def test_a_restart_with_state_goes_on_where_it_was():
+    """The same address, the state, and timers that came due fire at once."""
+    kernel = world(fault.Crash(55_000, "a"), fault.Restart(100_000, "a", keep_state=True))
+    assert heard(kernel, 125_000) == [1, 2, 3, 4, 5, 6, 7, 8] and kernel.address["a"] == "a"
+    assert [t for t, _, n in kernel.states["b"] if n == 6] == [101_000]
+
+
+def test_a_resending_transport_delivers_to_a_node_that_is_back_with_its_state():
+    """In order, each once; a datagram is lost."""
+    down = (fault.Crash(55_000, "b"), fault.Restart(100_000, "b", keep_state=True))
+    assert heard(world(*down), 155_000) == list(range(1, 16))
+    assert heard(world(*down, transport=DATAGRAM), 155_000) == [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15]
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_messages_and_timers_wait_for_a_paused_node(node):
+    """Nothing is lost, and nothing happens meanwhile."""
+    kernel = world(fault.Pause(55_000, node, 40_000))
+    assert heard(kernel) == list(range(1, 20 if node == "b" else 17))
+    times = [t for t, _, _ in kernel.states["b"]]
+    assert not [t for t in times if 55_000 < t < 95_000] and times == sorted(times)
+    assert [r.time_us for r in rows(kernel, "resumed")] == [95_000]
+
+
+def test_a_one_way_partition_holds_one_way_only():
+    """A resending transport delivers what was held when it heals; datagrams are lost."""
+    cut = (fault.Part(55_000, "a", "b", one_way=True, for_us=50_000),)
+    kernel = world(*cut)
+    assert heard(kernel) == list(range(1, 20))
+    assert not [t for t, _, _ in kernel.states["b"] if 55_000 < t < 105_000]
+    assert heard(world(*cut, transport=DATAGRAM)) == [1, 2, 3, 4, 5, *range(11, 20)]
+    assert heard(world(fault.Part(55_000, "b", "a", one_way=True, for_us=50_000), transport=DATAGRAM)) == [
+        *range(1, 20)
+    ]
+
+
+def test_a_partition_lasts_until_it_is_healed():
+    """Heal opens both ways, also where two partitions lie over each other."""
+    cut = [fault.Part(55_000, "a", "b"), fault.Part(60_000, "b", "a"), fault.Heal(100_000, "b", "a")]
+    assert heard(world(*cut[:2], transport=DATAGRAM)) == [1, 2, 3, 4, 5]
+    assert heard(world(*cut, transport=DATAGRAM)) == [1, 2, 3, 4, 5, *range(10, 20)]
+    kernel = world(*cut)
+    assert heard(kernel) == list(range(1, 20)) and len(rows(kernel, "parted")) == 2 and len(rows(kernel, "healed")) == 1
+
+
+def test_a_refusing_transport_is_seen_by_the_sender():
+    """Nothing is sent meanwhile, and nothing is lost."""
+    kernel = world(fault.Refuse(55_000, "a", "b", 30_000))
+    assert heard(kernel, 115_000) == list(range(1, 9))
+    assert not [r for r in rows(kernel, "sent") if 55_000 < r.time_us < 85_000] and not rows(kernel, "lost")
+
+
+BAD = Link((1000, 20_000), loss=0.3, duplicate=0.3, reorder=0.3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_resending_transport_hides_what_a_link_does(seed):
+    """In order, exactly once; only later."""
+    kernel = world(link=BAD, seed=seed, sender=Sender(most=200))
+    assert heard(kernel, 10_000_000) == list(range(1, 201))
+    assert rows(kernel, "resent") and not rows(kernel, "lost")
+
+
+def test_datagrams_show_what_a_link_does():
+    """Some are lost, some come twice, some overtake others."""
+    kernel = world(link=BAD, transport=DATAGRAM, sender=Sender(most=300))
+    found = heard(kernel, 10_000_000)
+    assert found != sorted(found) and max(Counter(found).values()) > 1
+    assert 0.2 < 1 - len(set(found)) / 300 < 0.4
+    gone = {r.message.n for r in rows(kernel, "lost") if isinstance(r.message, Number)}
+    assert gone | set(found) == set(range(1, 301)) and not gone & set(found)
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [
+        (Link((1000, 2000), loss=0.5), lambda f: len(set(f)) < 100 and f == sorted(set(f))),
+        (Link((1000, 2000), duplicate=0.5), lambda f: set(f) == set(range(1, 101)) and len(f) > 120),
+        (Link((1000, 30_000), reorder=0.5), lambda f: sorted(f) == list(range(1, 101)) and f != sorted(f)),
+    ],
+    ids=["loss", "duplicate", "reorder"],
+)
+def test_each_fault_of_a_link_does_only_what_it_says(link, wrong):
+    """Seen as datagrams."""
+    assert wrong(heard(world(link=link, transport=DATAGRAM, sender=Sender(most=100)), 10_000_000))
+
+
+@pytest.mark.parametrize("transport", [RESEND, DATAGRAM])
+def test_a_chosen_message_is_lost(transport):
+    """Of the kind, from the sender, as often as said, whatever the transport does."""
+    chosen = fault.Lose(35_000, "Number", sender="a", times=2)
+    kernel = world(chosen, fault.Lose(65_000, "Number", sender="b"), transport=transport)
+    assert heard(kernel, 105_000) == [1, 2, 3, 6, 7, 8, 9, 10]
+    assert {type(r.message) for r in rows(kernel, "lost")} == {Number}
+
+
+def test_a_link_is_bad_for_a_while():
+    """Relink, and back."""
+    kernel = world(fault.Relink(45_000, "a", "b", Link((8000, 8000)), 30_000))
+    heard(kernel, 130_000)
+    delay = {n: t - 10_000 * n for t, _, n in kernel.states["b"]}
+    assert [delay[n] for n in range(1, 12)] == [1000] * 4 + [8000] * 3 + [1000] * 4
+
+
+def test_a_clock_is_ahead_and_drifts():
+    """The offset at once, the drift in proportion to time; virtual time is as it was."""
+    kernel = world(fault.Skew(55_000, "b", 7_000, 100_000))
+    heard(kernel, 160_000)
+    ahead = {n: clock - t for t, clock, n in kernel.states["b"]}
+    assert ahead[5] == 0 and ahead[6] == 7_000 + 600 and ahead[15] == 7_000 + 9_600
+
+
+def test_a_node_that_joins_was_not_there_before():
+    """What was sent to it is lost."""
+    kernel = world(fault.Join(55_000, "b"))
+    assert heard(kernel, 105_000) == [6, 7, 8, 9, 10] and len(rows(kernel, "lost")) == 10
+
+
+def test_a_process_that_leaves_comes_back_fresh():
+    """Exit: after the time it names, under a new address."""
+    kernel = world(fault.Ask(55_000, "a", "leave"))
+    assert heard(kernel, 135_000) == [1, 2, 3, 4, 5, 1, 2] and kernel.address["a"] == "a.2"
+
+
+# How a run ends
+
+
+def test_a_run_ends_at_its_time():
+    """And can go on."""
+    kernel = world()
+    assert (kernel.run(50_000).because, kernel.now_us) == ("time", 50_000)
+    assert kernel.run(90_000).because == "time" and len(kernel.states["b"]) == 8
+
+
+def test_a_run_in_which_nothing_is_left_is_quiet():
+    """It ends when the last message has come in."""
+    kernel = world(sender=Sender(most=3))
+    end = kernel.run(10_000_000)
+    assert (end.because, end.violation) == ("quiet", None) and end.time_us == 40_000
+    assert [n for _, _, n in kernel.states["b"]] == [1, 2, 3]
+
+
+def test_a_run_that_takes_too_many_steps_stops_and_says_what_it_was_doing():
+    """The limit is exact."""
+    kernel = world(step_limit=25)
+    end = kernel.run(10_000_000)
+    assert (end.because, end.steps) == ("steps", 25)
+    assert "next: a " in end.doing and "entries wait" in end.doing
+    assert rows(kernel, "stopped")[-1].because == f"steps: {end.doing}"
+
+
+def test_a_broken_machine_ends_the_run():
+    """The violation says which, when and at which step."""
+    kernel = world(fault.Ask(55_000, "a", "break"))
+    end = kernel.run(10_000_000)
+    assert end.because == "violation" and end.violation
+    assert (end.violation.invariant, end.violation.time_us, end.violation.step) == ("Peace", 55_000, end.steps)
+    assert [r.subject for r in rows(kernel, "violated")] == ["Peace"]
+
+
+class Counting:
+    """An auditor that finds everything wrong at ``b``."""
+
+    def __init__(self):
+        self.seen = Counter()
+
+    def saw(self, kernel: Kernel, at: str, before: Any, after: Any, outputs: Any):
+        """Count steps."""
+        self.seen[at] += 1
+        return ("Silence", "b hears something") if at == "b" and after else None
+
+    def went_down(self, kernel: Kernel, at: str, state: Any):
+        """Count."""
+        self.seen["down"] += 1
+
+    def came_up(self, kernel: Kernel, at: str, state: Any):
+        """Count."""
+        self.seen["up"] += 1
+
+
+def test_the_auditor_sees_each_step_and_stops_the_run():
+    """At the step in which it finds something."""
+    auditor = Counting()
+    end = world(auditor=auditor).run(1_000_000)
+    assert end.violation and end.violation.invariant == "Silence" and end.time_us == 11_000
+    auditor = Counting()
+    world(fault.Pause(5_000, "a", 100), fault.Crash(6_000, "b"), auditor=auditor).run(9_000)
+    assert (auditor.seen["down"], auditor.seen["up"]) == (2, 1)
+
+
+def test_the_auditor_can_be_told_to_record_only():
+    """A run goes on after a violation, and its measures say what it cost."""
+    settings = Settings(captures=2, tables=2, ttl_us=2_000_000, margin_us=0, stop_lag_us=1_500_000)
+    faults = [fault.Part(3_000_000, "capture-2", "etcd", for_us=6_000_000)]
+    stopped = simulate(settings, faults=faults, until_us=15_000_000)
+    assert stopped.violation and stopped.violation.invariant == "No Double Write"
+    run = simulate(settings, faults=faults, until_us=15_000_000, stops_at_violation=False)
+    assert run.violation is None and run.end.because == "time" and run.measures.overlap_us > 100_000
+    assert run.kernel.auditor.n_violations >= 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("transport", [RESEND, DATAGRAM])
+def test_every_message_that_was_sent_is_accounted_for(seed, transport):
+    """Sent is received, lost, or still on its way; copies are received besides."""
+    settings, network = Settings(captures=3, tables=4), Network(transport=transport)
+    run = simulate(settings, seed=seed, network=network, chaos=Chaos(8_000_000), until_us=12_000_000)
+    trace = run.trace.to_pandas()
+    sent = Counter(trace[trace.kind == "sent"].message_id)
+    received = Counter(trace[trace.kind == "received"].message_id)
+    lost = Counter(trace[trace.kind == "lost"].message_id.dropna())
+    assert max(sent.values()) == 1 and len(sent) == run.messages
+    assert set(received) | set(lost) <= set(sent)
+    on_way = on_their_way(run.kernel)
+    assert set(sent) - set(received) - set(lost) == on_way - set(received) - set(lost)
+    if transport == RESEND:
+        assert max(received.values()) == 1 and not set(received) & set(lost)
+        assert not on_way & (set(received) | set(lost))
+
+
+def on_their_way(kernel):
+    """Give the messages that wait in the queue, behind a partition or for a node that is down."""
+    entries = [e for _, _, what, e in kernel._queue if what == 0]
+    many = [e for _, _, what, e in kernel._queue if what == 5]
+    entries += [e for held in (*kernel._held.values(), *kernel._unheard.values()) for e in held]
+    return {e[3] for e in entries} | {first + i for _, _, messages, first in many for i in range(len(messages))}
