@@ -23,6 +23,7 @@ def main() -> None:
         if field.type == "int":
             name = "--" + field.name.replace("_", "-")
             parser.add_argument(name, type=int, default=defaults.get(field.name, field.default))
+    parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--most-states", type=int, default=20_000_000)
     arguments = vars(parser.parse_args())
     most = arguments.pop("most_states")

@@ -11,7 +11,15 @@ from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIO
 from ticdc_lab.simulate.scheduler.planned import EVENTS
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 
-FIGURES = ("sequence", "owners", "gantt", "watermarks", "balance")
+FIGURES = (
+    "sequence_diagram",
+    "ownership_gantt",
+    "watermark_curves",
+    "grafana_panels",
+    "scheduling_stepped",
+    "why_stuck",
+)
+"""Functions of :mod:`ticdc_lab.figures` that draw a trace."""
 RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
 _ETCD = (etcd.Register, etcd.KeepAlive, etcd.KeptAlive, etcd.Resign, etcd.PutStatus, etcd.View, etcd.Status)
 

@@ -40,6 +40,9 @@ class Bounds:
     crashes, restarts, lost, expiries, joins
         Captures that crash, processors that restart, messages lost, sessions that end while the capture lives
         (a partition or a pause), captures that come later.
+    at_once
+        A node's periodic call follows at once on what the node hears, so that only the network's delays are explored
+        and not the node's own; far fewer states.
     stops_at_once
         The seed's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
     one_owner
@@ -55,6 +58,7 @@ class Bounds:
     lost: int = 0
     expiries: int = 0
     joins: int = 0
+    at_once: bool = False
     stops_at_once: bool = True
     one_owner: bool = True
 
@@ -172,6 +176,25 @@ class Small:
 
     def steps(self, world: World) -> Iterator[Step[World]]:
         """Give all that can happen next."""
+        for step in self._single(world):
+            if self.bounds.at_once and not step.broken and step.action.what in ("deliver", "looks", "restart"):
+                yield from self._reacted(step)
+            else:
+                yield step
+
+    def _reacted(self, step: Step[World]) -> Iterator[Step[World]]:
+        """Let the node's periodic calls come at once."""
+        action, world, _ = step
+        node = dict(world.nodes)[action.node]
+        if node.agent is None:
+            yield step
+            return
+        polls = action.what == "restart" or hasattr(action.message, "owner_rev")
+        found = self._polled(world, action.node, node) if polls else self._ticked(world, action.node, node)
+        reactions = [Step(action._replace(prefer=then.prefer), after, broken) for then, after, broken in found]
+        yield from reactions or [step]
+
+    def _single(self, world: World) -> Iterator[Step[World]]:
         for name, node in world.nodes:
             if node.agent is None:
                 continue
@@ -210,10 +233,10 @@ class Small:
         for prefer in self._orders if _chooses(node.owner, tick.command) else ((),):
             state, outputs = self.owner.step(node.owner, tick, Now(world.at_us, prefer=prefer))
             told = tuple(o for o in outputs if isinstance(o, (Send, Watermarks)))
-            if told in seen:
+            state = state._replace(stuck=None, said="", checked_us=0)
+            if told in seen or (state == node.owner and _is_idle(told, world)):
                 continue
             seen.add(told)
-            state = state._replace(stuck=None, said="", checked_us=0)
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(_with(world, name, node._replace(owner=state)), action, name, outputs)
 
@@ -223,6 +246,8 @@ class Small:
         for prefer in orders:
             now = Now(world.at_us, prefer=prefer)
             agent, outputs = self.agent.step(node.agent, Asked(Poll(MAX_TS)), now)
+            if not outputs and agent == node.agent:
+                continue
             action = Action("poll", name, prefer=prefer)
             yield self._moved(world, name, node, agent, outputs, action)
 
@@ -421,6 +446,11 @@ class Small:
                 self._codes.clear()
             known = self._codes[id(part), number] = (part, write(part, name, table))
         return known[1]
+
+
+def _is_idle(told: tuple[Any, ...], world: World) -> bool:
+    """Whether a tick sends nothing and moves no watermark."""
+    return all(isinstance(o, Watermarks) and o.checkpoint_ts in (None, world.checkpoint_ts) for o in told)
 
 
 def _chooses(owner: DispatcherState, tick: Tick) -> bool:
