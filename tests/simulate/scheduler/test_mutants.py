@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
-from ticdc_lab.simulate.scheduler.mutants import HASTY, MUTANTS, STOPS_LATE
+from ticdc_lab.simulate.scheduler.mutants import HASTY, MUTANTS, STOPS_LATE, TWO_OWNERS
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.world import Bounds, Small
 
@@ -79,6 +81,18 @@ def test_a_capture_that_writes_on_after_its_session_writes_twice():
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 16
     assert "expire" in {a.what for a in found.path}
     kept = explore(Small(Bounds(tables=1, moments=0, expiries=1)))
+    assert kept.complete and kept.broken is None
+
+
+def test_two_owners_dispatch_a_table_twice():
+    """As the seed argues: the old one must hear of a capture that came after the election, which obeys it."""
+    found = explore(Small(TWO_OWNERS))
+    assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 16
+    assert {a.what for a in found.path} >= {"elect", "join"}
+    orders = [a for a in found.path if type(a.message).__name__ == "DispatchTable"]
+    assert len({a.message.owner_rev for a in orders}) == len({a.node for a in orders}) == 2
+    assert orders[-1] == found.path[-1] and orders[-1].node == "capture-3"
+    kept = explore(Small(replace(TWO_OWNERS, one_owner=True)))
     assert kept.complete and kept.broken is None
 
 

@@ -149,3 +149,6 @@ after the Sync of the new one; the golden case v2-18 shows that it is void.
 
 STOPS_LATE = Bounds(tables=1, moments=0, expiries=1, stops_at_once=False)
 """The seed's second assumption does not hold: a capture goes on writing until it notices that its session has ended."""
+
+TWO_OWNERS = Bounds(captures=3, tables=1, moments=0, owner_changes=1, joins=1, at_once=True, one_owner=False)
+"""The seed's first assumption does not hold: the old owner is elected still, and hears of a capture that joins."""
