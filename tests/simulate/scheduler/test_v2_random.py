@@ -50,3 +50,10 @@ def test_long_chaos(variant):
     """20 s of faults, 45 s in all, 150 seeds."""
     found = {s: judge(variant, s, over_us=20_000_000, until_us=45_000_000, ttl_us=5_000_000) for s in range(150)}
     assert {seed: bad for seed, bad in found.items() if bad} == {}
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_many_captures(variant):
+    """20 of them: every step has so many messages that they travel as stretches, also those to and from etcd."""
+    run = simulate(Settings(variant=variant, captures=20, tables=60), until_us=6_000_000, level="nothing")
+    assert run.violation is None and us_of(run.kernel.states["etcd"].checkpoint_ts) > 5_000_000
