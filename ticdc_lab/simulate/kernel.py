@@ -198,9 +198,9 @@ class Kernel:
 
     def put(self, at_us: int, what: int, entry: Any) -> int:
         """Put something into the queue; give its number."""
-        self._order += 1
-        heapq.heappush(self.queue, (at_us, self._order, what, entry))
-        return self._order
+        self._order = order = self._order + 1
+        heapq.heappush(self.queue, (at_us, order, what, entry))
+        return order
 
     def begin(self, node: str) -> None:
         """Let a node begin its next life."""

@@ -84,6 +84,19 @@ class Traffic:
         link = self.links.get(pair, self.network.link)
         return not (link.loss or link.duplicate or link.reorder or self.parted.get(pair))
 
+    def quiet_arrival(self, pair: tuple[str, str], at_us: int) -> int | None:
+        """Say when a message comes in over a quiet link, None for any other; draws what :meth:`arrivals` draws."""
+        link = self.links.get(pair, self.network.link) if self.links else self.network.link
+        (shortest, longest), loss, duplicate, reorder, tail_us = link
+        if loss or duplicate or reorder or tail_us or (self.parted and self.parted.get(pair)):
+            return None
+        at_us += shortest + int(self.chance.random() * (longest - shortest + 1))
+        last_us = self.last_us.get(pair, 0)
+        if at_us < last_us:
+            return last_us
+        self.last_us[pair] = at_us
+        return at_us
+
     def arrivals(self, sender: str, to: str, at_us: int) -> list[Arrival]:
         """Say when a message that is sent now comes in: never, once or more often."""
         pair = (sender, to)
