@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ticdc_lab.simulate.faults import Chaos
+from ticdc_lab.simulate.faults import Chaos, Fault, Part
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE
@@ -36,8 +36,8 @@ class Mutant:
         What catches it.
     bounds
         The small world in which every order of events is tried; None where only runs of whole captures show it.
-    settings, chaos
-        The runs that show it otherwise.
+    settings, chaos, faults
+        The runs that show it otherwise: some seed of this chaos does, or every run with these faults.
     """
 
     flag: str
@@ -45,7 +45,8 @@ class Mutant:
     invariant: str
     bounds: Bounds | None = None
     settings: Settings = HASTY
-    chaos: Chaos = CUT_OFF
+    chaos: Chaos | None = CUT_OFF
+    faults: tuple[Fault, ...] = ()
 
     def small(self) -> Small:
         """Give the small world with the bug."""
@@ -133,7 +134,13 @@ MUTANTS: tuple[Mutant, ...] = (
         MONOTONE,
         Bounds(tables=1, crashes=1),
     ),
-    Mutant("trusts_every_owner", "etcd takes the status from the current owner only.", MONOTONE),
+    Mutant(
+        "trusts_every_owner",
+        "etcd takes the status from the current owner only.",
+        MONOTONE,
+        chaos=None,
+        faults=(Part(3_000_000, "capture-1", "etcd", one_way=True, for_us=6_000_000),),
+    ),
     Mutant(
         "margin 0 with stop lag",
         "A capture writes nothing any more when etcd may have given up its session.",
@@ -149,3 +156,6 @@ after the Sync of the new one; the golden case v2-18 shows that it is void.
 
 STOPS_LATE = Bounds(tables=1, moments=0, expiries=1, stops_at_once=False)
 """The seed's second assumption does not hold: a capture goes on writing until it notices that its session has ended."""
+
+TWO_OWNERS = Bounds(captures=3, tables=1, moments=0, owner_changes=1, joins=1, at_once=True, one_owner=False)
+"""The seed's first assumption does not hold: the old owner is elected still, and hears of a capture that joins."""
