@@ -284,6 +284,16 @@ def test_a_link_is_bad_for_a_while():
     assert [delay[n] for n in range(1, 12)] == [1000] * 4 + [8000] * 3 + [1000] * 4
 
 
+def test_links_that_are_bad_in_overlapping_stretches_are_good_again_after_the_last():
+    """The later one is in force until its own end, and neither comes back."""
+    slow = [fault.Relink(45_000, "a", "b", Link((3000, 3000)), 30_000)]
+    slow += [fault.Relink(55_000, "a", "b", Link((8000, 8000)), 40_000)]
+    kernel = world(*slow)
+    heard(kernel, 150_000)
+    delay = {n: t - 10_000 * n for t, _, n in kernel.states["b"]}
+    assert [delay[n] for n in range(1, 14)] == [1000] * 4 + [3000] + [8000] * 4 + [1000] * 4
+
+
 def test_a_clock_is_ahead_and_drifts():
     """The offset at once, the drift in proportion to time; virtual time is as it was."""
     kernel = world(fault.Skew(55_000, "b", 7_000, 100_000))

@@ -144,18 +144,28 @@ def _set_refusals(kernel: Kernel, node: str) -> None:
 
 
 def _relink(kernel: Kernel, one: fault.Relink) -> None:
-    pair = (one.a, one.b)
-    old = kernel.post.traffic.links.get(pair)
-    kernel.post.traffic.links[pair] = one.link
+    own = [one.link]
+    kernel.post.traffic.relinks.setdefault((one.a, one.b), []).append(own)
+    _set_link(kernel, (one.a, one.b))
     if one.for_us is not None:
-        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _unlink(kernel, pair, old))
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _unlink(kernel, (one.a, one.b), own))
 
 
-def _unlink(kernel: Kernel, pair: tuple[str, str], old: Any) -> None:
-    if old is None:
-        kernel.post.traffic.links.pop(pair, None)
+def _unlink(kernel: Kernel, pair: tuple[str, str], own: list[Any]) -> None:
+    relinks = kernel.post.traffic.relinks
+    relinks[pair] = [other for other in relinks[pair] if other is not own]  # equal ones may overlap
+    _set_link(kernel, pair)
+
+
+def _set_link(kernel: Kernel, pair: tuple[str, str]) -> None:
+    """Let the latest of those that last be in force, and without any what the network says."""
+    traffic = kernel.post.traffic
+    lasting = traffic.relinks[pair]
+    if lasting:
+        traffic.links[pair] = lasting[-1][0]
     else:
-        kernel.post.traffic.links[pair] = old
+        traffic.links.pop(pair, None)
+        traffic.links.update((p, link) for p, link in traffic.network.links if p == pair)
 
 
 def _lose(kernel: Kernel, one: fault.Lose) -> None:

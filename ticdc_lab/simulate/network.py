@@ -75,6 +75,7 @@ class Traffic:
     parted: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     refused: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     last_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    relinks: dict[tuple[str, str], list[list[Link]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.links.update(self.network.links)
