@@ -225,6 +225,13 @@ def test_a_partition_lasts_until_it_is_healed():
     assert heard(kernel) == list(range(1, 20)) and len(rows(kernel, "parted")) == 2 and len(rows(kernel, "healed")) == 1
 
 
+def test_the_end_of_a_partition_that_was_healed_does_not_end_a_later_one():
+    """Heal takes the time of a timed partition with it."""
+    early = [fault.Part(15_000, "a", "b", False, 60_000), fault.Heal(25_000, "a", "b")]
+    kernel = world(*early, fault.Part(55_000, "a", "b"), transport=DATAGRAM)
+    assert heard(kernel) == [1, 3, 4, 5] and len(rows(kernel, "healed")) == 1
+
+
 def test_a_refusing_transport_is_seen_by_the_sender():
     """Nothing is sent meanwhile, and nothing is lost."""
     kernel = world(fault.Refuse(55_000, "a", "b", 30_000))

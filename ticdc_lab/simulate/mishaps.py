@@ -104,23 +104,33 @@ def _resume(kernel: Kernel, node: str, address: Address, until_us: int) -> None:
 
 def _part(kernel: Kernel, one: fault.Part) -> None:
     pairs = [(one.a, one.b)] if one.one_way else [(one.a, one.b), (one.b, one.a)]
+    cuts, own = kernel.post.traffic.cuts, [one]
     kernel.note(one.a, "parted", "one way" if one.one_way else "", one.b)
     for pair in pairs:
-        kernel.post.traffic.parted[pair] += 1
+        cuts.setdefault(pair, []).append(own)
+        kernel.post.traffic.parted[pair] = len(cuts[pair])
     if one.for_us is not None:
-        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _reopen(kernel, one.a, one.b, pairs))
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _end_cut(kernel, one, pairs, own))
+
+
+def _end_cut(kernel: Kernel, one: fault.Part, pairs: Sequence[tuple[str, str]], own: list[Any]) -> None:
+    cuts = kernel.post.traffic.cuts
+    lasting = [pair for pair in pairs if any(other is own for other in cuts.get(pair, ()))]  # the others were healed
+    for pair in lasting:
+        cuts[pair] = [other for other in cuts[pair] if other is not own]
+    if lasting:
+        _reopen(kernel, one.a, one.b, lasting)
 
 
 def _heal(kernel: Kernel, one: fault.Heal) -> None:
-    for pair in ((one.a, one.b), (one.b, one.a)):
-        kernel.post.traffic.parted[pair] = min(kernel.post.traffic.parted[pair], 1)
-    _reopen(kernel, one.a, one.b, [p for p in ((one.a, one.b), (one.b, one.a)) if kernel.post.traffic.parted[p]])
+    pairs = [p for p in ((one.a, one.b), (one.b, one.a)) if kernel.post.traffic.cuts.pop(p, None)]
+    _reopen(kernel, one.a, one.b, pairs)
 
 
 def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) -> None:
     kernel.note(a, "healed", peer=b)
     for pair in pairs:
-        kernel.post.traffic.parted[pair] = max(0, kernel.post.traffic.parted[pair] - 1)
+        kernel.post.traffic.parted[pair] = len(kernel.post.traffic.cuts.get(pair, ()))
         if not kernel.post.traffic.parted[pair]:
             for sender, to, message, identity in kernel.post.held.pop(pair, []):
                 kernel.post.travel(pair, sender, to, message, identity)
