@@ -239,6 +239,20 @@ def test_a_refusing_transport_is_seen_by_the_sender():
     assert not [r for r in rows(kernel, "sent") if 55_000 < r.time_us < 85_000] and not rows(kernel, "lost")
 
 
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_a_refusal_outlasts_a_restart_under_a_new_address(node):
+    """It is of nodes, not of their lives; also of a node that is not there yet."""
+    sender = Sender("b.2") if node == "b" else Sender()
+    back = [fault.Crash(15_000, node), fault.Restart(16_000, node)]
+    kernel = world(fault.Refuse(5_000, "a", "b", 100_000), *back, sender=sender)
+    heard(kernel, 90_000)
+    assert not [r for r in rows(kernel, "sent") if 16_000 < r.time_us < 105_000]
+    heard(kernel, 125_000)
+    assert [r for r in rows(kernel, "sent") if r.time_us > 105_000]
+    late = world(fault.Refuse(5_000, "a", "b", 50_000), fault.Join(15_000, "a"))
+    assert heard(late, 87_000) == [1, 2, 3, 4]
+
+
 BAD = Link((1000, 20_000), loss=0.3, duplicate=0.3, reorder=0.3)
 
 

@@ -148,7 +148,15 @@ def _accept(kernel: Kernel, one: fault.Refuse) -> None:
     _set_refusals(kernel, one.a)
 
 
+def refuse_still(kernel: Kernel, node: str) -> None:
+    """Let refusals from and to a node hold for the address of its new life."""
+    for a in sorted({a for a, b in kernel.post.traffic.refused if node in (a, b)}):
+        _set_refusals(kernel, a)
+
+
 def _set_refusals(kernel: Kernel, node: str) -> None:
+    if node not in kernel.address:
+        return
     peers = [b for (a, b), n in kernel.post.traffic.refused.items() if a == node and n]
     kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
 
