@@ -329,6 +329,36 @@ def test_a_node_that_joins_was_not_there_before():
     assert heard(kernel, 105_000) == [6, 7, 8, 9, 10] and len(rows(kernel, "lost")) == 10
 
 
+@pytest.mark.parametrize(
+    "early",
+    [fault.Crash(15_000, "b"), fault.Pause(15_000, "b", 50_000), fault.Restart(15_000, "b"), fault.Ask(15_000, "b", 0)],
+)
+def test_nothing_happens_to_a_node_before_it_joins(early):
+    """A fault on it, which a seed may draw, is no error; nor is a second Join."""
+    assert heard(world(early, fault.Join(55_000, "b")), 105_000) == [6, 7, 8, 9, 10]
+    assert heard(world(early, fault.Join(55_000, "b"), fault.Join(75_000, "b")), 105_000) == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_of_two_pauses_the_later_end_counts(longer):
+    """Whichever began first."""
+    pauses = [fault.Pause(15_000, "b", 10_000 if longer else 60_000), fault.Pause(20_000, "b", 55_000 if longer else 10)]
+    kernel = world(*pauses)
+    heard(kernel, 100_000)
+    assert [t for t, _, _ in kernel.states["b"]] == [11_000, *[75_000] * 6, 81_000, 91_000]
+    assert [r.time_us for r in rows(kernel, "resumed")] == [75_000]
+
+
+def test_a_crash_keeps_a_process_down_that_had_left_by_itself():
+    """Until a Restart; and a return that was due ends no later crash."""
+    gone = [fault.Ask(55_000, "a", "leave"), fault.Crash(65_000, "a")]
+    kernel = world(*gone)
+    assert heard(kernel, 195_000) == [1, 2, 3, 4, 5] and len(rows(kernel, "crashed")) == 2
+    assert heard(world(*gone, fault.Restart(165_000, "a")), 195_000) == [1, 2, 3, 4, 5, 1, 2]
+    back = [fault.Ask(55_000, "a", "leave"), fault.Restart(56_000, "a"), fault.Crash(80_000, "a")]
+    assert heard(world(*back), 195_000) == [1, 2, 3, 4, 5, 1, 2]
+
+
 def test_a_process_that_leaves_comes_back_fresh():
     """Exit: after the time it names, under a new address."""
     kernel = world(fault.Ask(55_000, "a", "leave"))

@@ -126,6 +126,7 @@ class Kernel:
         self.node: dict[Address, str] = {}
         self.down: set[Address] = set()
         self.paused: dict[Address, int] = {}
+        self.returning: set[Address] = set()
         self.now_us = self.steps = 0
         self.recorder = recorder or Recorder("run", EVENTS)
         self.auditor = auditor

@@ -20,12 +20,23 @@ NEVER = 1 << 62
 
 
 def _join(kernel: Kernel, one: fault.Join) -> None:
-    kernel.begin(one.node)
+    if one.node not in kernel.address:
+        kernel.begin(one.node)
+
+
+def _is_still_to_come(kernel: Kernel, node: str) -> bool:
+    """Whether a node has not joined yet: nothing can happen to it."""
+    return node in kernel.machines and node not in kernel.address
 
 
 def _crash(kernel: Kernel, one: fault.Crash) -> None:
+    if _is_still_to_come(kernel, one.node):
+        return
     address = kernel.address[one.node]
     if address in kernel.down:
+        if address in kernel.returning:  # it had ended by itself; now it stays down
+            kernel.returning.discard(address)
+            kernel.note(one.node, "crashed")
         return
     kernel.note(one.node, "crashed")
     kernel.down.add(address)
@@ -42,14 +53,23 @@ def left(kernel: Kernel, address: Address, output: Exit) -> None:
     kernel.paused[address] = NEVER
     if kernel.auditor:
         kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
-    kernel.put(kernel.now_us + output.after_us, FAULT, fault.Restart(kernel.now_us + output.after_us, node))
+    kernel.returning.add(address)
+    kernel.put(kernel.now_us + output.after_us, CALL, lambda: _return(kernel, node, address))
+
+
+def _return(kernel: Kernel, node: str, address: Address) -> None:
+    if address in kernel.returning:
+        _restart(kernel, fault.Restart(kernel.now_us, node))
 
 
 def _restart(kernel: Kernel, one: fault.Restart) -> None:
+    if _is_still_to_come(kernel, one.node):
+        return
     address = kernel.address[one.node]
     if address not in kernel.down:
         return
     kernel.down.discard(address)
+    kernel.returning.discard(address)
     kernel.paused.pop(address)
     kernel.note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
     if one.keep_state:
@@ -84,10 +104,12 @@ def _up(kernel: Kernel, address: Address) -> None:
 
 
 def _pause(kernel: Kernel, one: fault.Pause) -> None:
-    address = kernel.address[one.node]
-    if address in kernel.paused:
+    if _is_still_to_come(kernel, one.node):
         return
+    address = kernel.address[one.node]
     until_us = kernel.now_us + one.for_us
+    if kernel.paused.get(address, -1) >= until_us:
+        return
     kernel.note(one.node, "paused", f"for {one.for_us / 1000:g} ms")
     kernel.paused[address] = until_us
     if kernel.auditor:
@@ -195,6 +217,9 @@ def _skew(kernel: Kernel, one: fault.Skew) -> None:
 
 
 def _ask(kernel: Kernel, one: fault.Ask) -> None:
+    if _is_still_to_come(kernel, one.node):
+        kernel.note(one.node, "lost", f"{one.node} has not joined when it is asked for {name_of(one.command)}")
+        return
     address = kernel.address[one.node]
     if address in kernel.down:
         kernel.note(one.node, "lost", f"{one.node} is down when it is asked for {name_of(one.command)}")
