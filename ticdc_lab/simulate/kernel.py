@@ -29,7 +29,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
 )
-from ticdc_lab.simulate.mishaps import MISHAPS, left
+from ticdc_lab.simulate.mishaps import MISHAPS, left, refuse_still
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.post import STRETCH, Post
 from ticdc_lab.simulate.queue import FAULT, MESSAGE, MESSAGES, START, TIMER
@@ -126,6 +126,7 @@ class Kernel:
         self.node: dict[Address, str] = {}
         self.down: set[Address] = set()
         self.paused: dict[Address, int] = {}
+        self.returning: set[Address] = set()
         self.now_us = self.steps = 0
         self.recorder = recorder or Recorder("run", EVENTS)
         self.auditor = auditor
@@ -207,6 +208,7 @@ class Kernel:
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node
+        refuse_still(self, node)
         self.recorder.add(Row(self.steps, self.now_us, address, "started"))
         state, outputs = self.machines[node].start(address, self._now(address))
         self.states[address] = state

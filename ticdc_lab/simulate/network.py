@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 RESEND, DATAGRAM = "resend", "datagram"
 
@@ -75,6 +75,8 @@ class Traffic:
     parted: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     refused: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     last_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    cuts: dict[tuple[str, str], list[list[Any]]] = field(default_factory=dict)
+    relinks: dict[tuple[str, str], list[list[Link]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.links.update(self.network.links)
