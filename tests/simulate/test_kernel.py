@@ -225,11 +225,32 @@ def test_a_partition_lasts_until_it_is_healed():
     assert heard(kernel) == list(range(1, 20)) and len(rows(kernel, "parted")) == 2 and len(rows(kernel, "healed")) == 1
 
 
+def test_the_end_of_a_partition_that_was_healed_does_not_end_a_later_one():
+    """Heal takes the time of a timed partition with it."""
+    early = [fault.Part(15_000, "a", "b", False, 60_000), fault.Heal(25_000, "a", "b")]
+    kernel = world(*early, fault.Part(55_000, "a", "b"), transport=DATAGRAM)
+    assert heard(kernel) == [1, 3, 4, 5] and len(rows(kernel, "healed")) == 1
+
+
 def test_a_refusing_transport_is_seen_by_the_sender():
     """Nothing is sent meanwhile, and nothing is lost."""
     kernel = world(fault.Refuse(55_000, "a", "b", 30_000))
     assert heard(kernel, 115_000) == list(range(1, 9))
     assert not [r for r in rows(kernel, "sent") if 55_000 < r.time_us < 85_000] and not rows(kernel, "lost")
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_a_refusal_outlasts_a_restart_under_a_new_address(node):
+    """It is of nodes, not of their lives; also of a node that is not there yet."""
+    sender = Sender("b.2") if node == "b" else Sender()
+    back = [fault.Crash(15_000, node), fault.Restart(16_000, node)]
+    kernel = world(fault.Refuse(5_000, "a", "b", 100_000), *back, sender=sender)
+    heard(kernel, 90_000)
+    assert not [r for r in rows(kernel, "sent") if 16_000 < r.time_us < 105_000]
+    heard(kernel, 125_000)
+    assert [r for r in rows(kernel, "sent") if r.time_us > 105_000]
+    late = world(fault.Refuse(5_000, "a", "b", 50_000), fault.Join(15_000, "a"))
+    assert heard(late, 87_000) == [1, 2, 3, 4]
 
 
 BAD = Link((1000, 20_000), loss=0.3, duplicate=0.3, reorder=0.3)
@@ -284,6 +305,16 @@ def test_a_link_is_bad_for_a_while():
     assert [delay[n] for n in range(1, 12)] == [1000] * 4 + [8000] * 3 + [1000] * 4
 
 
+def test_links_that_are_bad_in_overlapping_stretches_are_good_again_after_the_last():
+    """The later one is in force until its own end, and neither comes back."""
+    slow = [fault.Relink(45_000, "a", "b", Link((3000, 3000)), 30_000)]
+    slow += [fault.Relink(55_000, "a", "b", Link((8000, 8000)), 40_000)]
+    kernel = world(*slow)
+    heard(kernel, 150_000)
+    delay = {n: t - 10_000 * n for t, _, n in kernel.states["b"]}
+    assert [delay[n] for n in range(1, 14)] == [1000] * 4 + [3000] + [8000] * 4 + [1000] * 4
+
+
 def test_a_clock_is_ahead_and_drifts():
     """The offset at once, the drift in proportion to time; virtual time is as it was."""
     kernel = world(fault.Skew(55_000, "b", 7_000, 100_000))
@@ -296,6 +327,36 @@ def test_a_node_that_joins_was_not_there_before():
     """What was sent to it is lost."""
     kernel = world(fault.Join(55_000, "b"))
     assert heard(kernel, 105_000) == [6, 7, 8, 9, 10] and len(rows(kernel, "lost")) == 10
+
+
+@pytest.mark.parametrize(
+    "early",
+    [fault.Crash(15_000, "b"), fault.Pause(15_000, "b", 50_000), fault.Restart(15_000, "b"), fault.Ask(15_000, "b", 0)],
+)
+def test_nothing_happens_to_a_node_before_it_joins(early):
+    """A fault on it, which a seed may draw, is no error; nor is a second Join."""
+    assert heard(world(early, fault.Join(55_000, "b")), 105_000) == [6, 7, 8, 9, 10]
+    assert heard(world(early, fault.Join(55_000, "b"), fault.Join(75_000, "b")), 105_000) == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_of_two_pauses_the_later_end_counts(longer):
+    """Whichever began first."""
+    pauses = [fault.Pause(15_000, "b", 10_000 if longer else 60_000), fault.Pause(20_000, "b", 55_000 if longer else 10)]
+    kernel = world(*pauses)
+    heard(kernel, 100_000)
+    assert [t for t, _, _ in kernel.states["b"]] == [11_000, *[75_000] * 6, 81_000, 91_000]
+    assert [r.time_us for r in rows(kernel, "resumed")] == [75_000]
+
+
+def test_a_crash_keeps_a_process_down_that_had_left_by_itself():
+    """Until a Restart; and a return that was due ends no later crash."""
+    gone = [fault.Ask(55_000, "a", "leave"), fault.Crash(65_000, "a")]
+    kernel = world(*gone)
+    assert heard(kernel, 195_000) == [1, 2, 3, 4, 5] and len(rows(kernel, "crashed")) == 2
+    assert heard(world(*gone, fault.Restart(165_000, "a")), 195_000) == [1, 2, 3, 4, 5, 1, 2]
+    back = [fault.Ask(55_000, "a", "leave"), fault.Restart(56_000, "a"), fault.Crash(80_000, "a")]
+    assert heard(world(*back), 195_000) == [1, 2, 3, 4, 5, 1, 2]
 
 
 def test_a_process_that_leaves_comes_back_fresh():

@@ -29,7 +29,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
 )
-from ticdc_lab.simulate.mishaps import MISHAPS, left
+from ticdc_lab.simulate.mishaps import MISHAPS, left, refuse_still
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.post import STRETCH, Post
 from ticdc_lab.simulate.queue import FAULT, MESSAGE, MESSAGES, START, TIMER
@@ -126,6 +126,7 @@ class Kernel:
         self.node: dict[Address, str] = {}
         self.down: set[Address] = set()
         self.paused: dict[Address, int] = {}
+        self.returning: set[Address] = set()
         self.now_us = self.steps = 0
         self.recorder = recorder or Recorder("run", EVENTS)
         self.auditor = auditor
@@ -198,15 +199,16 @@ class Kernel:
 
     def put(self, at_us: int, what: int, entry: Any) -> int:
         """Put something into the queue; give its number."""
-        self._order += 1
-        heapq.heappush(self.queue, (at_us, self._order, what, entry))
-        return self._order
+        self._order = order = self._order + 1
+        heapq.heappush(self.queue, (at_us, order, what, entry))
+        return order
 
     def begin(self, node: str) -> None:
         """Let a node begin its next life."""
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node
+        refuse_still(self, node)
         self.recorder.add(Row(self.steps, self.now_us, address, "started"))
         state, outputs = self.machines[node].start(address, self._now(address))
         self.states[address] = state

@@ -20,12 +20,23 @@ NEVER = 1 << 62
 
 
 def _join(kernel: Kernel, one: fault.Join) -> None:
-    kernel.begin(one.node)
+    if one.node not in kernel.address:
+        kernel.begin(one.node)
+
+
+def _is_still_to_come(kernel: Kernel, node: str) -> bool:
+    """Whether a node has not joined yet: nothing can happen to it."""
+    return node in kernel.machines and node not in kernel.address
 
 
 def _crash(kernel: Kernel, one: fault.Crash) -> None:
+    if _is_still_to_come(kernel, one.node):
+        return
     address = kernel.address[one.node]
     if address in kernel.down:
+        if address in kernel.returning:  # it had ended by itself; now it stays down
+            kernel.returning.discard(address)
+            kernel.note(one.node, "crashed")
         return
     kernel.note(one.node, "crashed")
     kernel.down.add(address)
@@ -42,14 +53,23 @@ def left(kernel: Kernel, address: Address, output: Exit) -> None:
     kernel.paused[address] = NEVER
     if kernel.auditor:
         kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
-    kernel.put(kernel.now_us + output.after_us, FAULT, fault.Restart(kernel.now_us + output.after_us, node))
+    kernel.returning.add(address)
+    kernel.put(kernel.now_us + output.after_us, CALL, lambda: _return(kernel, node, address))
+
+
+def _return(kernel: Kernel, node: str, address: Address) -> None:
+    if address in kernel.returning:
+        _restart(kernel, fault.Restart(kernel.now_us, node))
 
 
 def _restart(kernel: Kernel, one: fault.Restart) -> None:
+    if _is_still_to_come(kernel, one.node):
+        return
     address = kernel.address[one.node]
     if address not in kernel.down:
         return
     kernel.down.discard(address)
+    kernel.returning.discard(address)
     kernel.paused.pop(address)
     kernel.note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
     if one.keep_state:
@@ -84,10 +104,12 @@ def _up(kernel: Kernel, address: Address) -> None:
 
 
 def _pause(kernel: Kernel, one: fault.Pause) -> None:
-    address = kernel.address[one.node]
-    if address in kernel.paused:
+    if _is_still_to_come(kernel, one.node):
         return
+    address = kernel.address[one.node]
     until_us = kernel.now_us + one.for_us
+    if kernel.paused.get(address, -1) >= until_us:
+        return
     kernel.note(one.node, "paused", f"for {one.for_us / 1000:g} ms")
     kernel.paused[address] = until_us
     if kernel.auditor:
@@ -104,23 +126,33 @@ def _resume(kernel: Kernel, node: str, address: Address, until_us: int) -> None:
 
 def _part(kernel: Kernel, one: fault.Part) -> None:
     pairs = [(one.a, one.b)] if one.one_way else [(one.a, one.b), (one.b, one.a)]
+    cuts, own = kernel.post.traffic.cuts, [one]
     kernel.note(one.a, "parted", "one way" if one.one_way else "", one.b)
     for pair in pairs:
-        kernel.post.traffic.parted[pair] += 1
+        cuts.setdefault(pair, []).append(own)
+        kernel.post.traffic.parted[pair] = len(cuts[pair])
     if one.for_us is not None:
-        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _reopen(kernel, one.a, one.b, pairs))
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _end_cut(kernel, one, pairs, own))
+
+
+def _end_cut(kernel: Kernel, one: fault.Part, pairs: Sequence[tuple[str, str]], own: list[Any]) -> None:
+    cuts = kernel.post.traffic.cuts
+    lasting = [pair for pair in pairs if any(other is own for other in cuts.get(pair, ()))]  # the others were healed
+    for pair in lasting:
+        cuts[pair] = [other for other in cuts[pair] if other is not own]
+    if lasting:
+        _reopen(kernel, one.a, one.b, lasting)
 
 
 def _heal(kernel: Kernel, one: fault.Heal) -> None:
-    for pair in ((one.a, one.b), (one.b, one.a)):
-        kernel.post.traffic.parted[pair] = min(kernel.post.traffic.parted[pair], 1)
-    _reopen(kernel, one.a, one.b, [p for p in ((one.a, one.b), (one.b, one.a)) if kernel.post.traffic.parted[p]])
+    pairs = [p for p in ((one.a, one.b), (one.b, one.a)) if kernel.post.traffic.cuts.pop(p, None)]
+    _reopen(kernel, one.a, one.b, pairs)
 
 
 def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) -> None:
     kernel.note(a, "healed", peer=b)
     for pair in pairs:
-        kernel.post.traffic.parted[pair] = max(0, kernel.post.traffic.parted[pair] - 1)
+        kernel.post.traffic.parted[pair] = len(kernel.post.traffic.cuts.get(pair, ()))
         if not kernel.post.traffic.parted[pair]:
             for sender, to, message, identity in kernel.post.held.pop(pair, []):
                 kernel.post.travel(pair, sender, to, message, identity)
@@ -138,24 +170,42 @@ def _accept(kernel: Kernel, one: fault.Refuse) -> None:
     _set_refusals(kernel, one.a)
 
 
+def refuse_still(kernel: Kernel, node: str) -> None:
+    """Let refusals from and to a node hold for the address of its new life."""
+    for a in sorted({a for a, b in kernel.post.traffic.refused if node in (a, b)}):
+        _set_refusals(kernel, a)
+
+
 def _set_refusals(kernel: Kernel, node: str) -> None:
+    if node not in kernel.address:
+        return
     peers = [b for (a, b), n in kernel.post.traffic.refused.items() if a == node and n]
     kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
 
 
 def _relink(kernel: Kernel, one: fault.Relink) -> None:
-    pair = (one.a, one.b)
-    old = kernel.post.traffic.links.get(pair)
-    kernel.post.traffic.links[pair] = one.link
+    own = [one.link]
+    kernel.post.traffic.relinks.setdefault((one.a, one.b), []).append(own)
+    _set_link(kernel, (one.a, one.b))
     if one.for_us is not None:
-        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _unlink(kernel, pair, old))
+        kernel.put(kernel.now_us + one.for_us, CALL, lambda: _unlink(kernel, (one.a, one.b), own))
 
 
-def _unlink(kernel: Kernel, pair: tuple[str, str], old: Any) -> None:
-    if old is None:
-        kernel.post.traffic.links.pop(pair, None)
+def _unlink(kernel: Kernel, pair: tuple[str, str], own: list[Any]) -> None:
+    relinks = kernel.post.traffic.relinks
+    relinks[pair] = [other for other in relinks[pair] if other is not own]  # equal ones may overlap
+    _set_link(kernel, pair)
+
+
+def _set_link(kernel: Kernel, pair: tuple[str, str]) -> None:
+    """Let the latest of those that last be in force, and without any what the network says."""
+    traffic = kernel.post.traffic
+    lasting = traffic.relinks[pair]
+    if lasting:
+        traffic.links[pair] = lasting[-1][0]
     else:
-        kernel.post.traffic.links[pair] = old
+        traffic.links.pop(pair, None)
+        traffic.links.update((p, link) for p, link in traffic.network.links if p == pair)
 
 
 def _lose(kernel: Kernel, one: fault.Lose) -> None:
@@ -167,6 +217,9 @@ def _skew(kernel: Kernel, one: fault.Skew) -> None:
 
 
 def _ask(kernel: Kernel, one: fault.Ask) -> None:
+    if _is_still_to_come(kernel, one.node):
+        kernel.note(one.node, "lost", f"{one.node} has not joined when it is asked for {name_of(one.command)}")
+        return
     address = kernel.address[one.node]
     if address in kernel.down:
         kernel.note(one.node, "lost", f"{one.node} is down when it is asked for {name_of(one.command)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 RESEND, DATAGRAM = "resend", "datagram"
 
@@ -75,6 +75,8 @@ class Traffic:
     parted: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     refused: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     last_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    cuts: dict[tuple[str, str], list[list[Any]]] = field(default_factory=dict)
+    relinks: dict[tuple[str, str], list[list[Link]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.links.update(self.network.links)
@@ -83,6 +85,19 @@ class Traffic:
         """Whether a link is open, and loses, doubles and reorders nothing."""
         link = self.links.get(pair, self.network.link)
         return not (link.loss or link.duplicate or link.reorder or self.parted.get(pair))
+
+    def quiet_arrival(self, pair: tuple[str, str], at_us: int) -> int | None:
+        """Say when a message comes in over a quiet link, None for any other; draws what :meth:`arrivals` draws."""
+        link = self.links.get(pair, self.network.link) if self.links else self.network.link
+        (shortest, longest), loss, duplicate, reorder, tail_us = link
+        if loss or duplicate or reorder or tail_us or (self.parted and self.parted.get(pair)):
+            return None
+        at_us += shortest + int(self.chance.random() * (longest - shortest + 1))
+        last_us = self.last_us.get(pair, 0)
+        if at_us < last_us:
+            return last_us
+        self.last_us[pair] = at_us
+        return at_us
 
     def arrivals(self, sender: str, to: str, at_us: int) -> list[Arrival]:
         """Say when a message that is sent now comes in: never, once or more often."""

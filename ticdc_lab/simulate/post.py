@@ -54,7 +54,10 @@ class Post:
             self.lost(sender, to, message, identity, "a fault chose it")
             return
         pair = (self.kernel.node[sender], self.kernel.node.get(to, to))
-        if self.traffic.parted and self.traffic.parted.get(pair):
+        at_us = self.traffic.quiet_arrival(pair, self.kernel.now_us)
+        if at_us is not None:
+            self.kernel.put(at_us, MESSAGE, (sender, to, message, identity))
+        elif self.traffic.parted and self.traffic.parted.get(pair):
             self._cut(pair, sender, to, message, identity)
         else:
             self.travel(pair, sender, to, message, identity)
