@@ -463,7 +463,7 @@ def test_every_message_that_was_sent_is_accounted_for(seed, transport):
 
 def on_their_way(kernel):
     """Give the messages that wait in the queue, behind a partition or for a node that is down."""
-    entries = [e for _, _, what, e in kernel._queue if what == 0]
-    many = [e for _, _, what, e in kernel._queue if what == 5]
-    entries += [e for held in (*kernel._held.values(), *kernel._unheard.values()) for e in held]
+    entries = [e for _, _, what, e in kernel.queue if what == 0]
+    many = [e for _, _, what, e in kernel.queue if what == 5]
+    entries += [e for held in (*kernel.post.held.values(), *kernel.post.unheard.values()) for e in held]
     return {e[3] for e in entries} | {first + i for _, _, messages, first in many for i in range(len(messages))}
