@@ -411,6 +411,17 @@ def test_a_run_that_takes_too_many_steps_stops_and_says_what_it_was_doing():
     assert rows(kernel, "stopped")[-1].because == f"steps: {end.doing}"
 
 
+def test_what_a_run_was_doing_is_told_without_the_address_of_a_function():
+    """The row that ends a trace is the same in each process, also where a fault ends next; a stretch is told shortly."""
+    pause = [fault.Pause(1_000, "capture-1", 1_000), fault.Refuse(2_000, "capture-1", "etcd", 1_000)]
+    settings = Settings(captures=1, tables=200)
+    runs = [simulate(settings, faults=pause, until_us=500_000, step_limit=n, level="nothing") for n in range(120)]
+    ends = [run.end for run in runs]
+    told = [e.doing for e in ends if e.because == "steps"]
+    assert any("the end of a fault at 0.0" in t for t in told) and any(" messages from " in t for t in told)
+    assert not any("0x" in t for t in told) and max(map(len, told)) < 400
+
+
 def test_a_broken_machine_ends_the_run():
     """The violation says which, when and at which step."""
     kernel = world(fault.Ask(55_000, "a", "break"))
