@@ -148,6 +148,30 @@ def test_a_run_again_with_other_faults_has_the_same_beginning():
     assert ipc(run.again(0, run.faults).trace) == ipc(one)
 
 
+@pytest.mark.parametrize(
+    "others",
+    [[], [fault.Join(4_500_000, "capture-3")], [fault.Crash(3_000_000, "capture-1")]],
+)
+def test_a_run_again_has_the_same_world(others):
+    """A node that joins later, planted bugs and the name of the run stay as they were."""
+    joins, bugs = [fault.Join(4_000_000, "capture-3")], {"forgets_removals": True}
+    run = simulate(
+        Settings(captures=3, tables=4),
+        faults=joins,
+        bugs=bugs,
+        name="mine",
+        until_us=5_000_000,
+        stops_at_violation=False,
+    )
+    other = run.again(3_000_000, others)
+    before = [t.filter(pa.compute.less(t["time_us"], 3_000_000)).combine_chunks() for t in (run.trace, other.trace)]
+    assert before[0].num_rows > 200 and ipc(before[0]) == ipc(before[1])
+    assert other.kernel.machines["capture-1"].variant.owner.forgets_removals
+    assert "capture-3" in other.kernel.states
+    if not others:
+        assert ipc(other.trace) == ipc(run.trace)
+
+
 def test_a_run_again_does_not_change_the_past():
     """A fault before the moment is an error."""
     run = simulate(Settings(captures=1, tables=1), until_us=1000)
@@ -342,7 +366,10 @@ def test_nothing_happens_to_a_node_before_it_joins(early):
 @pytest.mark.parametrize("longer", [True, False])
 def test_of_two_pauses_the_later_end_counts(longer):
     """Whichever began first."""
-    pauses = [fault.Pause(15_000, "b", 10_000 if longer else 60_000), fault.Pause(20_000, "b", 55_000 if longer else 10)]
+    pauses = [
+        fault.Pause(15_000, "b", 10_000 if longer else 60_000),
+        fault.Pause(20_000, "b", 55_000 if longer else 10),
+    ]
     kernel = world(*pauses)
     heard(kernel, 100_000)
     assert [t for t, _, _ in kernel.states["b"]] == [11_000, *[75_000] * 6, 81_000, 91_000]
@@ -390,6 +417,17 @@ def test_a_run_that_takes_too_many_steps_stops_and_says_what_it_was_doing():
     assert (end.because, end.steps) == ("steps", 25)
     assert "next: a " in end.doing and "entries wait" in end.doing
     assert rows(kernel, "stopped")[-1].because == f"steps: {end.doing}"
+
+
+def test_what_a_run_was_doing_is_told_without_the_address_of_a_function():
+    """The row that ends a trace is the same in each process; a stretch is told shortly."""
+    pause = [fault.Pause(1_000, "capture-1", 1_000), fault.Refuse(2_000, "capture-1", "etcd", 1_000)]
+    settings = Settings(captures=1, tables=200)
+    runs = [simulate(settings, faults=pause, until_us=500_000, step_limit=n, level="nothing") for n in range(120)]
+    ends = [run.end for run in runs]
+    told = [e.doing for e in ends if e.because == "steps"]
+    assert any("the end of a fault at 0.0" in t for t in told) and any(" messages from " in t for t in told)
+    assert not any("0x" in t for t in told) and max(map(len, told)) < 400
 
 
 def test_a_broken_machine_ends_the_run():
@@ -475,3 +513,11 @@ def test_when_all_is_quiet_nothing_is_on_its_way(transport):
     assert kernel.run(1 << 40).because == "quiet"
     fates = {r.message_id for r in kernel.recorder.rows if r.kind in ("received", "lost")}
     assert fates == {r.message_id for r in rows(kernel, "sent")} and len(fates) == kernel.n_sent == 200
+
+
+def on_their_way(kernel):
+    """Give the messages that wait in the queue, behind a partition or for a node that is down."""
+    entries = [e for _, _, what, e in kernel.queue if what == 0]
+    many = [e for _, _, what, e in kernel.queue if what == 5]
+    entries += [e for held in (*kernel.post.held.values(), *kernel.post.unheard.values()) for e in held]
+    return {e[3] for e in entries} | {first + i for _, _, messages, first in many for i in range(len(messages))}

@@ -165,3 +165,22 @@ events:
     assert view["time_us"] - sent[view["message_id"]]["time_us"] == 300_000
     asked = [(row["node"], row["message"]) for row in trace if row["kind"] == "asked"]
     assert asked == [("a", "Restart"), ("etcd", "Expire")]
+
+
+def _at(text: str, kind: str) -> list[int]:
+    """Play a cluster with some events; give the moments of a kind of row."""
+    top = "model: scheduler\ncluster: {captures: 3, tables: 3}\nuntil: 10s\nevents:\n"
+    trace = play(scenario_from_text(top + text)).trace.to_pylist()
+    return sorted({r["time_us"] for r in trace if r["kind"] == kind})
+
+
+def test_a_pause_with_a_time_ends_early_where_its_node_is_resumed() -> None:
+    """`resume` ends it, as it ends one without a time."""
+    text = "- {at: 1s, pause: capture-2, for: 3s}\n- {at: 2s, resume: capture-2}\n"
+    assert _at(text, "resumed") == [2_000_000]
+
+
+def test_heal_ends_partitions_that_have_a_time_too() -> None:
+    """All of them, as it says; the other end has nothing left to do."""
+    text = "- {at: 1s, partition: [capture-2], for: 5s}\n- {at: 2s, heal: }\n"
+    assert _at(text, "healed") == [2_000_000]

@@ -189,8 +189,13 @@ class Kernel:
 
     def _next(self) -> str:
         at_us, _, what, entry = self.queue[0]
-        text = {MESSAGE: "a message", TIMER: "a timer", START: "a start", FAULT: "a fault"}.get(what, "")
-        return f"{text} {entry} at {at_us / 1e6:.6f} s; {len(self.queue)} entries wait"
+        text = {MESSAGE: "a message", TIMER: "a timer", START: "a start", FAULT: "a fault"}.get(what)
+        if what == MESSAGES:
+            sender, to, messages, _ = entry
+            text = f"{len(messages)} messages from {sender} to {to}, the first"
+            entry = messages[0]
+        what_next = f"{text} {entry}" if text else "the end of a fault"
+        return f"{what_next} at {at_us / 1e6:.6f} s; {len(self.queue)} entries wait"
 
     @property
     def n_sent(self) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from v2_cases import A, B, C
 
+from ticdc_lab.simulate.faults import Crash
 from ticdc_lab.simulate.machine import Asked, Changed, Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import (
+    DDL,
     Ddl,
     Etcd,
     Expire,
@@ -21,6 +23,8 @@ from ticdc_lab.simulate.scheduler.etcd import (
     View,
     owner_of,
 )
+from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
 
 TTL = 5_000_000
 
@@ -169,8 +173,8 @@ def test_a_ddl_holds_the_watermarks_until_every_table_has_come_to_it():
     seen = views(etcd.ask(Ddl(add=(3,), drop=(1,), takes_us=70)))
     assert seen[A].barrier_ts == ts_of(1000) and seen[A].tables == {1, 2}
     assert not [o for o in etcd.hear(A, PutStatus(2, ts_of(999), ts_of(1000))) if isinstance(o, Wake)]
-    assert Wake(70, "ddl") in etcd.hear(A, PutStatus(2, ts_of(1000), ts_of(1000)))
-    seen = views(etcd.take(Fired("ddl")))
+    assert Wake(70, DDL) in etcd.hear(A, PutStatus(2, ts_of(1000), ts_of(1000)))
+    seen = views(etcd.take(Fired(DDL)))
     assert seen[A].barrier_ts is None and seen[A].tables == {2, 3}
 
 
@@ -182,8 +186,24 @@ def test_a_second_ddl_waits_for_the_first():
     etcd.at_us = 2000
     assert views(etcd.ask(Ddl(add=(4,)))) == {}
     etcd.hear(A, PutStatus(2, ts_of(1000), ts_of(1000)))
-    seen = views(etcd.take(Fired("ddl")))
+    seen = views(etcd.take(Fired(DDL)))
     assert (seen[A].barrier_ts, seen[A].tables) == (ts_of(2000), {1, 2, 3})
     late = Driven(A)
     late.hear(A, PutStatus(2, ts_of(1), ts_of(7000)))
     assert views(late.ask(Ddl(add=(3,))))[A].barrier_ts == ts_of(7000)
+
+
+def test_a_capture_may_have_any_name():
+    """Its lease runs out as others do, and is not taken for the end of a DDL."""
+    end = simulate(Settings(captures=("ddl", "b"), tables=2), faults=[Crash(1_000_000, "ddl")], until_us=9_000_000).end
+    assert end.because == "time" and end.violation is None
+
+
+def test_the_session_that_a_fault_ends_is_that_of_the_latest_life():
+    """Of capture-1.9 and capture-1.10 the tenth."""
+    machine = Etcd(frozenset({1}), 0)
+    state, _ = machine.start("etcd", Now(0))
+    for life in ("capture-1.9", "capture-1.10"):
+        state, _ = machine.step(state, Received(life, Register("v6.1.0")), Now(1))
+    state, _ = machine.step(state, Asked(Expire("capture-1")), Now(2))
+    assert sorted(state.leases) == ["capture-1.9"]

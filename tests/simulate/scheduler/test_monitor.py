@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import pytest
 from v2_cases import A, B
 
+from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.executor import Executor, Pace, added, gone, settled, stopping, stuck
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, Monitor
+from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.variants import Settings
 
 PACE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
 FAR = ts_of(1 << 40)
@@ -195,3 +198,12 @@ def test_it_can_count_only():
     seen = Watched(1, stops=False)
     seen.begin(A, 1)
     assert seen.begin(B, 1) is None and seen.monitor.n_violations == 1
+
+
+@pytest.mark.parametrize("takes_us", [1000, 20_000, 100_000])
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_a_table_that_is_dropped_and_comes_again_is_not_lost(variant, takes_us):
+    """Also where the processor has not heard of it yet, or still stops it: what it writes counts."""
+    ddl = [Ask(5_000_000, ETCD, Ddl(drop=(1,), takes_us=1000)), Ask(5_000_000, ETCD, Ddl(add=(1,), takes_us=takes_us))]
+    run = simulate(Settings(variant=variant, captures=3, tables=4), faults=ddl, until_us=8_000_000, level="nothing")
+    assert run.violation is None and run.end.because == "time"

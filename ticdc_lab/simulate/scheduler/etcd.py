@@ -29,6 +29,8 @@ from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import Key
 
 ETCD = "etcd"
+DDL = ("ddl",)
+"""The timer of the DDL that is executed; the others have names of captures, which may be any text."""
 
 
 class Register(NamedTuple):
@@ -171,7 +173,7 @@ class Etcd:
         if isinstance(event, Received):
             return self._requested(state, event.sender, event.message, now)
         if isinstance(event, Fired):
-            return self._executed(state) if event.name == "ddl" else self._expired(state, now)
+            return self._executed(state) if event.name == DDL else self._expired(state, now)
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
         return self._asked(state, event.command, now)
@@ -234,8 +236,9 @@ class Etcd:
 
     def _asked(self, state: EtcdState, command: Any, now: Now) -> tuple[EtcdState, list[Output]]:
         if isinstance(command, Expire):
-            known = sorted(c for c in state.leases if c == command.capture or c.startswith(f"{command.capture}."))
-            return self._gone(state, known[-1], "a fault ended it") if known else (state, [])
+            known = [c for c in state.leases if c == command.capture or c.startswith(f"{command.capture}.")]
+            latest = max(known, key=lambda c: (len(c), c), default=None)  # of capture-1.9 and capture-1.10 the tenth
+            return self._gone(state, latest, "a fault ended it") if latest else (state, [])
         if isinstance(command, TwoOwners):
             return self._two(state, command)
         if isinstance(command, Ddl):
@@ -268,7 +271,7 @@ class Etcd:
 
     def _due(self, state: EtcdState) -> list[Output]:
         reached = state.barrier_ts is not None and state.checkpoint_ts >= state.barrier_ts
-        return [Wake(state.waiting[0][1].takes_us, "ddl")] if reached else []
+        return [Wake(state.waiting[0][1].takes_us, DDL)] if reached else []
 
     def _executed(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
         ddl, barrier_ts = state.waiting[0][1], state.barrier_ts

@@ -171,7 +171,8 @@ class Monitor:
 
     def _want(self, tables: frozenset[Key], checkpoint_ts: int, at_us: int) -> None:
         for key in tables - self.wanted:
-            self.durable[key] = (checkpoint_ts, at_us)
+            if not self.writers.get(key):  # one that was dropped and comes again may still be written
+                self.durable[key] = (checkpoint_ts, at_us)
         for key in self.wanted - tables:
             self.durable.pop(key, None)
         self.wanted = tables

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
@@ -27,8 +27,8 @@ class Run:
 
     Attributes
     ----------
-    settings, faults, seed, until_us, network
-        What gives this run again.
+    settings, faults, seed, until_us, network, also
+        What gives this run again; ``also`` holds step limit, name, planted bugs and whether it stops at a violation.
     end
         How it ended.
     measures
@@ -49,6 +49,7 @@ class Run:
     messages: int
     kernel: Kernel = field(repr=False)
     level: str = EVENTS
+    also: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def violation(self) -> Violation | None:
@@ -63,6 +64,9 @@ class Run:
     def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
         """Run once more with other faults from ``at_us`` on: the same world up to there.
 
+        Nodes that would have joined later still do, unless another :class:`Join` says when: without one they would be
+        there from the beginning.
+
         Raises
         ------
         ValueError
@@ -71,10 +75,11 @@ class Run:
         early = [f for f in faults if f.at_us < at_us]
         if early:
             raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
-        kept = [f for f in self.faults if f.at_us < at_us]
+        joining = {f.node for f in faults if isinstance(f, Join)}
+        kept = [f for f in self.faults if f.at_us < at_us or (isinstance(f, Join) and f.node not in joining)]
         return simulate(
             self.settings, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us, network=self.network,
-            level=self.level,
+            level=self.level, **self.also,
         )  # fmt: skip
 
 
@@ -141,7 +146,8 @@ def simulate(
         step_limit=step_limit,
     )  # fmt: skip
     end = kernel.run(until_us)
-    return Run(settings, all_faults, seed, until_us, network, end, monitor.measures, kernel.n_sent, kernel, level)
+    also = {"step_limit": step_limit, "name": name, "bugs": planted, "stops_at_violation": stops_at_violation}
+    return Run(settings, all_faults, seed, until_us, network, end, monitor.measures, kernel.n_sent, kernel, level, also)
 
 
 def _capture(settings: Settings, variant: Variant, planted: Mapping[str, Any]) -> Capture:

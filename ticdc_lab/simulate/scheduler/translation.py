@@ -96,7 +96,7 @@ def _(what: file.Pause, event: Planned, scenario: Scenario) -> Iterator[kernel.F
         e.at_us for e in scenario.events
         if isinstance(e.what, file.Resume) and e.what.node == what.node and e.at_us > event.at_us
     ]  # fmt: skip
-    until_us = min([*resumed, scenario.until_us + 1]) if what.for_us is None else event.at_us + what.for_us
+    until_us = min([*resumed, scenario.until_us + 1 if what.for_us is None else event.at_us + what.for_us])
     yield kernel.Pause(event.at_us, what.node, until_us - event.at_us)
 
 
@@ -114,8 +114,7 @@ def _(what: file.Partition, event: Planned, scenario: Scenario) -> Iterator[kern
 @happens.register
 def _(what: file.Heal, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
     cuts = [e.what for e in scenario.events if isinstance(e.what, file.Partition) and e.at_us <= event.at_us]
-    pairs = dict.fromkeys(pair for cut in cuts if cut.for_us is None for pair in _pairs(cut, scenario))
-    for a, b in pairs:
+    for a, b in dict.fromkeys(pair for cut in cuts for pair in _pairs(cut, scenario)):
         if not what.nodes or {a, b} & set(what.nodes):
             yield kernel.Heal(event.at_us, a, b)
 
