@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 LONG = (
     "test_notebooks", "test_ingest", "test_golden_audit", "test_replay", "test_faults", "test_report", "test_expand",
     "test_study", "test_causes", "test_vectors", "test_cli", "test_produce", "test_kafka",
+    "test_simulate_command", "test_sweep",
 )  # fmt: skip
 """Files that take longest: two workers end at about the same time if these come first."""
 
