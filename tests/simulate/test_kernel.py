@@ -136,6 +136,25 @@ def test_the_same_arguments_give_the_same_trace_byte_for_byte():
     assert len({*found, digest(6)}) == 4
 
 
+SPANS = """
+from ticdc_lab.simulate.scheduler.roles import Span
+from ticdc_lab.simulate.scheduler.tables import first
+from immutables import Map
+keys = [*(Span(1, f"{i:05}", f"{i + 1:05}") for i in range(1200)), *range(50, 60)]
+print(first(Map((key, None) for key in keys)), first(Map((key, None) for key in keys[:1200])))
+"""
+
+
+def test_the_table_that_is_named_of_many_does_not_depend_on_how_strings_hash():
+    """Spans hash differently in each process."""
+    told = set()
+    for seed in "012":
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        run = subprocess.run([sys.executable, "-c", SPANS], env=environment, capture_output=True, text=True, check=True)
+        told.add(run.stdout)
+    assert told == {"1[00000,00001) 1[00000,00001)\n"}
+
+
 def test_a_run_again_with_other_faults_has_the_same_beginning():
     """Run.again: bytes are equal up to the moment from which on faults differ, and differ after it."""
     settings, at_us = Settings(captures=3, tables=4), 4_000_000
