@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
-from ticdc_lab.simulate.faults import Chaos
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.roles import Drain
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
 
@@ -50,3 +52,19 @@ def test_long_chaos(variant):
     """20 s of faults, 45 s in all, 150 seeds."""
     found = {s: judge(variant, s, over_us=20_000_000, until_us=45_000_000, ttl_us=5_000_000) for s in range(150)}
     assert {seed: bad for seed, bad in found.items() if bad} == {}
+
+
+@pytest.mark.parametrize("end", ["all are drained", "the others are gone"])
+def test_a_drain_strands_no_table(end):
+    """Where every capture that is left is to be without tables, they take them again rather than nobody."""
+    drained, gone = ((1, 2, 3), ()) if end == "all are drained" else ((1, 2), (3,))
+    asked = [
+        Ask(3_000_000 + 60_000 * n, f"capture-{at}", Drain(f"capture-{n}")) for n in drained for at in (1, 2, 3)
+    ]
+    faults = [*asked, *(Crash(8_000_000, f"capture-{n}") for n in gone)]
+    run = simulate(Settings(captures=3, tables=6), faults=faults, until_us=30_000_000, level="nothing")
+    assert run.violation is None
+    alive = [s for a, s in run.kernel.states.items() if a != ETCD and a not in run.kernel.down]
+    tables = [k for s in alive for k in s.processor.executor.pipelines]
+    assert sorted(tables) == [1, 2, 3, 4, 5, 6]
+    assert us_of(run.kernel.states[ETCD].checkpoint_ts) > 29_000_000

@@ -70,8 +70,7 @@ class Work:
             c: sum(map(self._balance.weight, self._draft.of(c)))
             if self._balance.policy == TRAFFIC
             else self._draft.count_on(c)
-            for c in sorted(self._tick.captures)
-            if c not in self._state.draining
+            for c in sorted(self._tick.captures - self._state.draining or self._tick.captures)  # rather there than lost
         }
         if not loads:
             return "no capture may take tables"
