@@ -8,8 +8,8 @@ import pytest
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD
-from ticdc_lab.simulate.scheduler.roles import Drain
+from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
 
@@ -68,3 +68,14 @@ def test_a_drain_strands_no_table(end):
     tables = [k for s in alive for k in s.processor.executor.pipelines]
     assert sorted(tables) == [1, 2, 3, 4, 5, 6]
     assert us_of(run.kernel.states[ETCD].checkpoint_ts) > 29_000_000
+
+
+def test_a_move_of_a_table_that_is_dropped_on_its_way_is_forgotten():
+    """It would be refused ever after, as moving already; and one that comes again would go where the former went."""
+    drop = Ask(2_600_000, ETCD, Ddl(drop=(1,), takes_us=300_000))
+    asked = [Ask(3_000_000, f"capture-{at}", MoveTable(1, "capture-3")) for at in (1, 2, 3)]
+    run = simulate(Settings(captures=3, tables=6), faults=[drop, *asked], until_us=8_000_000)
+    owners = [s.owner for a, s in run.kernel.states.items() if a != ETCD and s.owner is not None]
+    assert [dict(owner.moves) for owner in owners] == [{}]
+    because = [r.because for r in run.kernel.recorder.rows if r.kind == "decided" and r.subject == "move:1"]
+    assert because == ["a user wants it there", "first it is removed from capture-1", "it is no longer wanted"]

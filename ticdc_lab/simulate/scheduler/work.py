@@ -94,7 +94,11 @@ class Work:
         return None
 
     def remove_unwanted(self) -> str | None:
-        """Stop every table that is no longer wanted and not in flight."""
+        """Stop every table that is no longer wanted and not in flight; forget the moves of those that have left."""
+        dropped = (k for k, m in self._moves.items() if m.removed and k not in self._draft.wanted)
+        for key in in_order((k for k in dropped if self._draft.get(k) is None), ()):
+            self._moves = self._moves.delete(key)
+            self._outputs.append(Decided(f"move:{key}", None, "it is no longer wanted"))
         for key in in_order(self._draft.unwanted(), self._now.prefer):
             record = self._draft.get(key)
             if record is None or record.status != RUNNING:
