@@ -175,7 +175,12 @@ def test_a_run_again_has_the_same_world(others):
     """A node that joins later, planted bugs and the name of the run stay as they were."""
     joins, bugs = [fault.Join(4_000_000, "capture-3")], {"forgets_removals": True}
     run = simulate(
-        Settings(captures=3, tables=4), faults=joins, bugs=bugs, name="mine", until_us=5_000_000, stops_at_violation=False
+        Settings(captures=3, tables=4),
+        faults=joins,
+        bugs=bugs,
+        name="mine",
+        until_us=5_000_000,
+        stops_at_violation=False,
     )
     other = run.again(3_000_000, others)
     before = [t.filter(pa.compute.less(t["time_us"], 3_000_000)).combine_chunks() for t in (run.trace, other.trace)]
@@ -380,7 +385,10 @@ def test_nothing_happens_to_a_node_before_it_joins(early):
 @pytest.mark.parametrize("longer", [True, False])
 def test_of_two_pauses_the_later_end_counts(longer):
     """Whichever began first."""
-    pauses = [fault.Pause(15_000, "b", 10_000 if longer else 60_000), fault.Pause(20_000, "b", 55_000 if longer else 10)]
+    pauses = [
+        fault.Pause(15_000, "b", 10_000 if longer else 60_000),
+        fault.Pause(20_000, "b", 55_000 if longer else 10),
+    ]
     kernel = world(*pauses)
     heard(kernel, 100_000)
     assert [t for t, _, _ in kernel.states["b"]] == [11_000, *[75_000] * 6, 81_000, 91_000]
@@ -431,7 +439,7 @@ def test_a_run_that_takes_too_many_steps_stops_and_says_what_it_was_doing():
 
 
 def test_what_a_run_was_doing_is_told_without_the_address_of_a_function():
-    """The row that ends a trace is the same in each process, also where a fault ends next; a stretch is told shortly."""
+    """The row that ends a trace is the same in each process, also where a fault ends next."""
     pause = [fault.Pause(1_000, "capture-1", 1_000), fault.Refuse(2_000, "capture-1", "etcd", 1_000)]
     settings = Settings(captures=1, tables=200)
     runs = [simulate(settings, faults=pause, until_us=500_000, step_limit=n, level="nothing") for n in range(120)]

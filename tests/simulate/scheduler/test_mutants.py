@@ -105,7 +105,9 @@ def test_the_tables_of_a_capture_that_left_may_go_to_any_that_is_left():
                 assert broken is None
                 if action.what == "looks" and len(world.campaign) == 2:
                     orders = [m for _, _, ms in after.links if ms not in [m for _, _, m in world.links] for m in ms]
-                    on = {t for _, t, ms in after.links for m in ms if type(m).__name__ == "DispatchTable" and m in orders}
+                    on = {
+                        t for _, t, ms in after.links for m in ms if type(m).__name__ == "DispatchTable" and m in orders
+                    }
                     taken |= {(world.campaign[0][0], to) for to in on}
                 if (code := model.code(after)) not in known:
                     known.add(code)

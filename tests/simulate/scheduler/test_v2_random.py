@@ -58,9 +58,7 @@ def test_long_chaos(variant):
 def test_a_drain_strands_no_table(end):
     """Where every capture that is left is to be without tables, they take them again rather than nobody."""
     drained, gone = ((1, 2, 3), ()) if end == "all are drained" else ((1, 2), (3,))
-    asked = [
-        Ask(3_000_000 + 60_000 * n, f"capture-{at}", Drain(f"capture-{n}")) for n in drained for at in (1, 2, 3)
-    ]
+    asked = [Ask(3_000_000 + 60_000 * n, f"capture-{at}", Drain(f"capture-{n}")) for n in drained for at in (1, 2, 3)]
     faults = [*asked, *(Crash(8_000_000, f"capture-{n}") for n in gone)]
     run = simulate(Settings(captures=3, tables=6), faults=faults, until_us=30_000_000, level="nothing")
     assert run.violation is None
