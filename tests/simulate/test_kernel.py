@@ -405,6 +405,16 @@ def test_a_crash_keeps_a_process_down_that_had_left_by_itself():
     assert heard(world(*back), 195_000) == [1, 2, 3, 4, 5, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [[fault.Pause(60_000, "b", 35_000)], [fault.Crash(60_000, "b"), fault.Restart(95_000, "b", keep_state=True)]],
+)
+def test_what_arrives_as_a_node_goes_on_comes_after_what_waited(faults):
+    """A transport that keeps order keeps it over a pause too, to the microsecond."""
+    found = heard(world(*faults, link=Link((25_000, 25_000))), 300_000)
+    assert found == sorted(found) and len(found) == 27
+
+
 def test_a_process_that_leaves_comes_back_fresh():
     """Exit: after the time it names, under a new address."""
     kernel = world(fault.Ask(55_000, "a", "leave"))
