@@ -184,3 +184,13 @@ def test_heal_ends_partitions_that_have_a_time_too() -> None:
     """All of them, as it says; the other end has nothing left to do."""
     text = "- {at: 1s, partition: [capture-2], for: 5s}\n- {at: 2s, heal: }\n"
     assert _at(text, "healed") == [2_000_000]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_messages_that_travel_in_stretches_are_counted(keep: bool) -> None:
+    """A hundred orders to each capture go at once, and each is a message; nothing is kept that was not asked for."""
+    claim = "assert:\n- {at_most: 199, of: DispatchTable messages}\n- {at_most: 200, of: DispatchTable messages}\n"
+    top = "model: scheduler\ncluster: {captures: 2, tables: 200}\nuntil: 3s\n"
+    played = play(scenario_from_text(top + claim), keep=keep)
+    assert [o.held for o in played.outcomes] == [False, True]
+    assert bool(played.trace.num_rows) == keep

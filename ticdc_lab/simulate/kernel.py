@@ -194,8 +194,8 @@ class Kernel:
             sender, to, messages, _ = entry
             text = f"{len(messages)} messages from {sender} to {to}, the first"
             entry = messages[0]
-        what_next = f"{text} {entry}" if text else "the end of a fault"
-        return f"{what_next} at {at_us / 1e6:.6f} s; {len(self.queue)} entries wait"
+        doing = f"{text} {entry}" if text else "the end of a fault"
+        return f"{doing} at {at_us / 1e6:.6f} s; {len(self.queue)} entries wait"
 
     @property
     def n_sent(self) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.machine import Address, Exit, Fired
-from ticdc_lab.simulate.queue import CALL, FAULT, MESSAGE
+from ticdc_lab.simulate.network import RESEND
+from ticdc_lab.simulate.queue import CALL, FAULT
 from ticdc_lab.simulate.recorder import name_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def _crash(kernel: Kernel, one: fault.Crash) -> None:
     kernel.note(one.node, "crashed")
     kernel.down.add(address)
     kernel.paused[address] = NEVER  # its timers wait for a restart that keeps the state
+    if kernel.post.traffic.network.transport != RESEND:
+        for sender, to, message, identity in kernel.post.unheard.pop(address, []):
+            kernel.post.lost(sender, to, message, identity, f"{to} is not there")
     if kernel.auditor:
         kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
 
@@ -74,8 +78,6 @@ def _restart(kernel: Kernel, one: fault.Restart) -> None:
     kernel.note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
     if one.keep_state:
         _rearm(kernel, address)
-        for entry in kernel.post.unheard.pop(address, []):
-            kernel.put(kernel.now_us, MESSAGE, entry)
         _up(kernel, address)
         return
     for sender, to, message, identity in kernel.post.unheard.pop(address, []):
@@ -101,6 +103,7 @@ def _up(kernel: Kernel, address: Address) -> None:
     kernel.take(address, Fired("resumed"))
     if kernel.auditor and not kernel.violation:
         kernel.judge(address, kernel.auditor.came_up(kernel, address, kernel.states[address]))
+    kernel.post.heard_at_last(address)
 
 
 def _pause(kernel: Kernel, one: fault.Pause) -> None:

@@ -30,7 +30,7 @@ class Post:
     held
         What a partition holds back, by link.
     unheard
-        What came for a node that is down and may come back with its state.
+        What came for a node that is paused, or down and may come back with its state.
     losing
         Faults that choose messages, each with how many are left.
     """
@@ -139,6 +139,12 @@ class Post:
                 return True
         return False
 
+    def heard_at_last(self, address: Address) -> None:
+        """Let what waited for a node come in, before anything that arrives later."""
+        for entry in self.unheard.pop(address, []):
+            if not self.kernel.violation:
+                self.deliver(entry)
+
     def lost(self, sender: Address, to: Address, message: Any, identity: int, because: str) -> None:
         """Note that a message is lost for good."""
         self.kernel.recorder.add(
@@ -153,7 +159,7 @@ class Post:
         elif to not in self.kernel.states or to in self.kernel.down:
             self.lost(sender, to, message, identity, f"{to} is not there")
         elif to in self.kernel.paused:
-            self.kernel.put(self.kernel.paused[to], MESSAGE, entry)
+            self.unheard.setdefault(to, []).append(entry)
         else:
             if self.kernel.recorder.messages:
                 self.kernel.recorder.rows.append(

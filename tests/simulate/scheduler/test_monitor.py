@@ -104,6 +104,18 @@ def test_a_gap_is_caught():
     assert (seen.monitor.measures.gap_us, seen.monitor.measures.doubled_us) == (2000, 600)
 
 
+def test_a_gap_before_the_first_writer_is_caught():
+    """Nobody wrote the table before: it begins where the changefeed does, or what lies between is lost."""
+    seen = Watched(1, 2)
+    seen.at_us = 1000
+    assert seen.begin(A, 1) is None
+    invariant, because = seen.begin(A, 2, 500)
+    assert invariant == LOST and "goes on from" in because
+    dropped = Watched(1)
+    dropped.publish(0, tables=())
+    assert dropped.begin(A, 1, 500) is None
+
+
 @pytest.mark.parametrize(("published_us", "found"), [(1000, None), (1001, LOST)])
 def test_a_checkpoint_above_a_table_that_nobody_writes_is_caught(published_us, found):
     """Up to where the table was written is right, one microsecond more is not."""

@@ -112,3 +112,25 @@ def test_a_search_that_is_cut_short_says_so():
     """Not complete, and not called clean."""
     found = explore(Small(Bounds(tables=1, owner_changes=1)), most_states=100)
     assert not found.complete and found.broken is None and found.states >= 100
+
+
+def test_the_tables_of_a_capture_that_left_may_go_to_any_that_is_left():
+    """Which of two equals takes them is left open, also in the tick that finds the capture gone."""
+    model = Small(Bounds(captures=3, tables=1, moments=0, crashes=1, at_once=True))
+    frontier, known, taken = [model.start()], set(), set()
+    while frontier:
+        following = []
+        for world in frontier:
+            for action, after, broken in model.steps(world):
+                assert broken is None
+                if action.what == "looks" and len(world.campaign) == 2:
+                    orders = [m for _, _, ms in after.links if ms not in [m for _, _, m in world.links] for m in ms]
+                    on = {
+                        t for _, t, ms in after.links for m in ms if type(m).__name__ == "DispatchTable" and m in orders
+                    }
+                    taken |= {(world.campaign[0][0], to) for to in on}
+                if (code := model.code(after)) not in known:
+                    known.add(code)
+                    following.append(after)
+        frontier = following
+    assert {(owner, to == owner) for owner, to in taken} >= {("capture-1", True), ("capture-1", False)}

@@ -125,6 +125,7 @@ class Monitor:
         return None
 
     def _begins(self, at: Address, key: Key, start_ts: int | None, at_us: int) -> Found:
+        is_first = key in self.wanted and key not in self.writers and key not in self.durable
         writing = self.writers.setdefault(key, [])
         self.measures.starts += 1
         ended_ts, since_us = self.durable.pop(key, (self.start_ts, at_us))
@@ -136,7 +137,7 @@ class Monitor:
             return DOUBLE, f"{writing[0]} and {at} both write table {key}"
         if start_ts is None:
             return None
-        if start_ts > ended_ts and since_us != at_us:
+        if start_ts > ended_ts and (since_us != at_us or is_first):
             return LOST, f"table {key} was written up to {ended_ts}, and {at} goes on from {start_ts} only"
         self.measures.doubled_us += max(0, us_of(ended_ts) - us_of(start_ts))
         return None

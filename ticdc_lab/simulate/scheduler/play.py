@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -29,6 +29,11 @@ class Shown(list[Row]):
         self.judge.see(row)
         if self.keep:
             super().append(row)
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Take the rows of a stretch of messages."""
+        for row in rows:
+            self.append(row)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -146,7 +146,7 @@ def simulate(
         step_limit=step_limit,
     )  # fmt: skip
     end = kernel.run(until_us)
-    also = {"step_limit": step_limit, "name": name, "bugs": planted, "stops_at_violation": stops_at_violation}
+    also = {"step_limit": step_limit, "name": recorder.run, "bugs": planted, "stops_at_violation": stops_at_violation}
     return Run(settings, all_faults, seed, until_us, network, end, monitor.measures, kernel.n_sent, kernel, level, also)
 
 

@@ -97,8 +97,9 @@ NO_TABLES = Tables()
 
 
 def first(keys: Keys) -> Key | None:
-    """Give the lowest of a few, one of many: the same each time, because integers hash to themselves."""
-    return min(keys, key=order, default=None) if len(keys) < 1000 else next(iter(keys))
+    """Give the lowest of a few, one of many tables: the same each time, because integers hash to themselves."""
+    many = len(keys) >= 1000 and all(type(key) is int for key in keys)
+    return next(iter(keys)) if many else min(keys, key=order, default=None)
 
 
 class Draft:

@@ -70,8 +70,7 @@ class Work:
             c: sum(map(self._balance.weight, self._draft.of(c)))
             if self._balance.policy == TRAFFIC
             else self._draft.count_on(c)
-            for c in sorted(self._tick.captures)
-            if c not in self._state.draining
+            for c in sorted(self._tick.captures - self._state.draining or self._tick.captures)  # rather there than lost
         }
         if not loads:
             return "no capture may take tables"
@@ -95,7 +94,11 @@ class Work:
         return None
 
     def remove_unwanted(self) -> str | None:
-        """Stop every table that is no longer wanted and not in flight."""
+        """Stop every table that is no longer wanted and not in flight; forget the moves of those that have left."""
+        dropped = (k for k, m in self._moves.items() if m.removed and k not in self._draft.wanted)
+        for key in in_order((k for k in dropped if self._draft.get(k) is None), ()):
+            self._moves = self._moves.delete(key)
+            self._outputs.append(Decided(f"move:{key}", None, "it is no longer wanted"))
         for key in in_order(self._draft.unwanted(), self._now.prefer):
             record = self._draft.get(key)
             if record is None or record.status != RUNNING:

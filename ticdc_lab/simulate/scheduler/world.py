@@ -455,7 +455,8 @@ def _is_idle(told: tuple[Any, ...], world: World) -> bool:
 
 def _chooses(owner: DispatcherState, tick: Tick) -> bool:
     """Whether the order of equals can matter to a tick."""
-    synced = all(s.sync == "synced" for s in owner.captures.values()) and tick.captures == frozenset(owner.captures)
+    statuses = [owner.captures.get(c) for c in sorted(tick.captures)]  # those that left are forgotten first
+    synced = all(status is not None and status.sync == "synced" for status in statuses)
     settled = tick.tables is owner.tables.wanted and not owner.tables.missing and not owner.needs_rebalance
     return synced and not (settled and tick.captures == owner.members)
 
