@@ -13,7 +13,8 @@ import time
 from dataclasses import fields
 
 from ticdc_lab.simulate.explore import explore
-from ticdc_lab.simulate.scheduler.world import Bounds, Small
+from ticdc_lab.simulate.scheduler.small import Small
+from ticdc_lab.simulate.scheduler.world import Bounds
 
 
 def main() -> None:

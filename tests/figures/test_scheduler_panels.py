@@ -18,8 +18,9 @@ from ticdc_lab.simulate.panels import PANELS
 from ticdc_lab.simulate.present import Present
 from ticdc_lab.simulate.scheduler.retold import retold
 from ticdc_lab.simulate.scheduler.run import simulate
+from ticdc_lab.simulate.scheduler.small import Small
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
-from ticdc_lab.simulate.scheduler.world import Bounds, Small
+from ticdc_lab.simulate.scheduler.world import Bounds
 
 NOTHING = ten_steps().slice(0, 0)
 

@@ -59,7 +59,7 @@ def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[di
 def explored(text: str, most_states: int, *, as_json: bool) -> int:
     """Search a small world and print what was found; give the exit code: 2 where the search did not come to its end."""
     from ticdc_lab.simulate.explore import explore
-    from ticdc_lab.simulate.scheduler.world import Small
+    from ticdc_lab.simulate.scheduler.small import Small
 
     found = explore(Small(_bounds(text)), most_states=most_states)
     path = [_told(action) for action in found.path]

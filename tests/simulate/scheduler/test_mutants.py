@@ -12,7 +12,8 @@ from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
 from ticdc_lab.simulate.scheduler.mutants import HASTY, MUTANTS, STOPS_LATE, TWO_OWNERS
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.world import Bounds, Small
+from ticdc_lab.simulate.scheduler.small import Small
+from ticdc_lab.simulate.scheduler.world import Bounds
 
 SEEDS = range(24)
 EXPLORED = [m for m in MUTANTS if m.bounds]

@@ -7,16 +7,12 @@ Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 `schedule_di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from immutables import Map
 
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
     Broken,
     Changed,
-    Decided,
     Event,
     Ignored,
     Now,
@@ -26,6 +22,20 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
 )
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
+from ticdc_lab.simulate.scheduler.dispatcher_state import (
+    INCOMPATIBLE,
+    SYNC_SENT,
+    SYNCED,
+    UNINITIALIZED,
+    CaptureStatus,
+    DispatcherState,
+    commanded,
+    counted,
+    in_flight,
+    unsynced,
+    without_removals,
+    without_the_lost,
+)
 from ticdc_lab.simulate.scheduler.messages import (
     Announce,
     Checkpoint,
@@ -33,61 +43,9 @@ from ticdc_lab.simulate.scheduler.messages import (
     Sync,
     compatible,
 )
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.tables import ADDING, NO_TABLES, REMOVING, RUNNING, Move, Record, Tables, first
+from ticdc_lab.simulate.scheduler.roles import OwnerOutput, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.tables import ADDING, REMOVING, RUNNING, Record
 from ticdc_lab.simulate.scheduler.work import Work
-
-UNINITIALIZED, SYNC_SENT, SYNCED, INCOMPATIBLE = "uninitialized", "sync-sent", "synced", "incompatible"
-
-
-class CaptureStatus(NamedTuple):
-    """What the owner knows of a capture; the watermarks are the owner's own until the capture reports."""
-
-    sync: str
-    checkpoint_ts: int
-    resolved_ts: int
-    epoch: int = 0
-    slowest: Key | None = None
-
-
-class DispatcherState(NamedTuple):
-    """An owner.
-
-    Attributes
-    ----------
-    address, owner_rev
-        Who it is, and its revision.
-    captures
-        By address.
-    tables
-        Records of all tables it knows of.
-    moves
-        Moves that users asked for, by table.
-    draining
-        Captures that are to be without tables.
-    needs_rebalance
-        A capture came or went, or a user asked.
-    members
-        The captures of the last tick; None before the first.
-    checked_us
-        When the balance was looked at last.
-    stuck
-        Why the checkpoint cannot proceed and since when, µs.
-    said
-        The last reason for doing nothing, which is not said twice.
-    """
-
-    address: Address
-    owner_rev: int
-    captures: Map[Address, CaptureStatus] = Map()
-    tables: Tables = NO_TABLES
-    moves: Map[Key, Move] = Map()
-    draining: frozenset[Address] = frozenset()
-    needs_rebalance: bool = False
-    members: frozenset[Address] | None = None
-    checked_us: int = 0
-    stuck: tuple[str, int] | None = None
-    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +88,7 @@ class Dispatcher:
         if isinstance(event, Asked):
             if isinstance(event.command, Tick):
                 return self._tick(state, event.command, now)
-            return _commanded(state, event.command)
+            return commanded(state, event.command)
         return state, []
 
     # Messages of processors
@@ -173,7 +131,7 @@ class Dispatcher:
                     return state, [Broken("No Double Write", because)]
                 draft.put(key, Record(sender, told))
         new = status._replace(sync=SYNCED, epoch=sync.epoch)
-        outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, _told(sync)))
+        outputs.append(Changed(f"capture:{sender}", status.sync, SYNCED, counted(sync)))
         return state._replace(captures=state.captures.set(sender, new), tables=draft.done()), outputs
 
     def _finished(
@@ -230,10 +188,10 @@ class Dispatcher:
             changed = state.members is not None
             state = state._replace(members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
         state = self._announced(state, tick, now, outputs)
-        because = _unsynced(state)
+        because = unsynced(state)
         if because is None or self.dispatches_before_sync:
             state, because = self._scheduled(state, tick, now, outputs)
-        if because is None or (self.advances_in_flight and _unsynced(state) is None):
+        if because is None or (self.advances_in_flight and unsynced(state) is None):
             return self._advanced(state, tick, outputs)
         if state.stuck is None or state.stuck[0] != because:
             state = state._replace(stuck=(because, now.at_us))
@@ -260,7 +218,7 @@ class Dispatcher:
     ) -> tuple[DispatcherState, str | None]:
         """Send what is to be sent; why the checkpoint cannot proceed."""
         if not self.keeps_the_lost:
-            state = _without_the_lost(state, tick, outputs)
+            state = without_the_lost(state, tick, outputs)
         tables = state.tables
         if now.at_us - state.checked_us >= self.balance.check_us:
             state = state._replace(checked_us=now.at_us, needs_rebalance=True)
@@ -272,7 +230,7 @@ class Dispatcher:
             tick = tick._replace(checkpoint_ts=max(tick.checkpoint_ts, newest))
         work = Work(state, tick, now, self.balance, outputs)
         because = work.run()
-        return (_without_removals(work.done()) if self.forgets_removals else work.done()), because
+        return (without_removals(work.done()) if self.forgets_removals else work.done()), because
 
     def _advanced(
         self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]
@@ -293,70 +251,3 @@ class Dispatcher:
             because = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
         outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
         return state, outputs
-
-
-def _commanded(state: DispatcherState, command: object) -> tuple[DispatcherState, list[OwnerOutput]]:
-    if isinstance(command, Rebalance):
-        return state._replace(needs_rebalance=True), [Decided("rebalance", "asked for", "a user wants it")]
-    if isinstance(command, Drain):
-        draining = state.draining | {command.capture}
-        return state._replace(draining=draining, needs_rebalance=True), [
-            Decided("drain", command.capture, "a user wants it without tables")
-        ]
-    if not isinstance(command, MoveTable):
-        return state, []
-    record = state.tables.get(command.table)
-    if record is not None and record.capture == command.to and record.status != REMOVING:
-        return state, [Decided(f"move:{command.table}", None, f"it is on {command.to} already")]
-    if command.table in state.moves:
-        return state, [Decided(f"move:{command.table}", None, f"it is moving to {state.moves[command.table].to}")]
-    moves = state.moves.set(command.table, Move(command.to))
-    return state._replace(moves=moves), [Decided(f"move:{command.table}", command.to, "a user wants it there")]
-
-
-def _without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]) -> DispatcherState:
-    """Drop the records of captures that left: their tables are dispatched again, from the global checkpoint."""
-    lost = [c for c in state.tables.captures() if c not in tick.captures]
-    if not lost:
-        return state
-    draft = state.tables.draft()
-    for capture in lost:
-        keys = draft.of(capture)
-        for key in keys:
-            draft.remove(key)
-        outputs.append(Decided(f"tables of {capture}", "dispatch again", f"{capture} is gone with {len(keys)} tables"))
-    return state._replace(tables=draft.done())
-
-
-def _without_removals(state: DispatcherState) -> DispatcherState:
-    draft = state.tables.draft()
-    for key, record in state.tables.records.items():
-        if record.status == REMOVING:
-            draft.remove(key)
-    return state._replace(tables=draft.done())
-
-
-def in_flight(tables: Tables) -> str | None:
-    """Say which table keeps the checkpoint from proceeding."""
-    key = first(tables.in_flight)
-    if key is None:
-        return None
-    record, more = tables.records[key], len(tables.in_flight) - 1
-    return f"table {key} is {record.status} on {record.capture}" + (f", and {more} more" if more else "")
-
-
-def _unsynced(state: DispatcherState) -> str | None:
-    waiting = sorted((c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED)
-    if not waiting:
-        return None if state.captures else "no capture is alive"
-    capture, sync = waiting[0]
-    why = {
-        UNINITIALIZED: "cannot be reached to announce the owner",
-        SYNC_SENT: "has not synced",
-        INCOMPATIBLE: "has an incompatible version",
-    }[sync]
-    return f"{capture} {why}" + (f", and {len(waiting) - 1} more" if len(waiting) > 1 else "")
-
-
-def _told(sync: Sync) -> str:
-    return f"{len(sync.running)} running, {len(sync.adding)} adding, {len(sync.removing)} removing"

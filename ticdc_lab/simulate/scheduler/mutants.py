@@ -9,8 +9,9 @@ from ticdc_lab.simulate.faults import Chaos, Fault, Part
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE
+from ticdc_lab.simulate.scheduler.small import Small
 from ticdc_lab.simulate.scheduler.variants import Settings
-from ticdc_lab.simulate.scheduler.world import Bounds, Small
+from ticdc_lab.simulate.scheduler.world import Bounds
 
 ANSWERS = "Responses Match Orders"
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from ticdc_lab.simulate.explore import Exploration
 from ticdc_lab.simulate.recorder import Row, as_table
 from ticdc_lab.simulate.scheduler.executor import state_of
-from ticdc_lab.simulate.scheduler.world import Action, Node, Small, World
+from ticdc_lab.simulate.scheduler.small import Small
+from ticdc_lab.simulate.scheduler.world import Action, Node, World
 
 _HAPPENS = {
     "crash": ("crashed", None, "a fault"), "restart": ("asked", "Restart", "a fault"),

@@ -11,7 +11,7 @@ from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick
 from ticdc_lab.simulate.scheduler.tables import ADDING, REMOVING, RUNNING, Move, Record
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.scheduler.dispatcher import DispatcherState
+    from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 
 EXPLAINED = 1000
 """Up to so many tables that are added in one tick get a decision each; above there is one for all of them."""

@@ -1,0 +1,298 @@
+"""The seed's protocol in a small world, for the explorer: a few captures and tables, every order of events.
+
+The owner's and the processors' machines are the ones that run in the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+from ticdc_lab.simulate.explore import Step
+from ticdc_lab.simulate.machine import Asked, Broken, Changed, Now, Received, Send
+from ticdc_lab.simulate.scheduler import executor as pipelines
+from ticdc_lab.simulate.scheduler.agent import Agent, AgentState
+from ticdc_lab.simulate.scheduler.balance import Balance
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.coding import Codes
+from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
+from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, Pace
+from ticdc_lab.simulate.scheduler.monitor import LOST, MONOTONE
+from ticdc_lab.simulate.scheduler.roles import Poll, Restart, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.world import (
+    Action,
+    Bounds,
+    Left,
+    Node,
+    World,
+    begins,
+    elected,
+    on_link,
+    sent,
+    stopped,
+    with_node,
+    without_session,
+    without_stale,
+    written,
+)
+
+AT_ONCE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
+
+
+class Small:
+    """The model (:class:`ticdc_lab.simulate.explore.Model`).
+
+    Parameters
+    ----------
+    bounds
+        What may happen.
+    dispatcher, agent
+        The machines; mutants are explored as the real ones are.
+    forgets_monotony, trusts_every_owner
+        Planted bugs of what stands around them (:mod:`ticdc_lab.simulate.scheduler.mutants`).
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        dispatcher: Dispatcher | None = None,
+        agent: Agent | None = None,
+        *,
+        forgets_monotony: bool = False,
+        trusts_every_owner: bool = False,
+    ) -> None:
+        self.bounds = bounds
+        self._forgets_monotony = forgets_monotony
+        self._trusts_every_owner = trusts_every_owner
+        self.names = tuple(f"capture-{i + 1}" for i in range(bounds.captures))
+        self.tables = tuple(range(1, bounds.tables + 1))
+        still = Balance(check_us=1 << 60)
+        self.owner = replace(dispatcher or Dispatcher(), balance=still)
+        self.agent = replace(agent or Agent(), pace=AT_ONCE)
+        self._wanted = frozenset(self.tables)
+        self._table_orders = tuple(permutations(self.tables))
+        self._codes = Codes(self.names, self.tables)
+        self._orders = tuple((*c, *t) for c in permutations(self.names) for t in self._table_orders)
+
+    def start(self) -> World:
+        """All captures but the late ones have registered, and nobody knows of it."""
+        b = self.bounds
+        there = self.names[: len(self.names) - b.joins]
+        fresh = self.agent.start("", Now(0))[0]
+        nodes = tuple((n, Node(fresh._replace(address=n)) if n in there else Node(None)) for n in self.names)
+        campaign = tuple((n, i + 1) for i, n in enumerate(there))
+        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins)
+        start_ts = ts_of(0)
+        return World(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
+
+    # What can happen next
+
+    def steps(self, world: World) -> Iterator[Step[World]]:
+        """Give all that can happen next."""
+        for step in self._single(world):
+            if self.bounds.at_once and not step.broken and step.action.what in ("deliver", "looks", "restart"):
+                yield from self._reacted(step)
+            else:
+                yield step
+
+    def _reacted(self, step: Step[World]) -> Iterator[Step[World]]:
+        """Let the node's periodic calls come at once."""
+        action, world, _ = step
+        node = dict(world.nodes)[action.node]
+        if node.agent is None:
+            yield step
+            return
+        polls = action.what == "restart" or hasattr(action.message, "owner_rev")
+        found = self._polled(world, action.node, node) if polls else self._ticked(world, action.node, node)
+        reactions = [Step(action._replace(prefer=then.prefer), after, broken) for then, after, broken in found]
+        yield from reactions or [step]
+
+    def _single(self, world: World) -> Iterator[Step[World]]:
+        for name, node in world.nodes:
+            if node.agent is None:
+                continue
+            yield from self._looked(world, name, node)
+            yield from self._ticked(world, name, node)
+            yield from self._polled(world, name, node)
+        yield from self._delivered(world)
+        yield from self._faults(world)
+        if world.left.moments:
+            left = world.left._replace(moments=world.left.moments - 1)
+            yield Step(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
+
+    def _looked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        """The capture sees what etcd holds now."""
+        if name not in dict(world.campaign):
+            if not self.bounds.stops_at_once:
+                yield stopped(world, name, "notices")
+            return
+        owner, rev = world.rival if world.rival and world.rival[0] == name else world.campaign[0]
+        sees = (frozenset(n for n, _ in world.campaign), owner, rev)
+        if sees == node.sees or (owner != name and node.owner is None):
+            return  # what others see changes nothing
+        elected = node.owner
+        if owner != name:
+            elected = None
+        elif elected is None or elected.owner_rev != rev:
+            elected = self.owner.elected(name, rev, Now(0))[0]
+        after = node._replace(owner=elected, sees=sees if elected else None)
+        yield Step(Action("looks", name), with_node(world, name, after))
+
+    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        if node.owner is None or node.sees is None:
+            return
+        tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
+        seen = set()
+        for prefer in self._orders if _chooses(node.owner, tick.command) else ((),):
+            state, outputs = self.owner.step(node.owner, tick, Now(world.at_us, prefer=prefer))
+            told = tuple(o for o in outputs if isinstance(o, (Send, Watermarks)))
+            state = state._replace(stuck=None, said="", checked_us=0)
+            if told in seen or (state == node.owner and _is_idle(told, world)):
+                continue
+            seen.add(told)
+            action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
+            yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
+
+    def _polled(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        assert node.agent
+        orders = self._table_orders if len(node.agent.operations) > 1 else ((),)
+        for prefer in orders:
+            now = Now(world.at_us, prefer=prefer)
+            agent, outputs = self.agent.step(node.agent, Asked(Poll(MAX_TS)), now)
+            if not outputs and agent == node.agent:
+                continue
+            action = Action("poll", name, prefer=prefer)
+            yield self._moved(world, name, node, agent, outputs, action)
+
+    def _delivered(self, world: World) -> Iterator[Step[World]]:
+        for sender, to, messages in world.links:
+            message, rest = messages[0], messages[1:]
+            after = on_link(world, sender, to, rest)
+            if world.left.lost:
+                left = world.left._replace(lost=world.left.lost - 1)
+                yield Step(Action("lose", to, sender, message), after._replace(left=left))
+            node = dict(world.nodes)[to]
+            action = Action("deliver", to, sender, message)
+            event, now = Received(sender, message), Now(world.at_us)
+            if node.agent is None:
+                yield Step(action, after)
+            elif hasattr(message, "owner_rev"):
+                agent, outputs = self.agent.step(node.agent, event, now)
+                yield self._moved(after, to, node, agent, outputs, action)
+            elif node.owner is None:
+                yield Step(action, after)
+            else:
+                owner, told = self.owner.step(node.owner, event, now)
+                yield self._carried_out(with_node(after, to, node._replace(owner=owner)), action, to, told)
+
+    def _faults(self, world: World) -> Iterator[Step[World]]:
+        left = world.left
+        sessions = dict(world.campaign)
+        for name, node in world.nodes:
+            if node.agent is None and name in sessions:
+                yield Step(Action("expire", name), without_session(world, name))
+            if node.agent is None and left.joins and name not in sessions and not self._was(world, name):
+                yield Step(Action("join", name), self._joined(world, name))
+            if node.agent is None:
+                continue
+            if left.crashes:
+                yield stopped(world._replace(left=left._replace(crashes=left.crashes - 1)), name, "crash")
+            if left.restarts:
+                after = world._replace(left=left._replace(restarts=left.restarts - 1))
+                agent, outputs = self.agent.step(node.agent, Asked(Restart()), Now(world.at_us))
+                yield self._moved(after, name, node, agent, outputs, Action("restart", name))
+            if left.expiries and name in sessions:
+                after = world._replace(left=left._replace(expiries=left.expiries - 1))
+                if self.bounds.stops_at_once:
+                    step = stopped(after, name, "expire")
+                    yield step._replace(world=without_session(step.world, name))
+                else:
+                    yield Step(Action("expire", name), without_session(after, name))
+        if left.owner_changes and len(world.campaign) > 1:
+            yield Step(Action("elect", world.campaign[1][0]), elected(world, self.bounds))
+
+    def _was(self, world: World, name: str) -> bool:
+        return self.names.index(name) < len(self.names) - self.bounds.joins
+
+    def _joined(self, world: World, name: str) -> World:
+        revision = world.revision + 1
+        agent = self.agent.start(name, Now(world.at_us))[0]
+        world = world._replace(
+            campaign=(*world.campaign, (name, revision)),
+            revision=revision,
+            left=world.left._replace(joins=world.left.joins - 1),
+        )
+        return with_node(world, name, Node(agent))
+
+    # What comes of it
+
+    def _moved(
+        self, world: World, name: str, node: Node, agent: AgentState, outputs: list[Any], action: Action
+    ) -> Step[World]:
+        """Put a processor's new state into the world, and see whether a table is written twice, or with a gap."""
+        before, broken = node.agent, None
+        assert before
+        for output in outputs:
+            if isinstance(output, Changed) and output.subject.startswith("table:"):
+                key = int(output.subject[6:])
+                was, now = output.before in pipelines.WRITING, output.after in pipelines.WRITING
+                if now and not was:
+                    broken = broken or begins(world, name, key, agent)
+                if was and not now:
+                    durable = list(world.durable)
+                    durable[key - 1] = max(durable[key - 1], pipelines.checkpoint_of(before.executor, key, world.at_us))
+                    world = world._replace(durable=tuple(durable))
+        if agent.owner != before.owner and not self.agent.obeys_stale_owner:
+            world = without_stale(world, name, agent)
+        step = self._carried_out(with_node(world, name, node._replace(agent=agent)), action, name, outputs)
+        return step._replace(broken=broken or step.broken)
+
+    def _carried_out(self, world: World, action: Action, name: str, outputs: list[Any]) -> Step[World]:
+        broken = None
+        for output in outputs:
+            if isinstance(output, Send):
+                world = sent(world, name, output)
+            elif isinstance(output, Broken):
+                broken = broken or (output.invariant, output.because)
+            elif isinstance(output, Watermarks) and output.checkpoint_ts is not None:
+                world, found = self._published(world, name, output.checkpoint_ts)
+                broken = broken or found
+        return Step(action, world, broken)
+
+    def _published(self, world: World, name: str, checkpoint_ts: int) -> tuple[World, tuple[str, str] | None]:
+        """The owner persists the checkpoint, if etcd still takes it for the owner."""
+        owner = dict(world.nodes)[name].owner
+        current = {world.campaign[0][1] if world.campaign else 0, world.rival[1] if world.rival else 0}
+        if owner is None or (owner.owner_rev not in current and not self._trusts_every_owner):
+            return world, None
+        if not self._forgets_monotony:
+            checkpoint_ts = max(checkpoint_ts, world.checkpoint_ts)  # as a capture does
+        if checkpoint_ts == world.checkpoint_ts:
+            return world, None
+        if checkpoint_ts < world.checkpoint_ts:
+            return world, (MONOTONE, f"the global checkpoint fell from {world.checkpoint_ts} to {checkpoint_ts}")
+        for key in self.tables:
+            own_ts = max([world.durable[key - 1], *written(world, key)])
+            if own_ts < checkpoint_ts:
+                return world, (LOST, f"the checkpoint is {checkpoint_ts}, table {key} is written up to {own_ts} only")
+        return world._replace(checkpoint_ts=checkpoint_ts), None
+
+    def code(self, world: World) -> int:
+        """Give a number that is the same for states that differ by names alone."""
+        return self._codes.code(world)
+
+
+def _is_idle(told: tuple[Any, ...], world: World) -> bool:
+    """Whether a tick sends nothing and moves no watermark."""
+    return all(isinstance(o, Watermarks) and o.checkpoint_ts in (None, world.checkpoint_ts) for o in told)
+
+
+def _chooses(owner: DispatcherState, tick: Tick) -> bool:
+    """Whether the order of equals can matter to a tick."""
+    statuses = [owner.captures.get(c) for c in sorted(tick.captures)]  # those that left are forgotten first
+    synced = all(status is not None and status.sync == "synced" for status in statuses)
+    settled = tick.tables is owner.tables.wanted and not owner.tables.missing and not owner.needs_rebalance
+    return synced and not (settled and tick.captures == owner.members)
