@@ -19,7 +19,7 @@ from ticdc_lab.simulate.faults import Chaos, Join
 from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
 

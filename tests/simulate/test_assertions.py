@@ -10,7 +10,7 @@ from ticdc_lab.simulate import recorder
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import Ddl
+from ticdc_lab.simulate.scheduler.etcd_messages import Ddl
 
 MS = 1_000
 

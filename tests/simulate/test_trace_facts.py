@@ -14,8 +14,8 @@ from ticdc_lab.simulate.incidents import moments, owners
 from ticdc_lab.simulate.incidents import troubles as befallen
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import natural, owned_at, stretches
-from ticdc_lab.simulate.scheduler.capture import Stick
-from ticdc_lab.simulate.scheduler.etcd import Ddl, TwoOwners
+from ticdc_lab.simulate.scheduler.capture_state import Stick
+from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
 from ticdc_lab.simulate.why_stuck import cause_of, causes, why_stuck

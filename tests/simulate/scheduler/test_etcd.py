@@ -7,10 +7,9 @@ from v2_cases import A, B, C
 from ticdc_lab.simulate.faults import Crash
 from ticdc_lab.simulate.machine import Asked, Changed, Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import (
-    DDL,
+from ticdc_lab.simulate.scheduler.etcd import DDL, Etcd, owner_of
+from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,
-    Etcd,
     Expire,
     KeepAlive,
     KeptAlive,
@@ -21,7 +20,6 @@ from ticdc_lab.simulate.scheduler.etcd import (
     Status,
     TwoOwners,
     View,
-    owner_of,
 )
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings

@@ -10,7 +10,7 @@ from v2_cases import A, B
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.executor import Executor, Pace, added, gone, settled, stopping, stuck
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, Monitor
 from ticdc_lab.simulate.scheduler.run import simulate

@@ -8,7 +8,7 @@ import pytest
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings

@@ -10,9 +10,9 @@ from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler import run
-from ticdc_lab.simulate.scheduler.capture import Variant
+from ticdc_lab.simulate.scheduler.capture_state import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.v4 import TO_OWNER, Dispatchers, Maintainer, Settings
 from ticdc_lab.simulate.scheduler.v4 import settings as v4_settings

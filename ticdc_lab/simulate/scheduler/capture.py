@@ -7,9 +7,7 @@ can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 from ticdc_lab.simulate.machine import (
     Address,
@@ -19,7 +17,6 @@ from ticdc_lab.simulate.machine import (
     Exit,
     Fired,
     Ignored,
-    Machine,
     Now,
     Output,
     Received,
@@ -28,64 +25,28 @@ from ticdc_lab.simulate.machine import (
     Wake,
     one_by_one,
 )
-from ticdc_lab.simulate.scheduler.etcd import ETCD, KeepAlive, KeptAlive, NoLease, PutStatus, Register, Status, View
-from ticdc_lab.simulate.scheduler.executor import emptied, freed, stuck
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
-
-
-class Stick(NamedTuple):
-    """Asked of a capture: the sink of a table takes nothing, or goes on."""
-
-    table: Key
-    free: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A protocol: both its machines, and which messages are the owner's."""
-
-    name: str
-    owner: Any
-    processor: Machine[Any]
-    to_owner: tuple[type, ...]
-
-
-class CaptureState(NamedTuple):
-    """A capture.
-
-    Attributes
-    ----------
-    address
-        Its id in etcd; another one after each restart of the process.
-    processor, owner
-        States of the variant's machines; the owner's is None while another capture is elected.
-    view
-        What etcd told last; None before the first time.
-    checkpoint_ts, resolved_ts
-        The global watermarks, as far as this capture knows.
-    ends_us
-        When it must stop to write, on its own clock.
-    lost
-        Whether etcd said that the session is gone.
-    stuck
-        Why the checkpoint does not proceed, and since when; only an owner's.
-    moved_us
-        When the global checkpoint moved last, as the owner saw it.
-    put_ts
-        The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
-    """
-
-    address: Address
-    processor: Any
-    ends_us: int
-    owner: Any = None
-    view: View | None = None
-    checkpoint_ts: int = 0
-    resolved_ts: int = 0
-    lost: bool = False
-    stuck: str | None = None
-    moved_us: int = 0
-    put_ts: tuple[int, int] = (0, 0)
+from ticdc_lab.simulate.scheduler.capture_state import (
+    CaptureState,
+    Stick,
+    Variant,
+    addressed,
+    owner_rev,
+    sticking,
+    with_executor,
+    with_status,
+)
+from ticdc_lab.simulate.scheduler.etcd_messages import (
+    ETCD,
+    KeepAlive,
+    KeptAlive,
+    NoLease,
+    PutStatus,
+    Register,
+    Status,
+    View,
+)
+from ticdc_lab.simulate.scheduler.executor import emptied
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +110,8 @@ class Capture:
         executor, changes = emptied(state.processor.executor, because)
         outputs: list[Output] = [Changed("session", state.address, None, because), *changes]
         if state.owner is not None:
-            outputs.append(Changed("owner", _rev(state), None, because))
-        return state._replace(owner=None, processor=_with_executor(state.processor, executor)), [
+            outputs.append(Changed("owner", owner_rev(state), None, because))
+        return state._replace(owner=None, processor=with_executor(state.processor, executor)), [
             *outputs,
             Exit(self.restart_us, because),
         ]
@@ -167,7 +128,7 @@ class Capture:
             processor, outputs = self.variant.processor.step(state.processor, event, now)
             return state._replace(processor=processor), outputs
         if isinstance(message, Status):
-            return _with_status(state, message.checkpoint_ts, message.resolved_ts, now), []
+            return with_status(state, message.checkpoint_ts, message.resolved_ts, now), []
         if isinstance(message, KeptAlive):
             state = state._replace(ends_us=max(state.ends_us, self._end(message.sent_us)))
             return state, [self._fence(state, now)]
@@ -188,8 +149,8 @@ class Capture:
     def _viewed(self, state: CaptureState, view: View, now: Now) -> tuple[CaptureState, list[Output]]:
         if state.view is not None and view.revision < state.view.revision:
             return state, [Ignored(view, f"revision {state.view.revision} is known")]
-        was = _rev(state)
-        state = _with_status(state._replace(view=view), view.checkpoint_ts, view.resolved_ts, now)
+        was = owner_rev(state)
+        state = with_status(state._replace(view=view), view.checkpoint_ts, view.resolved_ts, now)
         if view.owner == state.address and was != view.owner_rev:
             owner, outputs = self.variant.owner.elected(state.address, view.owner_rev, now)
             elected = Changed("owner", was, view.owner_rev, f"etcd elected it at revision {view.owner_rev}")
@@ -247,7 +208,7 @@ class Capture:
             resolved_ts = max(checkpoint_ts, self._monotone(marks.resolved_ts, state.resolved_ts, state.put_ts[1]))
             if (checkpoint_ts, resolved_ts) != (state.checkpoint_ts, state.resolved_ts):
                 state = state._replace(put_ts=(checkpoint_ts, resolved_ts))
-                outputs.append(Send(ETCD, PutStatus(_rev(state) or 0, checkpoint_ts, resolved_ts)))
+                outputs.append(Send(ETCD, PutStatus(owner_rev(state) or 0, checkpoint_ts, resolved_ts)))
         stands = now.at_us - state.moved_us >= self.stall_us
         because = marks.because if marks.checkpoint_ts is None or stands else None
         if because != state.stuck:
@@ -268,54 +229,10 @@ class Capture:
         if isinstance(command, (MoveTable, Rebalance, Drain)):
             if state.owner is None:
                 return state, [Ignored(command, f"{state.address} is not the owner")]
-            return self._of_owner(state, Asked(_addressed(command, state.view)), now)
+            return self._of_owner(state, Asked(addressed(command, state.view)), now)
         if isinstance(command, Stick):
-            return _stuck(state, command, now)
+            return sticking(state, command, now)
         if isinstance(command, Restart):
             processor, outputs = self.variant.processor.step(state.processor, event, now)
             return state._replace(processor=processor), outputs
         return state, []
-
-
-def _with_status(state: CaptureState, checkpoint_ts: int, resolved_ts: int, now: Now) -> CaptureState:
-    moved_us = now.at_us if checkpoint_ts > state.checkpoint_ts else state.moved_us
-    return state._replace(
-        checkpoint_ts=max(checkpoint_ts, state.checkpoint_ts),
-        resolved_ts=max(resolved_ts, state.resolved_ts),
-        moved_us=moved_us,
-    )
-
-
-def _stuck(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, list[Output]]:
-    executor = state.processor.executor
-    if stick.table not in executor.pipelines or (stick.free and stick.table not in executor.stalled):
-        return state, [Ignored(stick, f"table {stick.table} is not on {state.address}, or not stuck")]
-    changed = freed(executor, stick.table, now.at_us) if stick.free else stuck(executor, stick.table, now.at_us)
-    told = Changed(f"sink:{stick.table}", "stuck" if stick.free else None, None if stick.free else "stuck", "a fault")
-    return state._replace(processor=_with_executor(state.processor, changed)), [told]
-
-
-def _with_executor(processor: Any, executor: Any) -> Any:
-    if is_dataclass(processor):
-        return replace(processor, executor=executor)  # type: ignore[type-var]
-    return processor._replace(executor=executor)
-
-
-def _addressed(command: Any, view: View | None) -> Any:
-    """Users call a capture by its name; its address is another one after each restart."""
-    field = "to" if isinstance(command, MoveTable) else "capture" if isinstance(command, Drain) else None
-    if field is None or view is None:
-        return command
-    name = getattr(command, field)
-    lives = [c for c in view.captures if c == name or c.startswith(f"{name}.")]
-    return command._replace(**{field: max(lives, key=lambda c: (len(c), c))}) if lives else command
-
-
-def _rev(state: CaptureState) -> int | None:
-    """Give the owner-rev of an owner."""
-    return state.owner.owner_rev if state.owner is not None else None
-
-
-def names(captures: int | Iterable[str]) -> tuple[str, ...]:
-    """Give the names of captures: ``capture-1``, ... for a number."""
-    return tuple(f"capture-{i + 1}" for i in range(captures)) if isinstance(captures, int) else tuple(captures)

@@ -7,7 +7,7 @@ owner that learns of a capture also learns whether it still is the owner (seed, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from immutables import Map
 
@@ -26,93 +26,24 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
 )
 from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.etcd_messages import (
+    Ddl,
+    Expire,
+    KeepAlive,
+    KeptAlive,
+    Lease,
+    NoLease,
+    PutStatus,
+    Register,
+    Resign,
+    Status,
+    TwoOwners,
+    View,
+)
 from ticdc_lab.simulate.scheduler.roles import Key
 
-ETCD = "etcd"
 DDL = ("ddl",)
 """The timer of the DDL that is executed; the others have names of captures, which may be any text."""
-
-
-class Register(NamedTuple):
-    """A capture asks for a lease, registers under it, and campaigns to be the owner."""
-
-    version: str
-
-
-class KeepAlive(NamedTuple):
-    """Prolong a lease; ``sent_us`` comes back, so that the client knows from when on it counts."""
-
-    sent_us: int
-
-
-class KeptAlive(NamedTuple):
-    """The lease lives ``ttl_us`` longer than the request's ``sent_us``, at least."""
-
-    sent_us: int
-    ttl_us: int
-
-
-class Resign(NamedTuple):
-    """The capture leaves: its lease is revoked."""
-
-
-class PutStatus(NamedTuple):
-    """The owner persists the global watermarks; refused unless ``owner_rev`` is the current owner's."""
-
-    owner_rev: int
-    checkpoint_ts: int
-    resolved_ts: int
-
-
-class View(NamedTuple):
-    """Everything as of a revision, pushed to every session when something but the status changed."""
-
-    revision: int
-    captures: frozenset[Address]
-    owner: Address | None
-    owner_rev: int
-    tables: frozenset[Key]
-    barrier_ts: int | None
-    checkpoint_ts: int
-    resolved_ts: int
-
-
-class Status(NamedTuple):
-    """The global watermarks, pushed to every session when they changed."""
-
-    checkpoint_ts: int
-    resolved_ts: int
-
-
-class NoLease(NamedTuple):
-    """The lease has expired."""
-
-
-class Lease(NamedTuple):
-    """A session: when it expires, and the revision at which it registered, which is that of its campaign."""
-
-    expires_us: int
-    revision: int
-
-
-class Expire(NamedTuple):
-    """Asked of etcd: a session ends now, as if its lease had run out."""
-
-    capture: Address
-
-
-class TwoOwners(NamedTuple):
-    """Asked of etcd: elect the next one although the owner's session lives (an assumption of the seed is broken)."""
-
-    same_rev: bool = False
-
-
-class Ddl(NamedTuple):
-    """Asked of etcd: a DDL is committed now; once every table has come to it, it is executed, which takes a while."""
-
-    add: tuple[Key, ...] = ()
-    drop: tuple[Key, ...] = ()
-    takes_us: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from ticdc_lab.simulate.models import Model
-from ticdc_lab.simulate.scheduler import cluster, etcd, vocabulary
+from ticdc_lab.simulate.scheduler import cluster, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
+from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS
 from ticdc_lab.simulate.scheduler.planned import EVENTS
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
@@ -21,7 +22,7 @@ FIGURES = (
 )
 """Functions of :mod:`ticdc_lab.figures` that draw a trace."""
 RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
-_ETCD = (etcd.Register, etcd.KeepAlive, etcd.KeptAlive, etcd.Resign, etcd.PutStatus, etcd.View, etcd.Status)
+_ETCD = (Register, KeepAlive, KeptAlive, Resign, PutStatus, View, Status)
 
 
 def messages(variant: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 

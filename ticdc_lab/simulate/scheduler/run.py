@@ -12,9 +12,11 @@ from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
-from ticdc_lab.simulate.scheduler.capture import Capture, Variant
+from ticdc_lab.simulate.scheduler.capture import Capture
+from ticdc_lab.simulate.scheduler.capture_state import Variant
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.etcd import ETCD, Etcd
+from ticdc_lab.simulate.scheduler.etcd import Etcd
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 

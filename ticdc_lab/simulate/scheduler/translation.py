@@ -16,9 +16,9 @@ from ticdc_lab.simulate import planned as file
 from ticdc_lab.simulate.network_reading import LinkSettings, NetworkSettings
 from ticdc_lab.simulate.planned import Delay, Planned
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.scheduler import etcd, roles
+from ticdc_lab.simulate.scheduler import etcd_messages, roles
 from ticdc_lab.simulate.scheduler import planned as own
-from ticdc_lab.simulate.scheduler.capture import Stick
+from ticdc_lab.simulate.scheduler.capture_state import Stick
 from ticdc_lab.simulate.scheduler.variants import Settings
 
 _SEEDS_APART = 1_000_003
@@ -69,7 +69,7 @@ def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
     found = [fault for event in scenario.events for fault in happens(event.what, event, scenario)]
     for i, some in enumerate(scenario.random):
         chaos = kernel.Chaos(some.until_us - some.from_us, some.every_us, some.faults)
-        drawn = kernel.drawn(chaos, scenario.cluster.captures, etcd.ETCD, seed + i * _SEEDS_APART)
+        drawn = kernel.drawn(chaos, scenario.cluster.captures, etcd_messages.ETCD, seed + i * _SEEDS_APART)
         found += [fault._replace(at_us=fault.at_us + some.from_us) for fault in drawn]
     return sorted(found, key=lambda fault: fault.at_us)
 
@@ -152,12 +152,12 @@ def _(what: own.RestartProcessor, event: Planned, scenario: Scenario) -> Iterato
 
 @happens.register
 def _(what: own.ExpireSession, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, etcd.ETCD, etcd.Expire(what.capture))
+    yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Expire(what.capture))
 
 
 @happens.register
 def _(what: own.TwoOwners, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, etcd.ETCD, etcd.TwoOwners(what.same_rev))
+    yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.TwoOwners(what.same_rev))
 
 
 @happens.register
@@ -174,17 +174,17 @@ def _(what: own.FreeTable, event: Planned, scenario: Scenario) -> Iterator[kerne
 
 @happens.register
 def _(what: own.Ddl, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, etcd.ETCD, etcd.Ddl(takes_us=what.takes_us))
+    yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(takes_us=what.takes_us))
 
 
 @happens.register
 def _(what: own.AddTable, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, etcd.ETCD, etcd.Ddl(add=(what.table,)))
+    yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(add=(what.table,)))
 
 
 @happens.register
 def _(what: own.DropTable, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, etcd.ETCD, etcd.Ddl(drop=(what.table,)))
+    yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(drop=(what.table,)))
 
 
 @happens.register
@@ -211,6 +211,6 @@ def _asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Faul
 
 def _pairs(cut: file.Partition, scenario: Scenario) -> list[tuple[str, str]]:
     joined = [e.what.capture for e in scenario.events if isinstance(e.what, own.Join)]
-    every = (*scenario.cluster.captures, *joined, etcd.ETCD)
+    every = (*scenario.cluster.captures, *joined, etcd_messages.ETCD)
     others = cut.from_ or tuple(n for n in every if n not in cut.nodes)
     return list(product(cut.nodes, others))

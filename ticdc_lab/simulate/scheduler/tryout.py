@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Pause, Restart
-from ticdc_lab.simulate.scheduler.etcd import ETCD, Ddl, Expire, TwoOwners
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, Expire, TwoOwners
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
