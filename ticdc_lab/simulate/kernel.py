@@ -125,6 +125,7 @@ class Kernel:
         self.address: dict[str, Address] = {}
         self.node: dict[Address, str] = {}
         self.down: set[Address] = set()
+        self.exited: set[Address] = set()
         self.paused: dict[Address, int] = {}
         self.returning: set[Address] = set()
         self.now_us = self.steps = 0

@@ -54,6 +54,7 @@ def left(kernel: Kernel, address: Address, output: Exit) -> None:
     node = kernel.node[address]
     kernel.note(node, "crashed", output.because)
     kernel.down.add(address)
+    kernel.exited.add(address)
     kernel.paused[address] = NEVER
     if kernel.auditor:
         kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
@@ -158,7 +159,10 @@ def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) ->
         kernel.post.traffic.parted[pair] = len(kernel.post.traffic.cuts.get(pair, ()))
         if not kernel.post.traffic.parted[pair]:
             for sender, to, message, identity in kernel.post.held.pop(pair, []):
-                kernel.post.travel(pair, sender, to, message, identity)
+                if kernel.address[kernel.node[sender]] != sender or sender in kernel.exited:
+                    kernel.post.lost(sender, to, message, identity, f"{sender}, which would send it again, is gone")
+                else:
+                    kernel.post.travel(pair, sender, to, message, identity)
 
 
 def _refuse(kernel: Kernel, one: fault.Refuse) -> None:

@@ -154,7 +154,7 @@ class Capture:
         if view.owner == state.address and was != view.owner_rev:
             owner, outputs = self.variant.owner.elected(state.address, view.owner_rev, now)
             elected = Changed("owner", was, view.owner_rev, f"etcd elected it at revision {view.owner_rev}")
-            return state._replace(owner=owner, moved_us=now.at_us, stuck=None, put_ts=(0, 0)), [elected, *outputs]
+            return state._replace(owner=owner, stuck=None, put_ts=(0, 0), asked_us=None), [elected, *outputs]
         if view.owner != state.address and state.owner is not None:
             return state._replace(owner=None, stuck=None), [
                 Changed("owner", was, None, f"{view.owner} is the owner now")
@@ -211,11 +211,14 @@ class Capture:
                 outputs.append(Send(ETCD, PutStatus(owner_rev(state) or 0, checkpoint_ts, resolved_ts)))
         stands = now.at_us - state.moved_us >= self.stall_us
         because = marks.because if marks.checkpoint_ts is None or stands else None
+        waits = state.put_ts[0] > state.checkpoint_ts
+        asked_us = (now.at_us if state.asked_us is None else state.asked_us) if waits else None
+        if asked_us != state.asked_us:
+            state = state._replace(asked_us=asked_us)
+        if stands and asked_us is not None and now.at_us - asked_us >= self.stall_us:
+            because = f"etcd has not confirmed the checkpoint that {state.address} asked it to persist"
         if because != state.stuck:
-            since_us = marks.since_us if marks.since_us is not None else state.moved_us
-            outputs.append(
-                Changed("stuck", state.stuck, because, f"since {since_us / 1e6:.3f} s" if because else "it moves")
-            )
+            outputs.append(Changed("stuck", state.stuck, because, _since(marks, state) if because else "it moves"))
             state = state._replace(stuck=because)
         return state, outputs
 
@@ -236,3 +239,11 @@ class Capture:
             processor, outputs = self.variant.processor.step(state.processor, event, now)
             return state._replace(processor=processor), outputs
         return state, []
+
+
+def _since(marks: Watermarks, state: CaptureState) -> str:
+    """Say since when a cause is there, and since when the checkpoint has stood, which may be longer."""
+    stood = f"the checkpoint stands since {state.moved_us / 1e6:.3f} s"
+    if marks.since_us is None or marks.since_us <= state.moved_us:
+        return f"since {state.moved_us / 1e6:.3f} s"
+    return f"since {marks.since_us / 1e6:.3f} s; {stood}"

@@ -50,6 +50,8 @@ class CaptureState(NamedTuple):
         Why the checkpoint does not proceed, and since when; only an owner's.
     moved_us
         When the global checkpoint moved last, as the owner saw it.
+    asked_us
+        Since when the owner has been waiting for etcd to confirm a checkpoint.
     put_ts
         The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
     """
@@ -64,6 +66,7 @@ class CaptureState(NamedTuple):
     lost: bool = False
     stuck: str | None = None
     moved_us: int = 0
+    asked_us: int | None = None
     put_ts: tuple[int, int] = (0, 0)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ticdc_lab.simulate.faults import Chaos, Fault, Part
+from ticdc_lab.simulate.faults import Chaos, Fault, Relink
+from ticdc_lab.simulate.network import Link
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE
@@ -140,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "etcd takes the status from the current owner only.",
         MONOTONE,
         chaos=None,
-        faults=(Part(3_000_000, "capture-1", "etcd", one_way=True, for_us=6_000_000),),
+        faults=(Relink(3_000_000, "capture-1", "etcd", Link((6_500_000, 6_500_000)), for_us=1_500_000),),
     ),
     Mutant(
         "margin 0 with stop lag",

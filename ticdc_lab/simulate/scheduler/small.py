@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.explore import Step
 from ticdc_lab.simulate.machine import Asked, Broken, Changed, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
@@ -39,6 +40,9 @@ from ticdc_lab.simulate.scheduler.world import (
     written,
 )
 
+MOST = 4
+"""So many captures and tables may a small world have."""
+
 AT_ONCE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
 
 
@@ -64,6 +68,11 @@ class Small:
         forgets_monotony: bool = False,
         trusts_every_owner: bool = False,
     ) -> None:
+        if bounds.captures > MOST or bounds.tables > MOST:
+            raise ContractError(
+                f"a small world has {MOST} captures and tables at most, this one {bounds.captures} and {bounds.tables}",
+                hint="Every order of equals is tried, and there are too many; run many seeds instead (--seeds).",
+            )
         self.bounds = bounds
         self._forgets_monotony = forgets_monotony
         self._trusts_every_owner = trusts_every_owner
