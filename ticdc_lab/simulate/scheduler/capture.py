@@ -154,7 +154,10 @@ class Capture:
         if view.owner == state.address and was != view.owner_rev:
             owner, outputs = self.variant.owner.elected(state.address, view.owner_rev, now)
             elected = Changed("owner", was, view.owner_rev, f"etcd elected it at revision {view.owner_rev}")
-            return state._replace(owner=owner, stuck=None, put_ts=(0, 0), asked_us=None), [elected, *outputs]
+            return state._replace(owner=owner, stuck=None, put_ts=(0, 0), asked_us=None, elected_us=now.at_us), [
+                elected,
+                *outputs,
+            ]
         if view.owner != state.address and state.owner is not None:
             return state._replace(owner=None, stuck=None), [
                 Changed("owner", was, None, f"{view.owner} is the owner now")
@@ -243,7 +246,7 @@ class Capture:
 
 def _since(marks: Watermarks, state: CaptureState) -> str:
     """Say since when a cause is there, and since when the checkpoint has stood, which may be longer."""
-    stood = f"the checkpoint stands since {state.moved_us / 1e6:.3f} s"
-    if marks.since_us is None or marks.since_us <= state.moved_us:
-        return f"since {state.moved_us / 1e6:.3f} s"
-    return f"since {marks.since_us / 1e6:.3f} s; {stood}"
+    since_us = max(state.moved_us, state.elected_us) if marks.since_us is None else marks.since_us
+    told = f"since {since_us / 1e6:.3f} s"
+    stood = f"; the checkpoint stands since {state.moved_us / 1e6:.3f} s"
+    return told + (stood if since_us > state.moved_us else "")

@@ -52,6 +52,8 @@ class CaptureState(NamedTuple):
         When the global checkpoint moved last, as the owner saw it.
     asked_us
         Since when the owner has been waiting for etcd to confirm a checkpoint.
+    elected_us
+        Since when it is the owner.
     put_ts
         The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
     """
@@ -67,6 +69,7 @@ class CaptureState(NamedTuple):
     stuck: str | None = None
     moved_us: int = 0
     asked_us: int | None = None
+    elected_us: int = 0
     put_ts: tuple[int, int] = (0, 0)
 
 
