@@ -172,5 +172,6 @@ def test_variants_stand_beside_each_other() -> None:
     )  # fmt: skip
     fig = figures.variant_comparison(frame)
     assert len(fig.data) == 12
-    assert title(fig) == "v3 leaves tables alone for 1 s, v2 for 4 s, summed over tables; v3 lets two captures write a table"
+    told = "v3 leaves tables alone for 1 s, v2 for 4 s, summed over tables; v3 lets two captures write a table"
+    assert title(fig) == told
     assert not figures.variant_comparison(frame.iloc[:0]).data
