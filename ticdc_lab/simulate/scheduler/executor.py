@@ -3,6 +3,9 @@
 States: ``preparing`` (incremental scan), ``prepared`` (scanned and sorted, writes nothing), ``replicating`` and
 ``stopping`` (both write). Nothing happens by itself: :func:`settled` brings a state up to a moment, so that time is the
 caller's. A processor writes a table while its pipeline is in one of :data:`WRITING`.
+
+Watermarks and the ends of scans follow from time alone (:class:`Pace`), unless the pace is ``measured``: then a data
+path (:mod:`ticdc_lab.simulate.pipeline`) says them, by :func:`scanned` and :func:`marked`.
 """
 
 from __future__ import annotations
@@ -20,18 +23,24 @@ from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
 WRITING = frozenset({REPLICATING, STOPPING})
 MAX_TS = (1 << 63) - 1
+NEVER_US = 1 << 62
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast pipelines are; µs, and how many times faster than the upstream one that is behind catches up."""
+    """How fast pipelines are; µs, and how many times faster than the upstream one that is behind catches up.
+
+    ``measured`` says that scans end and watermarks proceed when a data path says so; of the others ``stop_us`` alone
+    counts then.
+    """
 
     prepare_us: int = 200_000
     stop_us: int = 50_000
     lag_us: int = 100_000
     catch_up: int = 20
+    measured: bool = False
 
 
 STEADY = Pace()
@@ -45,6 +54,13 @@ class Pipeline(NamedTuple):
     since_us: int
     due_us: int
     primary: bool
+
+
+class Marks(NamedTuple):
+    """How far the data path of a table is."""
+
+    checkpoint_ts: int
+    resolved_ts: int
 
 
 class Executor(NamedTuple):
@@ -62,6 +78,8 @@ class Executor(NamedTuple):
         Those whose sink is stuck, with the checkpoint at which it is.
     limit_ts
         The global resolved ts, as far as this processor knows.
+    marks
+        What the data path measured; empty unless the pace is ``measured``.
     """
 
     pace: Pace
@@ -70,6 +88,7 @@ class Executor(NamedTuple):
     pending: Map[Key, None] = Map()
     behind: Map[Key, None] = Map()
     stalled: Map[Key, int] = Map()
+    marks: Map[Key, Marks] = Map()
 
 
 def state_of(executor: Executor, key: Key) -> str | None:
@@ -82,7 +101,7 @@ def added(
     executor: Executor, key: Key, start_ts: int, at_us: int, because: str, *, primary: bool = True
 ) -> tuple[Executor, list[Changed]]:
     """Start a pipeline; a secondary one stops at ``prepared`` until :func:`promoted`."""
-    due_us = at_us + executor.pace.prepare_us
+    due_us = _prepared_at(executor, at_us)
     pipeline = Pipeline(PREPARING, start_ts, at_us, due_us, primary)
     return (
         executor._replace(pipelines=executor.pipelines.set(key, pipeline), pending=executor.pending.set(key, None)),
@@ -94,7 +113,7 @@ def added_many(
     executor: Executor, starts: Mapping[Key, int], at_us: int, because: str
 ) -> tuple[Executor, list[Changed]]:
     """Start pipelines that write, each from its ts, as :func:`added` does one."""
-    due_us = at_us + executor.pace.prepare_us
+    due_us = _prepared_at(executor, at_us)
     begun = {key: Pipeline(PREPARING, start_ts, at_us, due_us, True) for key, start_ts in starts.items()}
     changes = [Changed(f"table:{key}", None, PREPARING, because) for key in starts]
     return (
@@ -103,6 +122,23 @@ def added_many(
         ),
         changes,
     )
+
+
+def _prepared_at(executor: Executor, at_us: int) -> int:
+    return NEVER_US if executor.pace.measured else at_us + executor.pace.prepare_us
+
+
+def scanned(executor: Executor, key: Key, at_us: int) -> Executor:
+    """Let the data path say that the incremental scan of a preparing pipeline has ended."""
+    pipeline = executor.pipelines[key]
+    if pipeline.state != PREPARING:
+        return executor
+    return executor._replace(pipelines=executor.pipelines.set(key, pipeline._replace(due_us=at_us)))
+
+
+def marked(executor: Executor, marks: Mapping[Key, Marks]) -> Executor:
+    """Let the data path say how far its tables are."""
+    return executor._replace(marks=executor.marks.update(marks))
 
 
 def promoted(executor: Executor, key: Key, start_ts: int, at_us: int, because: str) -> tuple[Executor, list[Changed]]:
@@ -150,6 +186,7 @@ def gone(executor: Executor, key: Key, because: str) -> tuple[Executor, list[Cha
             pending=_without(executor.pending, key),
             behind=_without(executor.behind, key),
             stalled=_without(executor.stalled, key),
+            marks=_without(executor.marks, key),
         ),
         [Changed(f"table:{key}", old.state, None, because)],
     )
@@ -193,6 +230,8 @@ def settled(executor: Executor, at_us: int) -> tuple[Executor, list[Changed]]:
 def _still_behind(executor: Executor, at_us: int) -> dict[Key, None]:
     ahead, catch_up, pipelines = at_us - executor.pace.lag_us, executor.pace.catch_up, executor.pipelines
     left: dict[Key, None] = {}
+    if executor.pace.measured:
+        return left
     for key in executor.behind:
         _, start_ts, since_us, _, _ = pipelines[key]
         if us_of(start_ts) + (at_us - since_us) * catch_up < ahead:
@@ -207,6 +246,8 @@ def checkpoint_of(executor: Executor, key: Key, at_us: int) -> int:
         return executor.stalled[key]
     if pipeline.state not in WRITING:
         return pipeline.start_ts
+    if executor.pace.measured:
+        return max(pipeline.start_ts, executor.marks[key].checkpoint_ts) if key in executor.marks else pipeline.start_ts
     upstream_us = at_us - executor.pace.lag_us
     own_us = us_of(pipeline.start_ts) + (at_us - pipeline.since_us) * executor.pace.catch_up
     return max(pipeline.start_ts, min(ts_of(min(upstream_us, own_us)), executor.limit_ts))
@@ -215,6 +256,8 @@ def checkpoint_of(executor: Executor, key: Key, at_us: int) -> int:
 def resolved_of(executor: Executor, key: Key, at_us: int) -> int:
     """Give the resolved ts of a pipeline: what its puller has received completely."""
     pipeline = executor.pipelines[key]
+    if executor.pace.measured:
+        return max(pipeline.start_ts, executor.marks[key].resolved_ts) if key in executor.marks else pipeline.start_ts
     return pipeline.start_ts if pipeline.state == PREPARING else max(pipeline.start_ts, ts_of(at_us))
 
 
@@ -228,6 +271,8 @@ def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
 
     The key is None where all are equally far; both are :data:`MAX_TS` without a pipeline.
     """
+    if executor.pace.measured:
+        return _slowest_measured(executor, at_us)
     n_special = len(executor.behind) + len(executor.stalled) + len(executor.pending)
     special = {*executor.behind, *executor.stalled, *executor.pending} if n_special else ()
     checkpoint_ts, resolved_ts, key = MAX_TS, MAX_TS, None
@@ -249,6 +294,14 @@ def slowest(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
         if own_ts < checkpoint_ts or (own_ts == checkpoint_ts and key is not None and order(one) < order(key)):
             checkpoint_ts, key = own_ts, one
     return checkpoint_ts, resolved_ts, key
+
+
+def _slowest_measured(executor: Executor, at_us: int) -> tuple[int, int, Key | None]:
+    if not executor.pipelines:
+        return MAX_TS, MAX_TS, None
+    checkpoints = {k: executor.stalled.get(k) or checkpoint_of(executor, k, at_us) for k in executor.pipelines}
+    key = min(checkpoints, key=lambda k: (checkpoints[k], order(k)))
+    return checkpoints[key], min(resolved_of(executor, k, at_us) for k in executor.pipelines), key
 
 
 def stuck(executor: Executor, key: Key, at_us: int) -> Executor:

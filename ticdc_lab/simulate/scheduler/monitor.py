@@ -197,10 +197,11 @@ class Monitor:
             if not keys:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
-            slow = {*executor.behind, *executor.stalled} & keys.keys()
+            measured = executor.pace.measured
+            slow = set(keys) if measured else {*executor.behind, *executor.stalled} & keys.keys()
             alike: dict[Any, int] = {}
             for key in in_turn(slow):
-                like = key if key in executor.stalled else executor.pipelines[key]
+                like = key if measured or key in executor.stalled else executor.pipelines[key]
                 own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if own_ts < checkpoint_ts:
                     return (

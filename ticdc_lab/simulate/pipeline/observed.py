@@ -1,0 +1,120 @@
+"""What can be seen of a state of the pipeline: the parts that figures and explanations read.
+
+States are immutable, so a run keeps those of every few milliseconds and these facts are made when somebody asks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ticdc_lab.simulate.pipeline.tables import Value
+
+
+class HeldLock(NamedTuple):
+    """The locks of one transaction in one region."""
+
+    start_ts: int
+    primary: int
+    keys: tuple[int, ...]
+
+
+class RegionFacts(NamedTuple):
+    """A region on the store that leads it; ``resolved_ts`` is what its CDC component told last, 0 before."""
+
+    id: int
+    store: str
+    start: int
+    end: int
+    epoch: int
+    resolved_ts: int
+    locks: tuple[HeldLock, ...]
+    subscribers: tuple[str, ...]
+    scanning: tuple[str, ...]
+
+
+class CfRow(NamedTuple):
+    """One entry of a column family.
+
+    Attributes
+    ----------
+    cf
+        ``lock``, ``default`` or ``write``.
+    ts
+        The timestamp in its key: none (0) in lock, start_ts in default, commit_ts in write (start_ts of a rollback).
+    start_ts
+        In its value: of the transaction.
+    kind
+        ``put``, ``delete`` or ``rollback``.
+    """
+
+    cf: str
+    key: int
+    ts: int
+    start_ts: int
+    kind: str
+    value: Value | None
+
+
+class StreamFacts(NamedTuple):
+    """A region as a puller sees it: ``state`` is ``asking``, ``scanning``, ``streaming`` or ``waiting``."""
+
+    region: int
+    store: str
+    start: int
+    end: int
+    state: str
+    resolved_ts: int
+    since_us: int
+
+
+class TableFacts(NamedTuple):
+    """The data path of a table in a capture.
+
+    Attributes
+    ----------
+    state
+        Of the scheduler's pipeline: ``preparing``, ``prepared``, ``replicating``, ``stopping``.
+    resolved_ts, checkpoint_ts
+        Its watermarks.
+    streams
+        The regions of its puller.
+    unmatched, sorting, spilled, mounting, under_way
+        Rows in the puller whose prewrite or commit is missing, in the sorter's memory, on its disk, due and not yet
+        mounted or held back by the sink's window, written and not acknowledged.
+    oldest_under_way_ts, oldest_since_us
+        commit_ts of the oldest row under way, and since when it is; None without one.
+    received, written
+        Rows so far.
+    """
+
+    table: int
+    name: str
+    state: str
+    start_ts: int
+    resolved_ts: int
+    checkpoint_ts: int
+    streams: tuple[StreamFacts, ...]
+    unmatched: int
+    sorting: int
+    spilled: int
+    mounting: int
+    under_way: int
+    oldest_under_way_ts: int | None
+    oldest_since_us: int | None
+    received: int
+    written: int
+
+
+class CaptureFacts(NamedTuple):
+    """A capture: ``limit_ts`` is up to where it may write, ``barrier_ts`` and ``jobs`` are the owner's next DDLs."""
+
+    address: str
+    is_owner: bool
+    limit_ts: int
+    resolved_ts: int
+    checkpoint_ts: int
+    ddl_resolved_ts: int
+    ddl_streams: tuple[StreamFacts, ...]
+    jobs: tuple[tuple[int, str], ...]
+    executing_ts: int | None
+    tables: tuple[TableFacts, ...]

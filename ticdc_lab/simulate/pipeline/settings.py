@@ -1,0 +1,131 @@
+"""What a run of the replication pipeline can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ticdc_lab.simulate.scheduler.executor import Pace
+from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+
+AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = (
+    "at-most-once",
+    "at-least-once",
+    "exactly-once-deduplication",
+    "exactly-once-snapshot",
+)
+SEMANTICS = (AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT)
+BASE, MQ = "base", "mq"
+"""How far processors may write: up to the global resolved_ts; at once (the seed's optimisation)."""
+RULES = (BASE, MQ)
+KAFKA, MYSQL = "kafka", "mysql"
+DOWNSTREAMS = (KAFKA, MYSQL)
+
+MEASURED = Pace(measured=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TikvSettings:
+    """The upstream; µs.
+
+    Attributes
+    ----------
+    stores, regions_per_table, replicas
+        How many; tables are divided evenly by handle.
+    apply_us
+        From a majority's answer until a command is applied and observed.
+    resolved_us
+        How often resolved_ts is advanced and told.
+    scan_rows_per_s, scan_batch
+        How fast an incremental scan reads, and how many rows it sends at once.
+    store_down_us
+        After how long without heartbeat PD lets another peer lead the regions of a store.
+    keeps_versions
+        How many write records of a key survive besides the newest (GC); None for all.
+    """
+
+    stores: int = 3
+    regions_per_table: int = 2
+    replicas: int = 3
+    apply_us: int = 200
+    resolved_us: int = 200_000
+    scan_rows_per_s: int = 500_000
+    scan_batch: int = 1024
+    store_down_us: int = 3_000_000
+    keeps_versions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """The data path of a capture.
+
+    Attributes
+    ----------
+    rule, semantics
+        Of :data:`RULES` and :data:`SEMANTICS`.
+    sorter_memory_rows
+        Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
+    sink_batch_rows, sink_window_rows
+        Rows in one write, and rows of a table that may be under way unacknowledged.
+    retry_us
+        After how long without an answer a request is sent again.
+    incremental_scan_concurrency
+        Regions that a capture has scanned at the same time.
+    """
+
+    rule: str = BASE
+    semantics: str = AT_LEAST_ONCE
+    sorter_memory_rows: int = 100_000
+    sink_batch_rows: int = 512
+    sink_window_rows: int = 16_384
+    retry_us: int = 2_000_000
+    incremental_scan_concurrency: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamSettings:
+    """The downstream.
+
+    Attributes
+    ----------
+    kind
+        Of :data:`DOWNSTREAMS`.
+    partitions, dispatcher
+        Of Kafka; a strategy of :mod:`ticdc_lab.dispatch` that needs no state: ``table``, ``ts``, ``index-value``.
+    rows_per_s
+        How fast it takes rows, of all writers together; None for at once.
+    ddl_us
+        How long a DDL takes.
+    """
+
+    kind: str = KAFKA
+    partitions: int = 3
+    dispatcher: str = "index-value"
+    rows_per_s: int | None = None
+    ddl_us: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything but the load.
+
+    Attributes
+    ----------
+    scheduler
+        The cluster of captures; its ``tables`` and ``pace`` are replaced: the load says which tables there are, and the
+        data path how far they are.
+    start_ts
+        Where the changefeed starts (exclusive); None for the moment of its creation.
+    created_us
+        When it is created: what was committed before comes from incremental scans.
+    """
+
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    tikv: TikvSettings = TikvSettings()
+    capture: CaptureSettings = CaptureSettings()
+    downstream: DownstreamSettings = DownstreamSettings()
+    start_ts: int | None = None
+    created_us: int = 0
+
+    def stores(self) -> tuple[str, ...]:
+        """Give the names of the stores."""
+        return tuple(f"tikv-{i + 1}" for i in range(self.tikv.stores))

@@ -1,0 +1,63 @@
+"""What captures and the downstream (node ``downstream``) say to each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from ticdc_lab.simulate.pipeline.tables import Change, Job
+
+DOWNSTREAM = "downstream"
+
+
+class Begin(NamedTuple):
+    """A capture will write a table from ``start_ts`` on (exclusive); what an older writer staged above it is void."""
+
+    table: int
+    start_ts: int
+
+
+class Write(NamedTuple):
+    """Row changes of one table in commit order; ``id`` numbers them for the acknowledgement.
+
+    Under ``exactly-once-snapshot`` they are staged and become visible with :class:`Publish`.
+    """
+
+    id: int
+    table: int
+    changes: tuple[Change, ...]
+
+
+class Written(NamedTuple):
+    """The downstream has them for good (staged: for good, though invisible)."""
+
+    id: int
+    table: int
+
+
+class Publish(NamedTuple):
+    """The global checkpoint is persisted: staged changes of a table up to it become visible."""
+
+    table: int
+    checkpoint_ts: int
+
+
+class Resolved(NamedTuple):
+    """The owner's watermark for every partition: the global checkpoint_ts."""
+
+    ts: int
+
+
+class Execute(NamedTuple):
+    """The owner wants a DDL executed (MQ: written to every partition); ``finished_ts`` is its commit_ts."""
+
+    finished_ts: int
+    job: Job
+
+
+class Executed(NamedTuple):
+    """The DDL is executed."""
+
+    finished_ts: int
+
+
+ToDownstream: TypeAlias = Begin | Write | Publish | Resolved | Execute

@@ -1,0 +1,94 @@
+"""Tables as they are at a moment, rows as TiKV stores them, and DDL jobs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+Cell: TypeAlias = "int | str | None"
+"""What a column holds; dates, decimals and the like as the text that MySQL prints."""
+
+
+class Column(NamedTuple):
+    """A column.
+
+    Attributes
+    ----------
+    id
+        Unique in its table, also among the columns that were dropped.
+    mysql_type
+        As in ``columns.mysql_type`` of the events contract.
+    is_key
+        Part of the primary key.
+    default
+        What rows written before the column was added have.
+    """
+
+    id: int
+    name: str
+    mysql_type: str
+    is_key: bool = False
+    default: Cell = None
+
+
+class TableInfo(NamedTuple):
+    """A table from one DDL to the next; the same object wherever it is the same definition."""
+
+    id: int
+    schema_name: str
+    name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def column_ids(self) -> tuple[int, ...]:
+        """Give the ids of the columns, in their order."""
+        return tuple(c.id for c in self.columns)
+
+    @property
+    def quoted(self) -> str:
+        """Give the name as messages of people write it."""
+        return f"{self.schema_name}.{self.name}"
+
+
+class Raw(NamedTuple):
+    """The value of a row in TiKV: cells by column id, as the definition was when the row was written."""
+
+    column_ids: tuple[int, ...]
+    cells: tuple[Cell, ...]
+
+
+class Job(NamedTuple):
+    """A DDL job that is done; it is the value of the key ``key_of(META, id)``, committed at its finished ts.
+
+    Attributes
+    ----------
+    type
+        As TiDB names it: ``create table``, ``drop table``, ``truncate table``, ``rename table``, ``add column``,
+        ``drop column``, ``modify column``, ``create schema``, ``drop schema``.
+    dropped
+        The table that is gone after it (dropped; truncated: the old id).
+    info
+        The table after it, None where it is gone or where the job is of a schema.
+    """
+
+    id: int
+    type: str
+    query: str
+    schema_name: str
+    table_name: str | None = None
+    dropped: int | None = None
+    info: TableInfo | None = None
+
+
+Value: TypeAlias = "Raw | Job"
+
+
+class Change(NamedTuple):
+    """A row change as the mounter gives it: rows of :data:`info`'s columns, None where there is no image."""
+
+    commit_ts: int
+    start_ts: int
+    key: int
+    op: str
+    info: TableInfo
+    after: tuple[Cell, ...] | None
+    before: tuple[Cell, ...] | None
