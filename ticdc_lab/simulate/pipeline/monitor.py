@@ -276,7 +276,8 @@ class PipelineMonitor:
             if staged is known:
                 continue
             if after.writers.get(table) != before.writers.get(table):
-                self._void([c for c in known if (c.commit_ts, c.key) not in self._published_in(before, after)])
+                published = self._published_in(before, after)
+                self._void([c for c in known if (c.commit_ts, c.key) not in published])
             for change in staged[len(known) :]:
                 keys = self.owed.get(change.commit_ts)
                 if keys is not None:

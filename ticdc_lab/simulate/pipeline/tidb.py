@@ -72,9 +72,8 @@ class Tidb:
             clients.late(self.timeout_us)
             clients.begin()
             clients.again()
-            wake = self._wake(clients.state, now)
             state, outputs = clients.done()
-            return state, [*outputs, *wake]
+            return state, [*outputs, *self._wake(state, now)]
         if isinstance(event, Fired):
             held: int = event.name  # type: ignore[assignment]
             clients.let_go(held)
