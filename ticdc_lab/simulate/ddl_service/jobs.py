@@ -170,7 +170,7 @@ def _backfilled(job: Job, seen: Seen) -> Move | Waiting:
     if job.fails_at is not None and job.row_count <= job.fails_at < done:
         error = f"duplicate entry in row {job.fails_at}"
         return Move(job._replace(state=ROLLING_BACK, row_count=job.fails_at, error=error), error)
-    return Move(job._replace(row_count=done), f"{done} of {job.rows} rows are backfilled")
+    return Move(job._replace(row_count=done, batch=seen.batch), f"{done} of {job.rows} rows are backfilled")
 
 
 def neighbours(element: str, a: str, b: str) -> bool:

@@ -10,9 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.checks import (
+    BALANCED,
+    ENDS_WELL,
+    HIDDEN,
+    IN_ORDER,
+    KEPT,
+    NEIGHBOURS,
+    ONE_OWNER,
+    OWN_IDS,
+    OWN_VARIABLES,
+    OWNED,
+    SERVED,
+    SUPPORTED,
+    WHOLE,
+    Found,
+    apart,
+    safe_ts,
+    wrong_step,
+)  # fmt: skip
 from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
 from ticdc_lab.simulate.ddl_service.store import StoreState
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES
 from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
@@ -20,21 +40,13 @@ from ticdc_lab.simulate.ddl_service.world import cluster_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
 
-ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE = (
-    "One DDL Owner",
-    "Neighbouring Schema States",
-    "Jobs Go Step By Step",
-    "Own DDL Ids",
-    "Workers Stay Hidden",
-    "GC Keeps What Is Read",
-    "Supported Versions Only",
-    "Indexes Are Whole",
-)
-ENDS_WELL, BALANCED, OWNED = "Every Job Ends", "Balanced When Quiet", "Every Cluster Is Owned"
+DEFAULT_BATCH = int(VARIABLES[BATCH].default)
+
 INVARIANTS = (
-    ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, ENDS_WELL, BALANCED, OWNED
+    ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES,
+    ENDS_WELL, BALANCED, OWNED, SERVED,
 )  # fmt: skip
-Found = tuple[str, str] | None
+"""All there are; the last four are of a quiet service (:mod:`.quiet`)."""
 
 
 @dataclass(slots=True)
@@ -53,10 +65,12 @@ class Monitor:
         The last record of each job, by store and id.
     ids
         Which cluster has each ``ddl_id``.
+    batches
+        Sizes of a backfill's batch that were ever set, by store.
     ownerless_us
         Time in which a registered cluster had no owner, summed over clusters.
-    elected, moves
-        How often a worker became the owner of a cluster, and was told to stop.
+    elected
+        How often a worker became the owner of a cluster.
     """
 
     versions: Versions = CURRENT
@@ -64,6 +78,7 @@ class Monitor:
     schemas: dict[str, dict[Address, Schema]] = field(default_factory=lambda: defaultdict(dict))
     known: dict[tuple[Address, int], records.Job] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    batches: dict[Address, set[int]] = field(default_factory=lambda: defaultdict(lambda: {DEFAULT_BATCH}))
     since_us: dict[str, int] = field(default_factory=dict)
     ownerless_us: int = 0
     elected: int = 0
@@ -129,7 +144,7 @@ class Monitor:
         if state.serves is None:
             return None
         for other, schema in sorted(serving.items()):
-            far = _apart(schema, state.serves)
+            far = apart(schema, state.serves)
             if far:
                 element, a, b = far
                 return NEIGHBOURS, f"{element} is {a} on {other} and {b} on {at}"
@@ -142,6 +157,11 @@ class Monitor:
         key = change.subject
         if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
             return self._job(at, state, records.job(str(change.after)))
+        if key == keys.SYSVARS + BATCH and change.after is not None:
+            self.batches[at].add(int(change.after))
+        if key.startswith(keys.REGISTERS) and change.after is not None:
+            error = unsupported(records.cluster(str(change.after)).version, self.versions)
+            return (SUPPORTED, f"{key} is registered, and {error}") if error else None
         if key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
             return HIDDEN, f"{key} shows where a worker of the service is"
         if key.startswith(keys.TOPOLOGY) and not key.startswith(keys.TOPOLOGY + "cluster"):
@@ -155,33 +175,6 @@ class Monitor:
     def _job(self, at: Address, state: StoreState, job: records.Job) -> Found:
         before = self.known.get((at, job.id))
         self.known[at, job.id] = job
-        if before is None or before == job:
-            return None
-        where = f"job {job.id} in {at}"
-        if job.row_count < before.row_count or job.schema_version < before.schema_version:
-            return IN_ORDER, f"{where} fell back: {before.row_count} rows at version {before.schema_version}, now {job}"
-        if before.state in records.ENDS:
-            return IN_ORDER, f"{where} had ended ({before.state}), and is {job.state} again"
-        states = before.schema_state or jobs.LADDERS.get(job.kind, ("",))[0], job.schema_state
-        if states[1] and not jobs.neighbours(job.element, *states):
-            return IN_ORDER, f"{where} went from {states[0]} to {states[1]}"
-        if job.schema_version and unsupported(job.version, self.versions):
-            return SUPPORTED, f"{where} runs, and {unsupported(job.version, self.versions)}"
-        if job.schema_state == jobs.PUBLIC and job.kind in jobs.BACKFILLED and job.row_count < job.rows:
-            return WHOLE, f"{where} is public with {job.row_count} of {job.rows} rows"
-        entry = state.keys.get(keys.SAFE_POINT)
-        safe_ts = int(entry.value) if entry else 0
-        if job.row_count > before.row_count and job.snapshot_ts < safe_ts:
-            return KEPT, f"{where} reads rows as of {job.snapshot_ts}, and GC has come to {safe_ts}"
-        return None
-
-
-def _apart(a: Schema, b: Schema) -> tuple[str, str, str] | None:
-    """Give an element whose states are no neighbours."""
-    if a.version == b.version:
-        return None
-    for element in sorted(set(a.elements) | set(b.elements)):
-        own, other = a.elements.get(element, jobs.NONE), b.elements.get(element, jobs.NONE)
-        if not jobs.neighbours(element, own, other):
-            return element, own, other
-    return None
+        if job.batch and job.batch not in self.batches[at]:
+            return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which was never set there"
+        return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)

@@ -76,8 +76,10 @@ def settled(o: OwnerState, done: Done) -> OwnerState:
     return o
 
 
-def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Do whatever is to be done now."""
+def acted(
+    o: OwnerState, duties: Duties, now: Now, statics: Map[str, str] | None = None
+) -> tuple[OwnerState, list[Output]]:
+    """Do whatever is to be done now; ``statics`` are variables that a planted bug keeps in one place for all owners."""
     if is_over(o.link, now) and "keeps on" not in duties.bugs:
         outputs = stopped(o, "its session with the cluster may be gone")
         return OwnerState(o.cluster, renewed(o.link)), outputs
@@ -90,7 +92,7 @@ def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Out
     o, more = _elected(o, link.mirror)
     outputs += more
     if o.status == IS_OWNER:
-        o, more = _worked(o, link.mirror, duties, now)
+        o, more = _worked(o, link.mirror, duties, now, statics)
         outputs += more
     return o, outputs
 
@@ -140,7 +142,9 @@ def _elected(o: OwnerState, mirror: Mirror) -> tuple[OwnerState, list[Output]]:
     return o._replace(status=IS_OWNER), [Changed(f"ddl-owner:{o.cluster}", None, o.ddl_id, because)]
 
 
-def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+def _worked(
+    o: OwnerState, mirror: Mirror, duties: Duties, now: Now, statics: Map[str, str] | None
+) -> tuple[OwnerState, list[Output]]:
     """Take the first job one step on."""
     queue = mirror.under(keys.JOBS)
     if not queue:
@@ -158,7 +162,7 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         o, outputs = _held(o, duties, now)
     if "step" in o.link.pending or clock(now) < o.next_us:
         return o, outputs
-    found = jobs.advanced(job, _facts(o, job, mirror, duties))
+    found = jobs.advanced(job, _facts(o, job, mirror, duties, statics))
     if isinstance(found, jobs.Waiting):
         if found.because != o.said:
             outputs = [*outputs, Decided(f"job:{o.cluster}/{job.id}", None, found.because, found.rejected)]
@@ -192,14 +196,16 @@ def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
     return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(keys.MIN_START_TS + o.ddl_id),), now)
 
 
-def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.Seen:
+def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map[str, str] | None) -> jobs.Seen:
     element = mirror.under(keys.SCHEMA).get(job.element)
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
     if "waits for nobody" in duties.bugs:
         versions = ()
-    batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=values(mirror.under(keys.SYSVARS)))))
+    variables = values(mirror.under(keys.SYSVARS)) if statics is None else statics
+    batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=variables)))
+    service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
-    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, duties.versions)
+    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, service)
 
 
 def values(part: Part) -> Map[str, str]:

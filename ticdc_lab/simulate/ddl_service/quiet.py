@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.monitor import BALANCED, ENDS_WELL, OWNED, Found
+from ticdc_lab.simulate.ddl_service.checks import BALANCED, ENDS_WELL, OWNED, SERVED, Found
+from ticdc_lab.simulate.ddl_service.server_state import ServerState
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.kernel import Kernel
@@ -30,7 +31,8 @@ def unsettled(kernel: Kernel, settings: Settings) -> Found:
         if workers and left:
             record = records.job(kernel.states[store_of(cluster)].keys[left[0]].value)
             return ENDS_WELL, f"{cluster} still has {len(left)} jobs, the first {record}"
-    return None
+    idle = [a for a, s in sorted(states.items()) if isinstance(s, ServerState) and s.serves is None]
+    return (SERVED, f"{idle[0]} serves nobody") if idle else None
 
 
 def _owns(state: WorkerState, cluster: str) -> bool:

@@ -54,6 +54,8 @@ class Job(NamedTuple):
         How many rows are backfilled.
     snapshot_ts, owner
         The snapshot that the backfill reads, and the ``ddl_id`` of who has run the job last.
+    batch
+        Rows that were backfilled at a time, last.
     error
         Why it was rejected or rolled back.
     """
@@ -71,6 +73,7 @@ class Job(NamedTuple):
     row_count: int = 0
     snapshot_ts: int = 0
     owner: str = ""
+    batch: int = 0
     error: str = ""
 
     @property

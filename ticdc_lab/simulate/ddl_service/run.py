@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.ddl_service.monitor import Found, Monitor
+from ticdc_lab.simulate.ddl_service.checks import Found
+from ticdc_lab.simulate.ddl_service.monitor import Monitor
 from ticdc_lab.simulate.ddl_service.quiet import unsettled
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn

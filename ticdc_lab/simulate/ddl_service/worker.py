@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import following, leading, owner
+from ticdc_lab.simulate.ddl_service import following, leading, owner, planted
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
 from ticdc_lab.simulate.ddl_service.store_messages import Done
@@ -107,8 +107,9 @@ class Worker:
         own = state.owners.get(cluster)
         if own is None:
             return state, []
-        after, outputs = owner.acted(own, self.duties, now)
+        after, outputs = owner.acted(own, self.duties, now, planted.statics(state.owners, self.duties))
         state = state._replace(owners=state.owners.set(cluster, after))
+        outputs = planted.misdirected(state.owners, self.duties, outputs)
         if after.status != own.status:
             state, more = following.published(state, self.duties, now)
             outputs = [*outputs, *more]
