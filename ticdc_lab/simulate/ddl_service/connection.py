@@ -129,16 +129,22 @@ def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:
             return c
         return c._replace(mirror=updated(c.mirror, message))
     if isinstance(message, Done):
-        return c._replace(pending=c.pending.delete(what)) if what in c.pending else c
+        return c._replace(pending=_without(c.pending, what))
     if isinstance(message, KeptAlive):
         return c._replace(ends_us=max(c.ends_us, message.sent_us + terms.ttl_us - terms.margin_us))
     if isinstance(message, Granted):
+        if c.lease:
+            return c  # it had asked again, for the answer was late: the second lease runs out unused
         ends_us = message.sent_us + terms.ttl_us - terms.margin_us
         return c._replace(lease=message.lease, ends_us=ends_us, kept_us=message.sent_us, pending=Map())
     if isinstance(message, Snapshot):
-        return c._replace(mirror=mirrored(c.prefixes, message), pending=c.pending.delete("observe"))
+        return c._replace(mirror=mirrored(c.prefixes, message), pending=_without(c.pending, "observe"))
     assert isinstance(message, Expired)
     return c._replace(ends_us=-NEVER)
+
+
+def _without(pending: Map[str, int], what: str) -> Map[str, int]:
+    return pending.delete(what) if what in pending else pending
 
 
 def renewed(c: Connection) -> Connection:
