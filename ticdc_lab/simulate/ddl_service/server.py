@@ -29,6 +29,8 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
 )
 
+GONE = "its schema lease may be over"
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -54,7 +56,7 @@ class Server:
     def step(self, state: ServerState, event: Event, now: Now) -> tuple[ServerState, list[Output]]:
         """Take an answer, a timer or a wish, after a look at the clock."""
         if is_over(state.link, now) and "serves on" not in self.habits.bugs:
-            state, outputs = self._ended(state)
+            state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)
             return state, [*outputs, *more]
         if isinstance(event, ReceivedMany):
@@ -76,10 +78,11 @@ class Server:
         state, more = self._acted(state, now)
         return state, [*outputs, *more]
 
-    def _ended(self, state: ServerState) -> tuple[ServerState, list[Output]]:
+    def ended(self, state: ServerState, because: str) -> tuple[ServerState, list[Output]]:
+        """Serve nobody, and give the session back; what is left is a fresh server with its users' wishes."""
         outputs = left(state.link)
         if state.serves:
-            outputs = [Changed("schema", state.serves.version, None, "its schema lease may be over"), *outputs]
+            outputs = [Changed("schema", state.serves.version, None, because), *outputs]
         return ServerState(state.address, renewed(state.link), wishes=state.wishes), outputs
 
     def _received(self, state: ServerState, event: Received, now: Now) -> tuple[ServerState, list[Output]]:
@@ -89,7 +92,7 @@ class Server:
             return state, [Ignored(message, "it answers an earlier session")]
         state = state._replace(link=link)
         if is_over(link, now) and "serves on" not in self.habits.bugs:
-            state, outputs = self._ended(state)
+            state, outputs = self.ended(state, GONE)
         else:
             outputs = []
             if isinstance(message, Done):

@@ -29,6 +29,8 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
 )
 
+GONE = "the session with the service may be gone"
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -57,7 +59,7 @@ class Worker:
     def step(self, state: WorkerState, event: Event, now: Now) -> tuple[WorkerState, list[Output]]:
         """Take an answer or a timer, after a look at the clock: a session that may be gone ends everything first."""
         if is_over(state.service, now) and "keeps on" not in self.duties.bugs:
-            state, outputs = self._ended(state, now)
+            state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)
             return state, [*outputs, *more]
         if isinstance(event, Received):
@@ -73,8 +75,8 @@ class Worker:
         again = [Wake(self.duties.tick_us, "tick")] if isinstance(event, Fired) and event.name == "tick" else []
         return state, [*again, *outputs, *more]
 
-    def _ended(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
-        because = "the session with the service may be gone"
+    def ended(self, state: WorkerState, because: str) -> tuple[WorkerState, list[Output]]:
+        """Stop every owner, and give the session back; what is left is a fresh worker."""
         outputs: list[Output] = [o for _, own in sorted(state.owners.items()) for o in owner.stopped(own, because)]
         if state.leads:
             outputs.append(Changed("leader", state.leads, None, because))
@@ -90,7 +92,7 @@ class Worker:
                 return state, [Ignored(message, "it answers an earlier session")]
             state = state._replace(service=link)
             if is_over(link, now) and "keeps on" not in self.duties.bugs:
-                state, outputs = self._ended(state, now)
+                state, outputs = self.ended(state, GONE)
                 state, more = self._acted(state, now)
                 return state, [*outputs, *more]
             return self._acted(state, now)
