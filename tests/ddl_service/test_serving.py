@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sqlite3
 import subprocess
 import time
@@ -14,9 +15,10 @@ import pytest
 import requests
 from fleet import START_S, TTL_S, Fleet, tidb, until
 
-from ticdc_lab.ddl_service.sqlite_store import FILE
+from ticdc_lab.ddl_service.sqlite_store import FILE, SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.server_state import SetVariable, Submit
+from ticdc_lab.simulate.ddl_service.store_messages import Put, Txn
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 
 CLUSTERS = [f"cluster{i}" for i in range(1, 7)]
@@ -57,6 +59,18 @@ def written_by_others(folder: Path) -> list[str]:
     return wrong
 
 
+def test_a_step_of_somebody_else_would_be_seen(tmp_path: Path) -> None:
+    """The check of the whole history can fail."""
+    store = SqliteStore(tmp_path)
+    job = records.Job(1, "add column", "t", "c", schema_version=1, owner="ddl-service-2-c")
+    for owner in ("ddl-service-2-c", "ddl-service-1-c"):
+        puts = (Put(keys.OWNER + owner, owner), Put(f"{keys.JOBS}1", records.written(job)))
+        store.ask("s", Txn(("n", 1, "t"), (), puts))
+    assert written_by_others(tmp_path) == []
+    store.ask("s", Txn(("n", 1, "t"), (), (Put(f"{keys.JOBS}1", records.written(job._replace(owner="late"))),)))
+    assert len(written_by_others(tmp_path)) == 1
+
+
 def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -> None:
     """Balanced, a job in its backfill, its owner killed: all owned again within three leases, the job ends."""
     fleet.begin("node-1", "node-2", "node-3")
@@ -82,6 +96,29 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -
     fleet.begin(lost)
     until(lambda: sorted(Counter(fleet.owners().values()).values()) == [2, 2, 2], START_S)
     assert took_s < 3 * TTL_S
+
+
+def test_a_worker_that_is_stopped_and_goes_on_owns_nothing_any_more(fleet: Fleet) -> None:
+    """SIGSTOP for longer than its lease, in the midst of a backfill: another goes on, and it comes back as new."""
+    fleet.begin("node-1", "node-2")
+    fleet.register("cluster1", "tikv://10.0.0.1:2379")
+    stopped = until(lambda: fleet.owners().get("cluster1"), START_S)
+    server = tidb(fleet.folder, "tikv://10.0.0.1:2379", "tidb-1")
+    server.post(SetVariable(BATCH, "16"))
+    server.post(Submit("add index", "orders", "by_day", rows=6000))
+    until(lambda: _rows(fleet.folder, f"{keys.JOBS}1") > 100, START_S)
+    process = fleet.processes.pop(stopped)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: fleet.owners().get("cluster1"), START_S)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        fleet.processes[stopped] = process
+    (job,) = until(lambda: history(fleet.folder, "tikv://10.0.0.1:2379"), START_S)
+    assert (job.state, job.row_count) == (records.DONE, 6000)
+    assert written_by_others(fleet.folder) == []
+    until(lambda: len(fleet.get("worker_nodes") or []) == 2, START_S)
+    server.stop()
 
 
 def _rows(folder: Path, key: str) -> int:

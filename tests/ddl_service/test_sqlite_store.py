@@ -8,9 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ticdc_lab.ddl_service import sqlite_store
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.store_messages import (
@@ -108,6 +110,20 @@ def test_a_lease_ends_for_all_when_its_holder_is_gone(tmp_path: Path) -> None:
     assert isinstance(happened, Happened)
     assert happened.events == (("/a/1", None),)
     assert two.ask("s", KeepAlive(("n", 1, "k"), granted.lease, 0)) == [Expired(("n", 1, "k"))]
+
+
+def test_an_observer_that_is_too_far_behind_is_told_that_its_session_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gap in what it is told would be worse."""
+    monkeypatch.setattr(sqlite_store, "KEPT", 10)
+    one, two = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    (granted,) = two.ask("s", Grant(("n", 1, "g"), HOUR, 0))
+    assert isinstance(granted, Granted)
+    two.ask("s", Observe(("n", 1, "o"), ("/a/",), granted.lease))
+    for i in range(1005):
+        one.ask("s", Txn(("m", 1, "t"), (), (Put("/a/1", str(i)),)))
+    assert two.news() == [("s", Expired(("n", 1, "o")))]
 
 
 def test_of_many_who_campaign_at_once_one_wins(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class SqliteStore:
         ).fetchall()
         if not rows:
             return []
-        if rows[0][0] > self._seen + KEPT // 2:
+        if rows[0][0] > self._seen + 1:  # what lies between is no longer kept
             lost = [(o.store, Expired(o.observe.tag)) for o in self._observers]
             self._observers, self._seen = [], rows[-1][0]
             return list(lost)

@@ -75,5 +75,5 @@ def asked_for(
         ops: tuple[Op, ...] = (Put(keys.REGISTERS + command.cluster, value),)
     else:
         ops = (Delete(keys.REGISTERS + command.cluster),)
-    link, outputs = asked(state.service, f"{type(command).__name__} {command.cluster}", (), ops, now)
+    link, outputs = asked(state.service, f"{type(command).__name__} {' '.join(command)}", (), ops, now)
     return state._replace(service=link), outputs
