@@ -66,7 +66,7 @@ def _refused(turn: Turn, region: int, epoch: int) -> NotLeader | EpochNotMatch |
     if data is None or data.merging is not None:
         return turn.not_leader(region)
     if data.epoch != epoch:
-        return EpochNotMatch(region, turn.regions_of((region, *(s.id for s in data.sprouts))))
+        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
     return None
 
 

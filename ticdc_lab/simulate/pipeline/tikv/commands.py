@@ -75,5 +75,5 @@ def _refused(turn: Turn, command: Command) -> NotLeader | EpochNotMatch | Region
     if peer.led is None or data is None or data.merging is not None:
         return turn.not_leader(region)
     if data.epoch != command.epoch:
-        return EpochNotMatch(region, (data.region(turn.state.address), *turn.regions_of(s.id for s in data.sprouts)))
+        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
     return None
