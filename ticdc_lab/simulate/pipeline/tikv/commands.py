@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
 from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.kv_messages import (
     BatchCommands,
@@ -13,9 +17,11 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Prewrite,
     Refusal,
     RegionNotFound,
+    Rollback,
 )
 from ticdc_lab.simulate.pipeline.tikv.cdc import observe
 from ticdc_lab.simulate.pipeline.tikv.percolator import Draft, commit, prewrite, rollback
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 from ticdc_lab.simulate.pipeline.tikv.replication import propose
 from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Entry
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn
@@ -33,15 +39,15 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     for i, command in enumerate(message.commands):
         region = command.region
         draft = drafts.get(region)
-        refusal: Refusal | None = _refused(turn, command)
+        refusal: Refusal | None = None
+        if draft is None or draft.data.epoch != command.epoch:
+            refusal = _refused(turn, command)
         if refusal is None:
             if draft is None:
-                data = turn.state.peers[region].data
-                assert data is not None
-                draft = drafts[region] = Draft(data, keeps)
-                of[region] = []
+                draft, of[region] = Draft(_data_of(turn, region), keeps), []
+                drafts[region] = draft
             of[region].append(i)
-            refusal = _tried(draft, command)
+            refusal = _TRIED[type(command)](draft, command)
         results.append(refusal)
     if not drafts:
         turn.out.append(Send(sender, BatchResponses(message.id, tuple(results))))
@@ -56,13 +62,15 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     propose(turn, entries)
 
 
-def _tried(draft: Draft, command: Command) -> Refusal | None:
-    if type(command) is Prewrite:
-        return prewrite(draft, command)
-    if type(command) is Commit:
-        return commit(draft, command)
-    assert not isinstance(command, (Prewrite, Commit))
-    return rollback(draft, command)
+_TRIED: Mapping[type, Callable[[Draft, Any], Refusal | None]] = MappingProxyType(
+    {Prewrite: prewrite, Commit: commit, Rollback: rollback}
+)
+
+
+def _data_of(turn: Turn, region: int) -> Data:
+    data = turn.state.peers[region].data
+    assert data is not None
+    return data
 
 
 def _refused(turn: Turn, command: Command) -> NotLeader | EpochNotMatch | RegionNotFound | None:

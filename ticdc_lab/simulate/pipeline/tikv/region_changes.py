@@ -1,8 +1,8 @@
 """Split, merge and transfer of a leadership, and what follows when one of them is applied.
 
 A split is one entry of the divided region: with it a majority holds the part that was split off (``sprouts``), which
-then elects its own leader. A merge takes two entries: the right region stops taking commands (``merging``); when that is
-applied, the left one takes its content in. Whoever comes to lead a region that has stopped goes on with it.
+then elects its own leader. A merge takes two entries: the right region stops taking commands (``merging``); once that
+is applied, the left one takes its content in. Whoever comes to lead a region that has stopped goes on with it.
 """
 
 from __future__ import annotations
