@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from one_store import KEY_1, KEY_2, NEW_2, TS, at_ts1
 from test_store_faults import SECOND, whole
 from tikv_world import TABLE, Client, stores_of, world
 
 from ticdc_lab.simulate import faults as fault
+from ticdc_lab.simulate.machine import Asked, Received
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
-from ticdc_lab.simulate.pipeline.kv_messages import Merge, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, Merge, Mutation, Prewrite, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
+from ticdc_lab.simulate.pipeline.tikv.raft_messages import SplitId
 
 MIDDLE = key_of(TABLE, 250)
 STREAM = "stream:2:capture-1"
@@ -75,6 +79,34 @@ def test_a_merge_unites_two_regions_of_one_leader():
     (united,) = regions_in(run.kernel.states["pd"], MIDDLE - 1, MIDDLE + 1)
     assert (united.id, united.epoch) == (2, 3)
     assert changes(run, "took region 4 in") == 1
+
+
+def test_a_merge_begins_resolved_ts_anew():
+    """The left region was resolved beyond a lock of the right one: what unites them is not resolved beyond it."""
+    alone = at_ts1()
+    alone.take(Received("pd", SplitId(1, 1, KEY_2, 2)), 1)
+    right = Prewrite(2, 2, TS[2], KEY_2, (Mutation(KEY_2, PUT, NEW_2),))
+    alone.command(right, 3)
+    alone.resolved(6)
+    assert [(f.id, f.resolved_ts) for f in region_facts(alone.state)] == [(1, TS[6] - 1), (2, TS[2] - 1)]
+    alone.take(Asked(Merge(KEY_1)), 6)
+    (united,) = region_facts(alone.state)
+    assert (united.id, united.start, united.end, united.epoch, united.resolved_ts) == (1, FIRST, LAST, 3, 0)
+    alone.resolved(7)
+    assert region_facts(alone.state)[0].resolved_ts == TS[2] - 1
+
+
+def test_a_region_that_stopped_advances_no_more():
+    """Between the two entries of a merge its keys may be written in the left region on another store."""
+    alone = at_ts1()
+    alone.take(Received("pd", SplitId(1, 1, KEY_2, 2)), 1)
+    alone.resolved(2)
+    peer = alone.state.peers[2]
+    stopped = replace(peer.data, merging=9)
+    peer = peer._replace(data=stopped, led=peer.led._replace(applied=stopped))
+    alone.state = alone.state._replace(peers=alone.state.peers.set(2, peer))
+    alone.resolved(7)
+    assert [f.resolved_ts for f in region_facts(alone.state)] == [TS[7] - 1, TS[2] - 1]
 
 
 def test_a_merge_of_regions_of_two_leaders_is_refused():
