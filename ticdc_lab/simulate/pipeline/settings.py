@@ -40,7 +40,8 @@ class TikvSettings:
     store_down_us
         After how long without heartbeat PD lets another peer lead the regions of a store.
     keeps_versions
-        How many write records of a key survive besides the newest (GC); None for all.
+        How many write records of a key survive besides the newest (GC), apart from those of the last moments; None for
+        all.
     """
 
     stores: int = 3

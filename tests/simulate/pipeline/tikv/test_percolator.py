@@ -174,15 +174,27 @@ def test_old_value_is_that_of_the_newest_version(op, expected):
 
 
 def test_gc_keeps_the_newest_versions_and_lets_values_go():
-    """At most twice as many survive as are kept; the values of the others are gone."""
+    """What is cut off is the oldest; the values of the others are there."""
     region = Region(keeps=2)
+    lengths = []
     for n in range(50):
         region.prewrite(10 * n + 1, 1)
         region.commit(10 * n + 1, 10 * n + 5, 1)
         chain = list(records(region.data.write[1]))
-        assert min(n + 1, 3) <= len(chain) <= 6
         assert [r[0] for r in chain] == [10 * m + 5 for m in range(n, n - len(chain), -1)]
         assert set(region.data.default) == {(1, r[1]) for r in chain}
+        lengths.append(len(chain))
+    assert lengths[:4] == [1, 2, 3, 3] and set(lengths[2:]) == {3}
+
+
+def test_gc_leaves_what_is_young():
+    """A commit that is repeated finds its record, however many came after it."""
+    chain = None
+    for ts in range(1, 9):
+        chain = inserted(chain, 10 * ts, 10 * ts - 5, PUT)
+    newest, cut = kept(chain, 0, before_ts=50)
+    assert [r[0] for r in records(newest)] == [80, 70, 60, 50]
+    assert [r[0] for r in cut] == [40, 30, 20, 10]
 
 
 def test_gc_never_takes_the_last_value():
@@ -190,7 +202,7 @@ def test_gc_never_takes_the_last_value():
     chain = inserted(None, 5, 3, PUT)
     for ts in (7, 8, 9):
         chain = inserted(chain, ts, ts, ROLLBACK)
-    newest, cut = kept(chain, 1)
+    newest, cut = kept(chain, 1, 1 << 62)
     assert [r[0] for r in records(newest)] == [9, 8, 7, 5] and cut == []
 
 

@@ -25,6 +25,7 @@ from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 from ticdc_lab.simulate.pipeline.tikv.replication import propose
 from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Entry
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn
+from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
 def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
@@ -32,7 +33,9 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
 
     Also a refusal, and "this is done already", wait for a majority: a leader that is one no more may be wrong in both.
     """
-    keeps = turn.store.settings.keeps_versions
+    keeps, before_ts = turn.store.settings.keeps_versions, 0
+    if keeps is not None:
+        before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
     drafts: dict[int, Draft] = {}
     of: dict[int, list[int]] = {}
     results: list[Refusal | None] = []
@@ -44,7 +47,7 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
             refusal = _refused(turn, command)
         if refusal is None:
             if draft is None:
-                draft, of[region] = Draft(_data_of(turn, region), keeps), []
+                draft, of[region] = Draft(_data_of(turn, region), keeps, before_ts), []
                 drafts[region] = draft
             of[region].append(i)
             refusal = _TRIED[type(command)](draft, command)

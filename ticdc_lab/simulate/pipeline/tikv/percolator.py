@@ -32,8 +32,10 @@ class Draft:
     data
         The region before.
     keeps
-        How many write records of a key survive besides the newest; None for all. They are cut off when there are twice
-        as many, so that a hot key does not cost its whole history at each commit.
+        How many write records of a key survive besides the newest; None for all. The others are cut off when there are
+        a power of two of them, so that a hot key does not cost its whole history at each commit.
+    before_ts
+        Only records that are older than it are cut off: a command that is repeated finds what it did.
 
     Attributes
     ----------
@@ -41,10 +43,10 @@ class Draft:
         What an observer of the raft log sees, in its order.
     """
 
-    __slots__ = ("data", "default", "holders", "keeps", "locks", "rows", "write")
+    __slots__ = ("before_ts", "data", "default", "holders", "keeps", "locks", "rows", "write")
 
-    def __init__(self, data: Data, keeps: int | None = None) -> None:
-        self.data, self.keeps = data, keeps
+    def __init__(self, data: Data, keeps: int | None = None, before_ts: int = 1 << 62) -> None:
+        self.data, self.keeps, self.before_ts = data, keeps, before_ts
         self.locks, self.default, self.write = data.locks.mutate(), data.default.mutate(), data.write.mutate()
         self.holders = data.holders.mutate()
         self.rows: list[KvRow] = []
@@ -170,8 +172,9 @@ def _collect(draft: Draft, keys: list[int], keeps: int) -> None:
     """Let old versions go (GC)."""
     for key in keys:
         newest = draft.write[key]
-        if newest[4] > 2 * (keeps + 1):
-            draft.write[key], cut = kept(newest, keeps)
+        n = newest[4]
+        if n > keeps + 1 and not n & (n - 1):
+            draft.write[key], cut = kept(newest, keeps, draft.before_ts)
             for record in cut:
                 draft.default.pop((key, record[1]), None)
 

@@ -97,7 +97,7 @@ def inserted(newest: Written | None, ts: int, start_ts: int, kind: str) -> Writt
     return made
 
 
-def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
+def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Written]]:
     """Cut the oldest write records off, but never the last one that says what the row is.
 
     Parameters
@@ -106,6 +106,8 @@ def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
         The newest of all.
     keeps
         How many stay besides it.
+    before_ts
+        What is not older than it stays.
 
     Returns
     -------
@@ -114,7 +116,7 @@ def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
     """
     found = list(records(newest))
     n = keeps + 1
-    while n < len(found) and all(r[2] == ROLLBACK for r in found[:n]):
+    while n < len(found) and (found[n][0] >= before_ts or all(r[2] == ROLLBACK for r in found[:n])):
         n += 1
     made: Written | None = None
     for record in reversed(found[:n]):
