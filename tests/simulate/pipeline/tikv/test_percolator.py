@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv.percolator import Draft, commit, prewrite, rollback
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, holders_of, inserted, kept, part_of, records, united
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, inserted, kept, part_of, records, united
 
 DO = {Prewrite: prewrite, Commit: commit, Rollback: rollback}
 
@@ -65,17 +65,17 @@ def value(start_ts, op=PUT):
 def state(data):
     """All that a region holds, to compare."""
     chains = {k: tuple(r[:3] for r in records(w)) for k, w in data.write.items()}
-    return dict(data.locks), dict(data.default), chains, dict(data.holders)
+    return dict(data.locks), dict(data.default), chains
 
 
 def test_a_prewrite_locks_and_a_commit_writes():
     """The lock becomes a write record; the value stays in default; the observer sees both, the first with values."""
     region = Region()
     assert region.prewrite(5, 1, 2) is None
-    assert state(region.data) == ({1: (5, 1, PUT), 2: (5, 1, PUT)}, {(1, 5): value(5), (2, 5): value(5)}, {}, {5: 2})
+    assert state(region.data) == ({1: (5, 1, PUT), 2: (5, 1, PUT)}, {(1, 5): value(5), (2, 5): value(5)}, {})
     assert region.commit(5, 8, 1) is None
-    locks, default, chains, holders = state(region.data)
-    assert (locks, chains, holders) == ({2: (5, 1, PUT)}, {1: ((8, 5, PUT),)}, {5: 1})
+    locks, default, chains = state(region.data)
+    assert (locks, chains) == ({2: (5, 1, PUT)}, {1: ((8, 5, PUT),)})
     assert default == {(1, 5): value(5), (2, 5): value(5)}
     assert region.rows == [
         KvRow("prewrite", 1, 5, 0, PUT, value(5), None),
@@ -122,7 +122,7 @@ def test_a_repeated_prewrite_locks_what_is_missing():
     region = Region()
     region.prewrite(5, 1)
     assert region.prewrite(5, 1, 2, 3) is None
-    assert sorted(region.data.locks) == [1, 2, 3] and region.data.holders[5] == 3
+    assert sorted(region.data.locks) == [1, 2, 3]
 
 
 def test_a_rollback_takes_the_value_away_and_protects_against_a_late_prewrite():
@@ -130,7 +130,7 @@ def test_a_rollback_takes_the_value_away_and_protects_against_a_late_prewrite():
     region = Region()
     region.prewrite(5, 1)
     assert region.rollback(5, 1, 2) is None
-    assert not region.data.locks and not region.data.default and not region.data.holders
+    assert not region.data.locks and not region.data.default
     assert region.rows[1:] == [KvRow("rollback", 1, 5)]
     assert region.prewrite(5, 1) == Gone(5)
     assert region.prewrite(5, 2) == Gone(5)
@@ -224,7 +224,7 @@ STEP = st.tuples(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_no_order_of_commands_breaks_a_transaction(steps):
-    """A key never is both committed and rolled back; write records do not overlap; counts agree with the locks."""
+    """A key never is both committed and rolled back; write records do not overlap."""
     region, clock, starts, commits = Region(), 100, {}, {}
     for kind, number, keys in steps:
         clock += 1
@@ -236,7 +236,6 @@ def test_no_order_of_commands_breaks_a_transaction(steps):
         else:
             clock += 1
             region.commit(start_ts, commits.setdefault(number, clock), *sorted(keys))
-        assert region.data.holders == holders_of(region.data.locks)
     for key, newest in region.data.write.items():
         chain = list(records(newest))
         assert [r[0] for r in chain] == sorted((r[0] for r in chain), reverse=True)

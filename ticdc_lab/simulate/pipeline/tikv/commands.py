@@ -36,29 +36,27 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     keeps, before_ts = turn.store.settings.keeps_versions, 0
     if keeps is not None:
         before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
-    drafts: dict[int, Draft] = {}
-    of: dict[int, list[int]] = {}
+    drafts: dict[int, tuple[Draft, list[int]]] = {}
     results: list[Refusal | None] = []
     for i, command in enumerate(message.commands):
         region = command.region
-        draft = drafts.get(region)
-        refusal: Refusal | None = None
-        if draft is None or draft.data.epoch != command.epoch:
+        found = drafts.get(region)
+        if found is None or found[0].data.epoch != command.epoch:
             refusal = _refused(turn, command)
-        if refusal is None:
-            if draft is None:
-                draft, of[region] = Draft(_data_of(turn, region), keeps, before_ts), []
-                drafts[region] = draft
-            of[region].append(i)
-            refusal = _TRIED[type(command)](draft, command)
-        results.append(refusal)
+            if refusal is not None:
+                results.append(refusal)
+                continue
+            found = drafts[region] = Draft(_data_of(turn, region), keeps, before_ts), []
+        draft, of = found
+        of.append(i)
+        results.append(_TRIED[type(command)](draft, command))
     if not drafts:
         turn.out.append(Send(sender, BatchResponses(message.id, tuple(results))))
         return
     number = turn.state.n_batches + 1
     batch = Batch(sender, message.id, tuple(results), frozenset(drafts))
     turn.state = turn.state._replace(batches=turn.state.batches.set(number, batch), n_batches=number)
-    entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of[r]))) for r, d in drafts.items()]
+    entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (d, of) in drafts.items()]
     if turn.store.observes_early:
         for region, entry in entries:
             observe(turn, region, entry.rows)

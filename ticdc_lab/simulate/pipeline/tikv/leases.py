@@ -126,8 +126,8 @@ def _advance(turn: Turn, region: int, sent_us: int) -> None:
     if led is None or led.applied is None or led.applied.merging is not None:
         return
     ts = ts_of(sent_us) - 1
-    if led.applied.holders and not turn.store.ignores_locks:
-        ts = min(ts, min(led.applied.holders) - 1)
+    if led.applied.locks and not turn.store.ignores_locks:
+        ts = min(ts, min(led.applied.locks.values())[0] - 1)
     if ts > led.resolved_ts:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
