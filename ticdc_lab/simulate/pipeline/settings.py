@@ -42,6 +42,8 @@ class TikvSettings:
     keeps_versions
         How many write records of a key survive besides the newest (GC), apart from those of the last moments; None for
         all.
+    splits_tables
+        Whether a table that is created later gets a region of its own when it is first written, as TiDB does it.
     """
 
     stores: int = 3
@@ -53,6 +55,7 @@ class TikvSettings:
     scan_batch: int = 1024
     store_down_us: int = 3_000_000
     keeps_versions: int | None = None
+    splits_tables: bool = True
 
 
 @dataclass(frozen=True, slots=True)

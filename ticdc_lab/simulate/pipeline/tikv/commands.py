@@ -21,6 +21,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.tikv.cdc import observe
 from ticdc_lab.simulate.pipeline.tikv.percolator import Draft, commit, prewrite, rollback
+from ticdc_lab.simulate.pipeline.tikv.region_changes import split_for_table
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 from ticdc_lab.simulate.pipeline.tikv.replication import propose
 from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Entry
@@ -36,6 +37,7 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     keeps, before_ts = turn.store.settings.keeps_versions, 0
     if keeps is not None:
         before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
+    splits_tables = turn.store.settings.splits_tables
     drafts: dict[int, tuple[Draft, list[int]]] = {}
     results: list[Refusal | None] = []
     for i, command in enumerate(message.commands):
@@ -47,6 +49,8 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
                 results.append(refusal)
                 continue
             found = drafts[region] = Draft(_data_of(turn, region), keeps, before_ts), []
+            if splits_tables and type(command) is Prewrite and command.mutations:
+                split_for_table(turn, found[0].data, command.mutations[0].key)
         draft, of = found
         of.append(i)
         results.append(_TRIED[type(command)](draft, command))

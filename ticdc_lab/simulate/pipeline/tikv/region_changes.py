@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ticdc_lab.simulate.machine import Changed, Decided, Send
-from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.elections import campaign
@@ -59,6 +59,14 @@ def _ask_split(turn: Turn, data: Data, key: int) -> None:
         return
     turn.out.append(Decided(f"region:{data.id}", shown(key), "it is to be divided here"))
     turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
+
+
+def split_for_table(turn: Turn, data: Data, key: int) -> None:
+    """Ask for a split where the table of a key begins, if the region begins in an earlier one."""
+    start, state = span_of(table_of(key))[0], turn.state
+    if data.start < start and state.to_divide.get(data.id) != (data.epoch, start):
+        turn.state = state._replace(to_divide=state.to_divide.set(data.id, (data.epoch, start)))
+        _ask_split(turn, data, start)
 
 
 def split(turn: Turn, message: SplitId) -> None:
