@@ -280,11 +280,11 @@ def _prewrite(key: int, value: Any, old: Any, ts: int) -> KvRow:
 
 @dataclass
 class Downstream:
-    """Keeps what it gets; answers ``takes_us`` later, or drops everything until ``deaf_until_us``."""
+    """Keeps what it gets; answers ``takes_us`` later, or drops everything between two moments."""
 
     takes_us: int = 2 * MS
     ddl_us: int = 30 * MS
-    deaf_until_us: int = 0
+    deaf_us: tuple[int, int] = (0, 0)
     got: list[tuple[int, str, Any]] = field(default_factory=list)
 
     def start(self, address: str, now: Any) -> Any:
@@ -295,7 +295,7 @@ class Downstream:
             return one_by_one(self, state, event, now)
         if isinstance(event, Fired):
             return state, [Send(*event.name)]
-        if not isinstance(event, Received) or now.at_us < self.deaf_until_us:
+        if not isinstance(event, Received) or self.deaf_us[0] <= now.at_us < self.deaf_us[1]:
             return state, []
         message = event.message
         self.got.append((now.at_us, event.sender, message))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted import MS, START_TS, World, history, regions, told, truth
+from scripted import MS, START_TS, Downstream, World, history, regions, told, truth
 
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Restart
 from ticdc_lab.simulate.pipeline.settings import (
@@ -139,9 +139,7 @@ def test_a_stuck_sink_takes_nothing_until_it_is_free():
 def test_writes_without_an_answer_are_sent_again_in_order():
     """A downstream that was deaf has everything in the end; the checkpoint waited for it."""
     txns = history((1,), 5900)
-    world = World((1,), txns)
-    world.downstream.deaf_until_us = 1_500_000
-    world.run(6000)
+    world = World((1,), txns, downstream=Downstream(deaf_us=(1_000_000, 1_500_000))).run(6000)
     assert truth(txns, max(world.checkpoints())) <= told(world.downstream.changes())
     assert max(world.checkpoints()) > ts_of(5_500_000)
     assert any(r.kind == "decided" and r.after == "write again" for r in world.recorder.rows)

@@ -47,7 +47,7 @@ def may_tick(desk: Desk) -> bool:
     duty = desk.duty
     if duty is None:
         return True
-    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts
+    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts and SKIPS_DDL_PULLER not in desk.planted
     if waits and not duty.waits:
         because = f"the DDL puller is at {desk.ddl.resolved_ts}, the checkpoint at {desk.inner.checkpoint_ts}"
         desk.outputs.append(Decided("wanted-tables", None, because))
