@@ -98,6 +98,8 @@ class DataCapture:
             paths.measured(desk)
         desk.inner, outputs = self.scheduler.step(desk.inner, event, now)
         desk.outputs += outputs
+        if event == Fired("tick"):
+            desk.inner = desk.inner._replace(view=inner.view)
         paths.followed(desk, pipelines)
         if any(type(o) is Exit for o in outputs):
             kv_client.leave(desk, META)

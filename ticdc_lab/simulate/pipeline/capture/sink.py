@@ -8,7 +8,7 @@ from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
 from ticdc_lab.simulate.pipeline.capture.mutants import EMITS_UNRESOLVED, SENT_IS_WRITTEN, STOP_LOSES_ROWS
 from ticdc_lab.simulate.pipeline.capture.sorter import taken
 from ticdc_lab.simulate.pipeline.capture.state import Flight, Path, Row
-from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_SNAPSHOT
+from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Begin, Publish, Write, Written
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, STOPPING, WRITING, Marks
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
@@ -85,7 +85,7 @@ def _refilled(desk: Desk, path: Path, upto_ts: int) -> tuple[Path, bool]:
     if rows[0][0] <= path.start_ts:  # of a table that was prepared while another capture wrote it
         rows = [row for row in rows if row[0] > path.start_ts]
     last = path.sink.last
-    if desk.settings.semantics in (AT_MOST_ONCE, BY_SNAPSHOT):
+    if desk.settings.semantics != AT_LEAST_ONCE:
         rows, last = _each_once(rows, last)
     return path._replace(sorter=sorter, sink=path.sink._replace(due=tuple(rows), at=0, last=last)), True
 

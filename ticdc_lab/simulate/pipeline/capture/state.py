@@ -203,6 +203,10 @@ class Duty(NamedTuple):
         The last checkpoint that the downstream was told.
     wanted, wanted_ts
         The tables as of ``executed``: one object while they do not change.
+    put
+        The tables that etcd was told last.
+    waits
+        Whether its DDL puller has not come to the checkpoint.
     """
 
     rev: int
@@ -212,6 +216,7 @@ class Duty(NamedTuple):
     told_ts: int = 0
     wanted: frozenset[Key] = frozenset()
     wanted_ts: int = -1
+    put: frozenset[Key] | None = None
     waits: bool = False
 
 
