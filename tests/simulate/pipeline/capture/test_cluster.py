@@ -37,7 +37,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_row_is_lost_when_tables_move(variant, fault):
     """At least once: what is at or below the persisted checkpoint is downstream, whoever wrote it."""
-    txns = history(TABLES, 9900, every_ms=11)
+    txns = history(TABLES, 9900, every_ms=23)
     world = World(TABLES, txns, LAYOUT, captures=2, stores=2, variant=variant, faults=FAULTS[fault]).run(10_000)
     assert world.end.violation is None, world.end.violation
     assert world.checkpoints() == sorted(world.checkpoints())
@@ -62,7 +62,7 @@ def first_seen_in_order(world):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_keys_changes_come_for_the_first_time_in_commit_order(fault):
     """MQ seed, constraint 1.3, by its optimised rule."""
-    txns = history(TABLES, 6900, every_ms=11)
+    txns = history(TABLES, 6900, every_ms=17)
     settings = CaptureSettings(rule=MQ)
     world = World(TABLES, txns, LAYOUT, captures=2, stores=2, settings=settings, faults=FAULTS[fault]).run(7000)
     assert first_seen_in_order(world)
@@ -71,7 +71,7 @@ def test_each_keys_changes_come_for_the_first_time_in_commit_order(fault):
 
 def test_at_most_once_repeats_nothing_and_loses_what_was_published_and_not_sent():
     """The checkpoint is persisted first: a crash between loses rows, and no row ever comes twice."""
-    txns = history(TABLES, 7900, every_ms=11)
+    txns = history(TABLES, 7900, every_ms=17)
     settings = CaptureSettings(semantics=AT_MOST_ONCE)
     for at_ms in range(1990, 2050, 10):
         faults = [Crash(at_ms * MS, "capture-2"), Part(1900 * MS, "etcd", "capture-2", for_us=100_000)]
@@ -104,7 +104,7 @@ def test_without_faults_at_most_once_loses_nothing():
 @pytest.mark.parametrize("fault", FAULTS)
 def test_snapshots_show_every_row_exactly_once(fault):
     """Staged rows become visible with the checkpoint; what a former writer staged above the start is void."""
-    txns = history(TABLES, 7900, every_ms=11)
+    txns = history(TABLES, 7900, every_ms=17)
     settings = CaptureSettings(semantics=BY_SNAPSHOT)
     world = World(TABLES, txns, LAYOUT, captures=2, stores=2, settings=settings, faults=FAULTS[fault]).run(8000)
     staged: dict[int, list] = {t: [] for t in TABLES}

@@ -92,7 +92,7 @@ def test_a_table_that_is_dropped_or_truncated_ends_and_the_new_one_begins(job, n
 
 def test_a_new_owner_may_execute_the_ddl_at_the_checkpoint_again_and_skips_none():
     """It cannot know whether the old one got an answer (at least once)."""
-    txns = [*history((1, 2), 9000), *MANY, *third(1501, 9000)]
+    txns = [*history((1, 2), 9000, every_ms=19), *MANY, *third(1501, 9000)]
     world = World((1, 2), txns, LAYOUT, captures=2, audited=False).run(2000)
     at_us = next(at for at, _, m in world.downstream.got if isinstance(m, Execute))
     faults = [Crash(at_us + 5 * MS, "capture-1")]

@@ -48,14 +48,14 @@ def cut(until_us, *faults):
 
 def cut_crash(**more):
     """What it has sent is lost with it."""
-    txns = history((1, 2), 8900)
+    txns = history((1, 2), 8900, every_ms=17)
     return World((1, 2), txns, TWO, stores=2, captures=2, audited=False, faults=cut(1700 * MS), **more)
 
 
 def cut_move(**more):
     """Its table moves before that (v3: from where it says that it has come to)."""
     faults = cut(2200 * MS, Ask(1450 * MS, "capture-1", MoveTable(2, "capture-1")))
-    txns = history((1, 2), 8900)
+    txns = history((1, 2), 8900, every_ms=17)
     return World((1, 2), txns, TWO, stores=2, captures=2, variant="v3", audited=False, faults=faults, **more)
 
 

@@ -99,8 +99,9 @@ def _register(desk: Desk, key: Key, request_id: int) -> None:
             Register(request_id, stream.region, stream.epoch, stream.resolved_ts, stream.start, stream.end),
         )
     )
-    because = f"{stream.store} scans {_named(stream)} from {stream.resolved_ts}"
-    desk.tell(key, ASKING if not stream.tries else f"try {stream.tries}", SCANNING, because)
+    again = f", try {stream.tries + 1}" if stream.tries else ""
+    because = f"{stream.store} scans {_named(stream)} from {stream.resolved_ts} on{again}"
+    desk.tell(key, ASKING, SCANNING, because)
 
 
 def scan_ended(desk: Desk, key: Key, stream: Stream) -> Stream:

@@ -59,9 +59,13 @@ def pump_all(desk: Desk) -> None:
 
 
 def pump(desk: Desk, key: Key) -> None:
-    """Let a sink take what is due, as far as its window is open; one that stops begins nothing new."""
+    """Let a sink take what is due, as far as its window is open.
+
+    One that stops begins nothing new, unless nobody else will write it: what was published at most once.
+    """
     path = desk.paths[key]
-    if path.state != REPLICATING or key in desk.executor.stalled:
+    writes = path.state == REPLICATING or (path.state == STOPPING and desk.publishes_first)
+    if not writes or key in desk.executor.stalled:
         return
     upto_ts = min(resolved_ts(desk, path), desk.limit_ts)
     if desk.publishes_first:

@@ -8,6 +8,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
+from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 from ticdc_lab.simulate.scheduler.capture_state import CaptureState
@@ -221,7 +222,10 @@ class Duty(NamedTuple):
 
 
 class DataState(NamedTuple):
-    """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too."""
+    """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too.
+
+    ``rule`` is the setting; ``n_writes`` counts the writes that were sent, and is the id of the last.
+    """
 
     inner: CaptureState
     ddl: Ddl
@@ -229,6 +233,7 @@ class DataState(NamedTuple):
     kv: KvClient = KvClient()
     duty: Duty | None = None
     n_writes: int = 0
+    rule: str = BASE
 
     @property
     def address(self) -> Address:

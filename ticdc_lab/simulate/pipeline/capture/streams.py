@@ -26,8 +26,8 @@ def entries(desk: Desk, sender: Address, message: Entries) -> None:
     stream = found.stream
     if found.initialized:
         stream = kv_client.scan_ended(desk, key, stream)
-        if stream.early or before.early:
-            desk.outputs.append(Ignored("commits", "those left were told by the scan as committed rows"))
+        if found.told_twice:
+            desk.outputs.append(Ignored("commits", f"{found.told_twice} were told by the scan as committed rows too"))
     rows = _new(desk, key, before, found.rows)
     streams = puller.streams.set(message.request_id, stream)
     desk.set_puller(key, puller._replace(streams=streams, received=puller.received + len(rows)))
