@@ -25,7 +25,7 @@ def followed(desk: Desk) -> None:
     if rev is None:
         desk.duty = None
     elif desk.duty is None or desk.duty.rev != rev:
-        desk.duty = Duty(rev, (desk.inner.checkpoint_ts - 1, LAST_JOB))
+        desk.duty = Duty(rev, (max(desk.start_ts, desk.inner.checkpoint_ts - 1), LAST_JOB))
 
 
 def next_job(desk: Desk) -> tuple[int, Job] | None:

@@ -47,7 +47,7 @@ def _new(desk: Desk, key: Key, stream: Stream, rows: list[Row]) -> list[Row]:
     first = min(rows)
     if first[0] > stream.resolved_ts:
         return rows
-    start_ts = desk.start_ts if key == META else desk.paths[key].start_ts
+    start_ts = 0 if key == META else desk.paths[key].start_ts
     late = [row for row in rows if stream.resolved_ts >= row[0] > start_ts]
     if late:
         because = f"{shown(late[0][3])} was committed at {late[0][0]}, after {stream.store} told {stream.resolved_ts}"
