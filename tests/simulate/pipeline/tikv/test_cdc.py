@@ -119,7 +119,7 @@ def test_resolved_ts_is_below_the_oldest_lock():
 
 def test_a_scan_comes_in_batches_and_takes_its_time():
     """``scan_batch`` rows each, at ``scan_rows_per_s``; the last one ends with ``initialized``."""
-    slow = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1000, scan_batch=4, splits_tables=False)
+    slow = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1000, scan_batch=4)
     alone = Alone()
     alone.store = replace(alone.store, settings=slow)
     keys = tuple(key_of(104, h) for h in range(10))

@@ -119,7 +119,7 @@ def test_a_merge_of_regions_of_two_leaders_is_refused():
 
 def test_a_leader_that_crashes_while_it_merges_leaves_nothing_stopped():
     """Whoever leads the stopped region next goes on with the merge."""
-    for after_us in range(500, 12_500, 1500):
+    for after_us in range(500, 12_500, 3000):
         faults = [
             *everywhere(SECOND, Split(MIDDLE)),
             *everywhere(2 * SECOND, Merge(MIDDLE - 1)),
@@ -160,7 +160,8 @@ def test_streams_bring_what_is_committed_while_regions_change(seed):
 def test_a_new_table_gets_a_region_of_its_own():
     """When its first key is written, wherever it lies; the region of DDL jobs ends where the first table begins."""
     keys = [key_of(table, h) for table in (50, TABLE, 105, 109) for h in range(0, 100, 10)]
-    run = world(seed=1, client=Client(1, keys, 4 * SECOND))
+    settings = TikvSettings(resolved_us=50_000, store_down_us=600_000, splits_tables=True)
+    run = world(seed=1, settings=settings, client=Client(1, keys, 4 * SECOND))
     whole(run)
     covered(run)
     starts = [r.start for r in regions_in(run.kernel.states["pd"], FIRST, LAST)]

@@ -30,7 +30,7 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
 )
 
 NAMES = ("tikv-1", "tikv-2", "tikv-3")
-SETTINGS = TikvSettings(apply_us=0, splits_tables=False)
+SETTINGS = TikvSettings(apply_us=0)
 KEY = key_of(104, 1)
 
 
