@@ -151,7 +151,7 @@ def _admit(turn: Turn, region: int, follower: str) -> None:
         turn.send(follower, Admit(((region, peer.term),)))
 
 
-def admitted(turn: Turn, message: Admit) -> None:
+def admitted(turn: Turn, sender: Address, message: Admit) -> None:
     """Vote from now on."""
     for region, term in message.regions:
         peer = turn.state.peers.get(region)
