@@ -19,6 +19,7 @@ from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import SplitId
+from ticdc_lab.simulate.scheduler.clock import before
 
 MIDDLE = key_of(TABLE, 250)
 STREAM = "stream:2:capture-1"
@@ -88,12 +89,12 @@ def test_a_merge_begins_resolved_ts_anew():
     right = Prewrite(2, 2, TS[2], KEY_2, (Mutation(KEY_2, PUT, NEW_2),))
     alone.command(right, 3)
     alone.resolved(6)
-    assert [(f.id, f.resolved_ts) for f in region_facts(alone.state)] == [(1, TS[6] - 1), (2, TS[2] - 1)]
+    assert [(f.id, f.resolved_ts) for f in region_facts(alone.state)] == [(1, before(TS[6])), (2, before(TS[2]))]
     alone.take(Asked(Merge(KEY_1)), 6)
     (united,) = region_facts(alone.state)
     assert (united.id, united.start, united.end, united.epoch, united.resolved_ts) == (1, FIRST, LAST, 3, 0)
     alone.resolved(7)
-    assert region_facts(alone.state)[0].resolved_ts == TS[2] - 1
+    assert region_facts(alone.state)[0].resolved_ts == before(TS[2])
 
 
 def test_a_region_that_stopped_advances_no_more():
@@ -106,7 +107,7 @@ def test_a_region_that_stopped_advances_no_more():
     peer = peer._replace(data=stopped, led=peer.led._replace(applied=stopped))
     alone.state = alone.state._replace(peers=alone.state.peers.set(2, peer))
     alone.resolved(7)
-    assert [f.resolved_ts for f in region_facts(alone.state)] == [TS[7] - 1, TS[2] - 1]
+    assert [f.resolved_ts for f in region_facts(alone.state)] == [before(TS[7]), before(TS[2])]
 
 
 def test_a_merge_of_regions_of_two_leaders_is_refused():
