@@ -1,9 +1,9 @@
 """Is this store still the leader, and up to which resolved_ts: asked of the followers every ``resolved_us``.
 
 Why nothing is committed at or below a resolved_ts for the first time after it. Let ``sent_us`` be the moment when the
-question was sent and ``ts = before(ts_of(sent_us))``. A client takes its commit_ts when all its prewrites were answered,
-so of a commit_ts at or below ``ts`` the prewrites were answered before ``sent_us``, by a leader to which a majority had
-confirmed them:
+question was sent and ``ts = before(ts_of(sent_us))``. A client takes its commit_ts when all its prewrites were
+answered, so of a commit_ts at or below ``ts`` they were answered before ``sent_us``, by a leader to which a majority
+had confirmed them:
 
 - a later leader: a majority had promised its term before ``sent_us``, and no majority would have agreed to this one;
 - this one: it had applied them, as it answers only what is applied;
