@@ -55,7 +55,10 @@ def steady(transactions: int = 600, every_us: int = 10_000) -> tuple[Txn, ...]:
         one = Mutation(key_of(table, handle), PUT, Raw((1, 2), (handle, f"v{n}")))
         gone = n // 240 % 2 == 1 and n % 3 == 0
         other = key_of(100 + (n + 1) % 4, 100 + n)
-        mutations = (one._replace(op=DELETE, value=None) if gone else one, Mutation(other, PUT, Raw((1, 2), (n, "x"))))
+        mutations = (
+            one._replace(op=DELETE, value=None) if gone else one,
+            Mutation(other, PUT, Raw((1, 2), (100 + n, "x"))),
+        )
         found.append(Txn(20_000 + n * every_us, 0, mutations))
     return tuple(found)
 
