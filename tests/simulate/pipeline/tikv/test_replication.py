@@ -169,6 +169,20 @@ def test_a_deposed_leader_acknowledges_nothing_and_resolves_nothing():
     assert three.leaders() == ["tikv-3"]
 
 
+def test_who_knows_a_later_term_does_not_agree():
+    """The first that the old leader hears of the new one is the answer to its question: it resolves nothing by it."""
+    three = Three()
+    three.take("tikv-1", Received("capture-1", Register(1, 1, 1, 0, FIRST, LAST)))
+    three.take("tikv-1", Fired(("scan", 1, "capture-1", 1)))
+    three.take("tikv-3", Received("pd", Campaign((1,), "a test")))
+    three.deliver(to=("tikv-2", "tikv-3"))
+    three.told("capture-1")
+    three.at_us = 1_000_000
+    three.take("tikv-1", Fired("resolve"))
+    three.deliver(CheckLeader, CheckedLeader)
+    assert [type(m) for m in three.told("capture-1")] == [RegionFailed]
+
+
 def test_a_vote_that_comes_late_changes_nothing():
     """The candidate has won with the first; what it has proposed since stays."""
     three = Three()
