@@ -149,6 +149,6 @@ def end_streams(turn: Turn, region: int, error: NotLeader | EpochNotMatch | Regi
     """End all streams of a region: it is another one now, or led by another store."""
     for stream in turn.state.streams.get(region, ()):
         turn.out.append(Send(stream.address, RegionFailed(stream.request_id, region, error)))
-        ended = Changed(f"stream:{region}:{stream.address}", "streaming", None, f"{type(error).__name__}")
-        turn.out.append(ended)
+        before = "streaming" if stream.snapshot is None else "scanning"
+        turn.out.append(Changed(f"stream:{region}:{stream.address}", before, None, type(error).__name__))
     _set(turn, region, ())

@@ -1,16 +1,16 @@
 """Split, merge and transfer of a leadership, and what follows when one of them is applied.
 
 A split is one entry of the divided region: with it a majority holds the part that was split off (``sprouts``), which
-then elects its own leader. A merge takes two entries: the right region stops taking commands (``merging``); when that is
-applied, the left one takes its content in. Whoever comes to lead a region that has stopped goes on with it.
+then elects its own leader. A merge takes two entries: the right region stops taking commands (``merging``); once that
+is applied, the left one takes its content in. Whoever comes to lead a region that has stopped goes on with it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Changed, Decided, Send
-from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.machine import Address, Changed, Decided, Send
+from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.elections import campaign
@@ -61,7 +61,15 @@ def _ask_split(turn: Turn, data: Data, key: int) -> None:
     turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
 
 
-def split(turn: Turn, message: SplitId) -> None:
+def split_for_table(turn: Turn, data: Data, key: int) -> None:
+    """Ask for a split where the table of a key begins, if the region begins in an earlier one."""
+    start, state = span_of(table_of(key))[0], turn.state
+    if data.start < start and state.to_divide.get(data.id) != (data.epoch, start):
+        turn.state = state._replace(to_divide=state.to_divide.set(data.id, (data.epoch, start)))
+        _ask_split(turn, data, start)
+
+
+def split(turn: Turn, sender: Address, message: SplitId) -> None:
     """Divide a region at a key with the id that PD gave, if it is still the same region."""
     region, epoch, key, new = message
     peer = turn.state.peers.get(region)
