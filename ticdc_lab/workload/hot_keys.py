@@ -1,0 +1,61 @@
+"""Rows that are wanted more often than others: the r-th with a chance in proportion to 1 / r ** ``zipf``.
+
+A lane draws from keys of its own. A transaction touches up to four rows: the same key in table after table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.workload.draws import Ints, in_runs, rng_of, zipf_ranks
+from ticdc_lab.workload.shape import BIG, Shape
+from ticdc_lab.workload.touches import Touches, touches, united
+
+MOST_ROWS = 4
+
+
+def touches_of(shape: Shape, lane: int) -> Touches:
+    """Give all touches of a lane."""
+    return _of_tables_that_are_there(united([_big(shape, lane), _usual(shape, lane)]), shape)
+
+
+def _usual(shape: Shape, lane: int) -> Touches:
+    w = shape.workload
+    rng = rng_of(w.seed, 1, lane)
+    rounds = np.arange(shape.loading, shape.rounds)
+    sizes = rng.permutation(len(rounds)) % MOST_ROWS + 1  # as many of each size
+    key = zipf_ranks(rng, len(rounds), w.keys_a_lane, w.zipf)
+    rounds, key, place = np.repeat(rounds, sizes), np.repeat(key, sizes), in_runs(sizes)
+    delete = rng.random(len(rounds)) < w.delete_share
+    hits = rng.integers(1, 10, len(rounds))
+    table, key = (key + place) % w.tables, (key + place // w.tables) % w.keys_a_lane
+    return touches(
+        shape.slots_of_lane(lane, rounds), rounds, table, _handle(shape, lane, key), delete=delete, add_0=hits
+    )
+
+
+def _big(shape: Shape, lane: int) -> Touches:
+    """Some keys in a row, in table after table."""
+    w, slot = shape.workload, shape.slots_of_shared(BIG)
+    n = shape.big_rows_a_lane
+    first = rng_of(w.seed, 2, lane).integers(w.keys_a_lane, size=(len(slot), 1))
+    key = (first + np.arange(n)).reshape(-1) % w.keys_a_lane
+    rounds = np.repeat(shape.shared[0][shape.shared[1] == BIG], n)
+    return touches(np.repeat(slot, n), rounds, key % w.tables, _handle(shape, lane, key), add_0=1)
+
+
+def _of_tables_that_are_there(those: Touches, shape: Shape) -> Touches:
+    """Rows of table 0, other ones for each table, stand in for those of a table while it is dropped."""
+    table, handle = those.table.copy(), those.handle.copy()
+    room = (shape.workload.keys_a_lane + 1) * shape.workload.lanes
+    for number, versions in enumerate(shape.plan.definitions):
+        here = np.flatnonzero(those.table == number)
+        found = np.searchsorted([d.since for d in versions], those.round[here], side="right") - 1
+        lost = here[np.array([d.id is None for d in versions])[found]]
+        table[lost] = 0
+        handle[lost] += room * number
+    return those._replace(table=table, handle=handle)
+
+
+def _handle(shape: Shape, lane: int, key: Ints) -> Ints:
+    return (key + 1) * shape.workload.lanes + lane
