@@ -1,7 +1,7 @@
 """Transfers: what one account loses another gains, at every commit_ts.
 
-A lane has a vault (account number = lane) that all other accounts are opened from and closed into, and accounts
-``lanes + key * lanes + lane``. A transfer changes two accounts and adds a row to the journal.
+A lane has a vault (account ``lane`` + 1) that all other accounts are opened from and closed into, and each ``lanes``-th
+account above it. A transfer changes two accounts and adds a row to the journal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def touches_of(shape: Shape, lane: int) -> Touches:
 
 def account(shape: Shape, lane: int, key: Ints) -> Ints:
     """Give the number of an account; key -1 is the vault."""
-    return (key + 1) * shape.workload.lanes + lane
+    return (key + 1) * shape.workload.lanes + lane + 1
 
 
 def table_of(shape: Shape, handle: Ints) -> Ints:
     """Give the table that an account is in."""
-    return handle // shape.workload.lanes % shape.workload.tables
+    return (handle - 1) // shape.workload.lanes % shape.workload.tables
 
 
 def _of(shape: Shape, lane: int, slot: Ints, rounds: Ints, key: Ints, add_0: Ints | int) -> Touches:

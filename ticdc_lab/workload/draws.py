@@ -47,7 +47,8 @@ def chosen(words: Words, texts: Sequence[str | None], *, bits: int = 0) -> pa.Ar
 def zipf_ranks(rng: np.random.Generator, n: int, keys: int, exponent: float) -> Ints:
     """Draw ``n`` ranks from 0 to ``keys`` - 1, rank r with a chance in proportion to 1 / (r + 1) ** ``exponent``."""
     up_to = np.cumsum(1.0 / np.arange(1, keys + 1, dtype=np.float64) ** exponent)
-    return np.searchsorted(up_to, rng.random(n) * up_to[-1], side="right").astype(np.int64)
+    ranks: Ints = np.searchsorted(up_to, rng.random(n) * up_to[-1], side="right").astype(np.int64)
+    return ranks
 
 
 def in_runs(lengths: Ints) -> Ints:

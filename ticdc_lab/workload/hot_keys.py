@@ -58,4 +58,4 @@ def _of_tables_that_are_there(those: Touches, shape: Shape) -> Touches:
 
 
 def _handle(shape: Shape, lane: int, key: Ints) -> Ints:
-    return (key + 1) * shape.workload.lanes + lane
+    return key * shape.workload.lanes + lane + 1

@@ -77,7 +77,7 @@ def _events(c: Changes, at: Ints, shape: Shape) -> pa.RecordBatch:
     after, before = Cells(), Cells()
     width, which = np.zeros(len(at), np.int64), np.empty(len(at), np.int32)
     defined: list[Definition] = []
-    for definition, rows in _groups(c, at, shape):
+    for definition, rows in groups(c, at, shape):
         width[rows], which[rows] = len(definition.fields), len(defined)
         defined.append(definition)
         new, old = rows[op[rows] != DELETE], rows[op[rows] != INSERT]
@@ -102,7 +102,7 @@ def _events(c: Changes, at: Ints, shape: Shape) -> pa.RecordBatch:
     )
 
 
-def _groups(c: Changes, at: Ints, shape: Shape) -> Iterator[tuple[Definition, Ints]]:
+def groups(c: Changes, at: Ints, shape: Shape) -> Iterator[tuple[Definition, Ints]]:
     """Give the places in ``at`` of each definition."""
     most = 1 + max(len(d) for d in shape.plan.definitions)
     code = c.table[at] * most + c.definition[at]

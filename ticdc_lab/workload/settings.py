@@ -55,8 +55,8 @@ class Workload:
     start_ts
         TSO before the first commit; its logical part counts as 0.
     rollback_share, conflict_share
-        For :func:`ticdc_lab.workload.load_of` alone: transactions besides, as parts of those that commit, that roll
-        back; those of ``conflict_share`` while another transaction wants the same rows.
+        For :func:`ticdc_lab.workload.load_of` alone: for how many of the transactions another one is added that
+        changes the same rows and rolls back, and how many of these begin while the first holds its locks.
 
     Raises
     ------
