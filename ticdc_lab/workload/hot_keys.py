@@ -1,6 +1,7 @@
 """Rows that are wanted more often than others: the r-th with a chance in proportion to 1 / r ** ``zipf``.
 
-A lane draws from keys of its own. A transaction touches up to four rows: the same key in table after table.
+A lane draws from keys of its own. A transaction touches up to four rows: the same key in table after table. Half of the
+deletes are halves of an update of the key: the transaction also inserts a row with a key that was never there.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.workload.draws import Ints, in_runs, rng_of, zipf_ranks
-from ticdc_lab.workload.shape import BIG, Shape
+from ticdc_lab.workload.shape import BIG, MOVED, Shape
 from ticdc_lab.workload.touches import Touches, touches, united
 
 MOST_ROWS = 4
+_NEW_KEYS = 1 << 39
 
 
 def touches_of(shape: Shape, lane: int) -> Touches:
@@ -29,9 +31,11 @@ def _usual(shape: Shape, lane: int) -> Touches:
     delete = rng.random(len(rounds)) < w.delete_share
     hits = rng.integers(1, 10, len(rounds))
     table, key = (key + place) % w.tables, (key + place // w.tables) % w.keys_a_lane
-    return touches(
-        shape.slots_of_lane(lane, rounds), rounds, table, _handle(shape, lane, key), delete=delete, add_0=hits
-    )
+    slot = shape.slots_of_lane(lane, rounds)
+    usual = touches(slot, rounds, table, _handle(shape, lane, key), delete=delete, add_0=hits)
+    moved = np.flatnonzero(delete & (rng.random(len(rounds)) < MOVED))
+    new = _NEW_KEYS + slot[moved] * MOST_ROWS + place[moved]
+    return united([usual, touches(slot[moved], rounds[moved], table[moved], new, add_0=hits[moved])])
 
 
 def _big(shape: Shape, lane: int) -> Touches:

@@ -100,7 +100,7 @@ _HOT = (
         _id,
         ("hits", "bigint(20) unsigned", numbers(lambda s: s.sum_0)),
         ("name", "varchar(64)", texts(NAMES, of_life=True)),
-        ("score", "double", texts(("0", "0.1", "-2.5", "1e+20", "123456.789", "1e-7")), "null"),
+        ("score", "double", texts(("0", "0.1", "-2.5", "1e20", "123456.789", "0.0000001")), "null"),
         ("doc", "json", texts(DOCUMENTS, bits=16), "null"),
         ("seen_at", "datetime", _at),
     ),

@@ -17,7 +17,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.workload.definitions import Plan, plan_of
 from ticdc_lab.workload.draws import Bools, Ints, mixed, rng_of
 from ticdc_lab.workload.layouts import DISTRICTS
-from ticdc_lab.workload.settings import BANK, HOT_KEYS, Workload
+from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC, Workload
 
 DDL, GENESIS, BIG, WATERMARK = range(4)
 LOADED_AT_ONCE = 50
@@ -26,7 +26,9 @@ LOADED_AT_ONCE = 50
 _SHORT_MS = 20
 _NS_A_MS = 1_000_000
 _SLOTS_AT_ONCE = 1_000_000
-_MEAN_ROWS = {BANK: 3.0, HOT_KEYS: 2.5}
+MOVED = 0.5
+"""Of the deletes of hot-keys, that are halves of an update of the key."""
+_MEAN_ROWS = {BANK: 3.0, TPCC: 12.6}
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Shape:
     @property
     def mean_rows(self) -> float:
         """Estimate the row changes of a transaction."""
-        return _MEAN_ROWS.get(self.workload.kind, 12.6)
+        return _MEAN_ROWS.get(self.workload.kind, 2.5 * (1 + MOVED * self.workload.delete_share))
 
     @property
     def big_count(self) -> int:
