@@ -84,6 +84,17 @@ class Field(NamedTuple):
         return pc.if_else(pa.array(states.round < self.since), pa.scalar(self.default, pa.string()), found)
 
 
+class Layout(NamedTuple):
+    """A table as it is created; ``is_journal``: no row in it is ever changed, so that it may be truncated and dropped.
+
+    Numbers of its rows stay below 2^40.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    is_journal: bool = False
+
+
 def fields(*those: tuple[str, str, Make] | tuple[str, str, Make, str]) -> tuple[Field, ...]:
     """Columns by name, type, values and (``key``, ``null``, or nothing for NOT NULL) what they are."""
     out = []

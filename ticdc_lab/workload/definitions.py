@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.workload.columns import Field, decimals, drawn, texts
+from ticdc_lab.workload.columns import Field, Layout, decimals, drawn, texts
 from ticdc_lab.workload.draws import rng_of
-from ticdc_lab.workload.layouts import Layout, layouts
+from ticdc_lab.workload.layouts import layouts
 from ticdc_lab.workload.settings import HOT_KEYS, Workload
 
 FIRST_ID = 104

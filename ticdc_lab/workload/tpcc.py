@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ticdc_lab.workload import layouts as t
+from ticdc_lab.workload import tpcc_layouts as t
 from ticdc_lab.workload.draws import Bools, Ints, in_runs, rng_of
 from ticdc_lab.workload.shape import BIG, Shape
 from ticdc_lab.workload.touches import Touches, touches, united
