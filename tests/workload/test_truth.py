@@ -196,6 +196,27 @@ def _require_consistent(tables) -> None:
     assert all(max(o) - min(o) + 1 == len(o) for o in waiting.values())
 
 
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Workload(kind="hot-keys", rows=2_000, tables=1, ddl=9, seed=(1 << 63) - 1),
+        Workload(kind="bank", rows=1_000, tables=1, ddl=30, delete_share=1.0),
+        Workload(kind="tpcc", rows=1_000, rows_per_s=1, watermark_ms=1),
+        Workload(kind="bank", rows=5_000, keys=8, tables=40, rows_per_s=1_000_000, long_share=1.0),
+    ],
+    ids=["one-table", "only-closing", "slow", "fast"],
+)
+def test_extreme_workloads_keep_the_promises_too(workload: Workload) -> None:
+    """Rows chain, commit_ts are unique and after start_ts, watermarks never fall."""
+    test_each_change_finds_its_row_as_the_one_before_it_left_it(workload)
+    slots = {(e["offset"], e["commit_ts"]) for e in rows_of(workload)}
+    assert len(slots) == len({s for s, _ in slots}) == len({ts for _, ts in slots})
+    assert sorted(slots) == sorted(slots, key=lambda s: s[1])
+    assert all(e["start_ts"] < e["commit_ts"] for e in rows_of(workload))
+    stated = [m["commit_ts"] for m in watermarks_of(workload)]
+    assert stated == sorted(stated) and stated[-1] > max(ts for _, ts in slots)
+
+
 def test_hot_keys_are_hot() -> None:
     """The most frequent keys have far more changes than others, the more so the greater the exponent."""
     share = {}
@@ -224,6 +245,8 @@ def test_the_seed_chooses_everything(workload: Workload) -> None:
         ({"rows": 1}, "rows is 1"),
         ({"delete_share": 1.5}, "delete_share is 1.5"),
         ({"rows_per_s": 0}, "rows_per_s is 0"),
+        ({"seed": 1 << 63}, "below 2\\^63"),
+        ({"tables": 1001}, "tables is 1001"),
         ({"rows": 1_000, "keys": 100_000}, "too few"),
     ],
 )

@@ -31,10 +31,10 @@ def lane_of(shape: Shape, lane: int) -> Changes:
 
 def states_of(changes: Changes, at: Ints, shape: Shape) -> States:
     """Give the rows as they are after some changes, by index."""
-    c, seed = changes, shape.workload.seed
+    c = changes
     start_ms = tso.physical_ms(shape.workload.start_ts)
     handle = c.handle[at]
-    life = mixed(handle, c.table[at] * 64 + c.life[at] + (seed << 20))
+    life = mixed(shape.workload.seed, c.table[at], handle, c.life[at])
     return States(
         handle, c.version[at], c.sum_0[at], c.sum_1[at], c.fixed_0[at], c.fixed_1[at],
         start_ms + shape.ms_of(c.slot[at]), start_ms + shape.ms_of(c.slot[c.born[at]]), c.round[at], life,

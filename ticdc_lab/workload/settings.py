@@ -94,6 +94,8 @@ class Workload:
         for name in ("seed", "ddl", "start_ts", "zipf"):
             if getattr(self, name) < 0:
                 raise ContractError(f"{name} is {getattr(self, name)}; expected 0 or more.")
+        if self.seed >= 1 << 63:
+            raise ContractError(f"seed is {self.seed}; expected a number below 2^63.")
         if not 1 <= self.rows_per_s <= _MOST_ROWS_PER_S:
             raise ContractError(f"rows_per_s is {self.rows_per_s}; expected 1 to {_MOST_ROWS_PER_S}.")
         if self.tables > 1000:
