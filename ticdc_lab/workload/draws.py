@@ -44,11 +44,11 @@ def chosen(words: Words, texts: Sequence[str | None], *, bits: int = 0) -> pa.Ar
     return pa.array(texts, pa.string()).take(pa.array(within(words, len(texts), bits=bits)))
 
 
-def zipf_ranks(rng: np.random.Generator, n: int, keys: int, exponent: float) -> Ints:
-    """Draw ``n`` ranks from 0 to ``keys`` - 1, rank r with a chance in proportion to 1 / (r + 1) ** ``exponent``."""
-    up_to = np.cumsum(1.0 / np.arange(1, keys + 1, dtype=np.float64) ** exponent)
-    ranks: Ints = np.searchsorted(up_to, rng.random(n) * up_to[-1], side="right").astype(np.int64)
-    return ranks
+def weighted(rng: np.random.Generator, n: int, weights: NDArray[np.float64]) -> Ints:
+    """Draw ``n`` numbers from 0 on, each with a chance in proportion to its weight."""
+    up_to = np.cumsum(weights)
+    found: Ints = np.searchsorted(up_to, rng.random(n) * up_to[-1], side="right").astype(np.int64)
+    return np.minimum(found, len(weights) - 1)
 
 
 def in_runs(lengths: Ints) -> Ints:

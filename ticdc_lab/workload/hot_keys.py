@@ -1,16 +1,18 @@
-"""Rows that are wanted more often than others: the r-th with a chance in proportion to 1 / r ** ``zipf``.
+"""Rows that are wanted more often than others: key r with a chance in proportion to 1 / r ** ``zipf``, about.
 
-A lane draws from keys of its own. A transaction touches up to four rows: the same key in table after table. Half of the
-deletes are halves of an update of the key: the transaction also inserts a row with a key that was never there.
+A lane has each ``lanes``-th key, and as many transactions as these are worth. A transaction touches up to four rows:
+the same key in table after table. Half of the deletes are halves of an update of the key: the transaction also inserts
+a row with a key that was never there.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.workload.draws import Ints, in_runs, rng_of, zipf_ranks
+from ticdc_lab.workload.draws import Ints, in_runs, rng_of, weighted
 from ticdc_lab.workload.shape import BIG, MOVED, Shape
 from ticdc_lab.workload.touches import Touches, touches, united
+from ticdc_lab.workload.widths import weights_of
 
 MOST_ROWS = 4
 _NEW_KEYS = 1 << 39
@@ -24,14 +26,15 @@ def touches_of(shape: Shape, lane: int) -> Touches:
 def _usual(shape: Shape, lane: int) -> Touches:
     w = shape.workload
     rng = rng_of(w.seed, 1, lane)
-    rounds = np.arange(shape.loading, shape.rounds)
+    width, all_rounds = int(shape.widths[lane]), np.arange(shape.loading, shape.rounds)
+    rounds, turn = np.repeat(all_rounds, width), np.tile(np.arange(width), len(all_rounds))
     sizes = rng.permutation(len(rounds)) % MOST_ROWS + 1  # as many of each size
-    key = zipf_ranks(rng, len(rounds), w.keys_a_lane, w.zipf)
+    key = weighted(rng, len(rounds), weights_of(w)[lane :: w.lanes])
+    slot = np.repeat(shape.slots_of_lane(lane, rounds, turn), sizes)
     rounds, key, place = np.repeat(rounds, sizes), np.repeat(key, sizes), in_runs(sizes)
     delete = rng.random(len(rounds)) < w.delete_share
     hits = rng.integers(1, 10, len(rounds))
     table, key = (key + place) % w.tables, (key + place // w.tables) % w.keys_a_lane
-    slot = shape.slots_of_lane(lane, rounds)
     usual = touches(slot, rounds, table, _handle(shape, lane, key), delete=delete, add_0=hits)
     moved = np.flatnonzero(delete & (rng.random(len(rounds)) < MOVED))
     new = _NEW_KEYS + slot[moved] * MOST_ROWS + place[moved]

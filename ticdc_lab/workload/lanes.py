@@ -12,7 +12,7 @@ from ticdc_lab.workload.chains import Changes, changes_of
 from ticdc_lab.workload.columns import States
 from ticdc_lab.workload.draws import Ints, mixed
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC
-from ticdc_lab.workload.shape import Shape
+from ticdc_lab.workload.shape import BIG, GENESIS, Shape
 from ticdc_lab.workload.touches import Touches
 
 _TOUCHES: Mapping[str, Callable[[Shape, int], Touches]] = {
@@ -25,7 +25,7 @@ _TOUCHES: Mapping[str, Callable[[Shape, int], Touches]] = {
 def lane_of(shape: Shape, lane: int) -> Changes:
     """Give the changes of a lane in commit order."""
     found = changes_of(_TOUCHES[shape.workload.kind](shape, lane), shape)
-    is_shared = found.slot != shape.slots_of_lane(lane, found.round)
+    is_shared = np.isin(found.slot, np.append(shape.slots_of_shared(GENESIS), shape.slots_of_shared(BIG)))
     return found._replace(seq=np.where(is_shared, found.seq + lane * shape.big_rows_a_lane, found.seq))
 
 

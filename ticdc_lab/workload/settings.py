@@ -37,7 +37,7 @@ class Workload:
         Rows that live at the beginning (bank, tpcc) or can be chosen (hot-keys), about; None for a tenth of ``rows``,
         at most a million.
     zipf
-        Exponent of hot-keys; each lane draws from its own keys.
+        Exponent of hot-keys: key 1 is the hottest, key r is chosen about 1 / r ** ``zipf`` as often.
     delete_share
         Of the transactions of bank that close an account (or open it again), of the rows of hot-keys that delete.
     long_share, long_ms

@@ -1,6 +1,7 @@
 """How much of what a workload does, and in which order: rounds, slots and moments.
 
-Time goes in rounds. In a round every lane commits one transaction, lane 0 first. What concerns all lanes (DDL, big
+Time goes in rounds. In a round every lane commits one transaction (of hot keys as many as its keys are worth), lane 0
+first. What concerns all lanes (DDL, big
 transactions, watermarks) stands at the beginning of a round. Everything in that order has a slot, from 0 on without
 gaps, and a slot has one commit_ts: what one lane does is known without looking at the others.
 """
@@ -18,6 +19,7 @@ from ticdc_lab.workload.definitions import Plan, plan_of
 from ticdc_lab.workload.draws import Bools, Ints, mixed, rng_of
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC, Workload
 from ticdc_lab.workload.warehouses import Warehouses
+from ticdc_lab.workload.widths import widths_of
 
 DDL, GENESIS, BIG, WATERMARK = range(4)
 LOADED_AT_ONCE = 50
@@ -56,6 +58,16 @@ class Shape:
             return self.workload.keys_a_lane + self.loading
         return 0 if self.workload.kind == HOT_KEYS else self.warehouses.rows
 
+    @cached_property
+    def widths(self) -> Ints:
+        """Give how many transactions a lane commits in a round."""
+        return widths_of(self.workload)
+
+    @cached_property
+    def a_round(self) -> int:
+        """Count the transactions of a round."""
+        return int(self.widths.sum())
+
     @property
     def mean_rows(self) -> float:
         """Estimate the row changes of a transaction."""
@@ -83,14 +95,14 @@ class Shape:
             The rows at the beginning are more than all rows that are wanted.
         """
         w = self.workload
-        left = w.rows / w.lanes - self.loaded - self.big_count * self.big_rows_a_lane
+        left = w.rows - (self.loaded + self.big_count * self.big_rows_a_lane) * w.lanes
         if left < 0:
             raise ContractError(
                 f"{w.rows} rows are too few: {self.loaded * w.lanes} are there at the beginning, and "
                 f"{self.big_count * self.big_rows_a_lane * w.lanes} belong to big transactions.",
                 hint="Ask for more rows, fewer keys, or fewer big transactions.",
             )
-        return self.loading + max(1, round(left / self.mean_rows))
+        return self.loading + max(1, round(left / (self.mean_rows * self.a_round)))
 
     @cached_property
     def plan(self) -> Plan:
@@ -104,7 +116,7 @@ class Shape:
         w, usual = self.workload, self.rounds - self.loading
         ddl = [s.round for s in self.plan.statements]
         bigs = np.sort(rng_of(w.seed, 102).integers(self.loading, self.loading + usual, self.big_count))
-        every = max(1, round(w.watermark_ms * _NS_A_MS / (self.step_ns * w.lanes)))
+        every = max(1, round(w.watermark_ms * _NS_A_MS / (self.step_ns * self.a_round)))
         marks = np.append(np.arange(every, self.rounds, every), self.rounds)
         genesis = [0] if w.kind == BANK else []
         parts = [(np.asarray(at, np.int64), what) for what, at in enumerate((ddl, genesis, bigs, marks))]
@@ -118,20 +130,21 @@ class Shape:
         """Give the virtual time from one slot to the next."""
         return max(1, round(1_000 * _NS_A_MS * self.mean_rows / self.workload.rows_per_s))
 
-    def slots_of_lane(self, lane: int, rounds: Ints) -> Ints:
-        """Give the slots of a lane's own transactions."""
-        return rounds * self.workload.lanes + lane + np.searchsorted(self.shared[0], rounds, side="right")
+    def slots_of_lane(self, lane: int, rounds: Ints, turn: Ints | int = 0) -> Ints:
+        """Give the slots of a lane's own transactions; ``turn`` counts those of one round."""
+        first = int(self.widths[:lane].sum())
+        return rounds * self.a_round + first + turn + np.searchsorted(self.shared[0], rounds, side="right")
 
     def slots_of_shared(self, what: int) -> Ints:
         """Give the slots of what concerns all lanes, of one kind."""
         rounds, kinds = self.shared
         found = np.flatnonzero(kinds == what)
-        return rounds[found] * self.workload.lanes + found
+        return rounds[found] * self.a_round + found
 
     @property
     def slots(self) -> int:
         """Count the slots."""
-        return self.rounds * self.workload.lanes + len(self.shared[0])
+        return self.rounds * self.a_round + len(self.shared[0])
 
     def ms_of(self, slots: Ints) -> Ints:
         """Give the moment of a slot, ms from the beginning."""
@@ -183,6 +196,6 @@ class Shape:
             slots = np.arange(first, min(first + _SLOTS_AT_ONCE, self.slots))
             found.append(slots[self.is_long(slots)])
         rounds, what = self.shared
-        other = (rounds * self.workload.lanes + np.arange(len(rounds)))[(what == DDL) | (what == WATERMARK)]
+        other = (rounds * self.a_round + np.arange(len(rounds)))[(what == DDL) | (what == WATERMARK)]
         slots = np.setdiff1d(np.concatenate(found), other)
         return self.start_ts_of(slots), self.commit_ts_of(slots)
