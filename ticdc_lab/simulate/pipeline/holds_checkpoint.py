@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.hold import (
     Step,
     is_unexplained,
 )
-from ticdc_lab.simulate.pipeline.holds_resolved import counted
+from ticdc_lab.simulate.pipeline.holds_resolved import counted, lowest_ts
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE
@@ -26,20 +26,20 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
     """Give the bounds of checkpoint_ts in the sinks of every capture that runs."""
     for capture in moment.captures:
-        for table in counted(moment, capture):
+        tables = counted(moment, capture)
+        processor = Step("processor", capture.address, lowest_ts(moment, tables, CHECKPOINT))
+        for table in tables:
             if table.state in WRITING:
-                yield from _of_sink(capture, table, rule, current_us)
+                yield from _of_sink(capture, table, (processor,), rule, current_us)
         if rule == BASE and is_unexplained(capture.limit_ts, [moment.resolved_ts], current_us):
             because = f"{capture.address} has not heard of the global resolved_ts {moment.resolved_ts}"
-            path = (Step("processor", capture.address, capture.checkpoint_ts),)
-            yield Hold(("limit", capture.address), REPORT, capture.limit_ts, path, because)
+            yield Hold(("limit", capture.address), REPORT, capture.limit_ts, (processor,), because)
 
 
-def _of_sink(capture: CaptureFacts, table: TableFacts, rule: str, current_us: int) -> Iterator[Hold]:
-    path = (
-        Step("processor", capture.address, capture.checkpoint_ts),
-        Step("table", f"{table.name} ({table.table})", table.checkpoint_ts),
-    )
+def _of_sink(
+    capture: CaptureFacts, table: TableFacts, path: tuple[Step, ...], rule: str, current_us: int
+) -> Iterator[Hold]:
+    path = (*path, Step("table", f"{table.name} ({table.table})", table.checkpoint_ts))
     key, oldest_ts = (SINK, str(table.table)), table.oldest_under_way_ts
     waiting = f"{table.under_way} rows are under way and {table.mounting} wait for it"
     if oldest_ts is not None:
@@ -86,7 +86,7 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
             stands.append(Hold((CAPTURE, one.capture), CAPTURE, told_ts, path, because))
             yield stands[-1]
         else:
-            said_ts: int = getattr(lives[one.capture], watermark)
+            said_ts = lowest_ts(moment, counted(moment, lives[one.capture]), watermark)
             if is_unexplained(told_ts, [said_ts, ts_of(moment.at_us)], current_us):
                 because = f"{one.capture} is at {said_ts}, and the owner has not heard of it"
                 stands.append(Hold(("told", one.capture), REPORT, told_ts, path, because))

@@ -28,8 +28,9 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 def of_processors(moment: Moment, current_us: int) -> Iterator[Hold]:
     """Give the bounds of resolved_ts in every capture that runs."""
     for capture in moment.captures:
-        processor = Step("processor", capture.address, capture.resolved_ts)
-        for table in counted(moment, capture):
+        tables = counted(moment, capture)
+        processor = Step("processor", capture.address, lowest_ts(moment, tables, "resolved_ts"))
+        for table in tables:
             yield from _of_table(moment, capture, table, processor, current_us)
         yield from _of_ddl_puller(moment, capture, processor, current_us)
 
@@ -38,6 +39,11 @@ def counted(moment: Moment, capture: CaptureFacts) -> list[TableFacts]:
     """Give the tables of a capture that its owner waits for: not those that another capture still writes."""
     written = {t.table for c in moment.captures if c is not capture for t in c.tables if t.state in WRITING}
     return [t for t in capture.tables if t.state in WRITING or t.table not in written]
+
+
+def lowest_ts(moment: Moment, tables: Iterable[TableFacts], watermark: str) -> int:
+    """Give what a processor has to report: the lowest of its tables."""
+    return min([getattr(t, watermark) for t in tables], default=ts_of(moment.at_us))
 
 
 def _of_table(
