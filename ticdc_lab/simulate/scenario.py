@@ -36,8 +36,8 @@ from ticdc_lab.simulate.settings_reading import settings
 _AS_IT_IS: Mapping[str, str] = MappingProxyType({})
 STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
 _FIELDS = (
-    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "load", "settings", "network", "events", "assert",
-    "plot",
+    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "load", "settings", "network", "events",
+    "assert", "plot",
 )  # fmt: skip
 
 

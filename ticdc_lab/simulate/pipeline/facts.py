@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.looking import moment_of
+from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
 from ticdc_lab.simulate.pipeline.outcome import Outcome, outcome
 from ticdc_lab.simulate.pipeline.run import Run
@@ -16,8 +18,8 @@ from ticdc_lab.simulate.pipeline.why import Why, why
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 
-LOOK_US = 100_000
-"""What holds a watermark is looked at so often while a scenario is judged."""
+LOOK_US, KEPT = 100_000, 64
+"""What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class PipelineFacts:
     run: Run | None = None
     ended: Outcome | None = None
     seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
+    looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
     def changes(self) -> int:
@@ -88,5 +91,7 @@ class PipelineFacts:
             live = {a: s for a, s in kernel.states.items() if a not in kernel.down}
             nodes = [n for n in kernel.machines if n.startswith(("capture", "tikv", ETCD))]
             moment = moment_of(at_us, live, nodes, kernel.paused.keys() - kernel.down, kernel.states.get(ETCD))
-            known = self.seen[watermark] = (at_us, why([moment], watermark=watermark, rule=self.rule))
+            if not self.looked or self.looked[-1].at_us < at_us:
+                self.looked.append(moment)
+            known = self.seen[watermark] = (at_us, why(list(self.looked), watermark=watermark, rule=self.rule))
         return known[1]

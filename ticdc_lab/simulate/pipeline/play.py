@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
-from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of

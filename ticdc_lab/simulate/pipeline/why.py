@@ -109,8 +109,8 @@ class Why:
         head = f"The global {self.watermark} is {self.value_ts}, {behind} behind"
         if not self.holders:
             return f"{head}: nothing holds it."
-        stands = shown(self.at_us - self.stands_since_us)
-        told = [f"{head}, and has stood for {stands}."]
+        stood_us = self.at_us - self.stands_since_us
+        told = [f"{head}, and has stood for {shown(stood_us)}." if stood_us else f"{head}."]
         for i, h in enumerate(self.holders):
             age = "" if h.since_us is None else f", for {shown(self.at_us - h.since_us)}"
             told.append(f"{'It is held by this' if i == 0 else 'Then by this'}: {h.because}{age} ({_chain(h.path)}).")

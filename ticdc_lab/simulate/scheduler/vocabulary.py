@@ -58,6 +58,7 @@ def measure(value: Value, names: Names, text: str | None = None) -> Measure:
 
 
 def limit(value: Value, measured: Measure, text: str) -> int | Fraction:
+    """Read what a measure is compared with, in its unit."""
     if measured.unit == "us":
         us = duration_us(text)
         if us is None:
