@@ -40,7 +40,7 @@ def _of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
         ),
         click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row each."),
-        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened; 0: all."),
+        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened."),
         click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, if needed."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
@@ -104,7 +104,7 @@ def _ran(
     from ticdc_lab.simulate.scenario import read_scenario
 
     read = read_scenario(scenario, _changes(settings))
-    of = next(name for name, module in MODELS.items() if sys.modules[module].MODEL is read.model)  # type: ignore[attr-defined]
+    of = next(name for name, module in MODELS.items() if sys.modules[module].MODEL is read.model)
     if of != model:
         raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
     if seeds is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ticdc_lab.simulate.assertions import Claim, Counted, Facts
+from ticdc_lab.simulate.assertions import Claim, Counted
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -54,7 +54,7 @@ class Model:
     messages: Callable[[str], frozenset[str]]
     claim: Callable[[Value, Names, Collection[str]], Claim]
     measure: Callable[[Value, Names], Counted]
-    facts: Callable[[Any, Iterable[Planned]], Facts]
+    facts: Callable[[Any, Iterable[Planned]], Any]
     invariants: tuple[str, ...]
     figures: frozenset[str]
     play: Callable[..., Any]

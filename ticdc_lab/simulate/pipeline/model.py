@@ -33,7 +33,8 @@ MODEL = Model(
     tables=lambda c: frozenset(c.tables),
     settings=Settings,
     unsettled=(
-        "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts", "created_us",
+        "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
+        "created_us",
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "kind": DOWNSTREAMS,

@@ -85,7 +85,7 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
         return _held(text, match[1], None)
     if (match := _COMPARED.fullmatch(text)) and match[1] in _MEASURES:
         own = _MEASURES[match[1]](match[1])
-        return Compared(text, own, match[2], vocabulary.limit(value, own, match[3]))
+        return Compared(text, own, match[2], vocabulary.read_limit(value, own, match[3]))
     return OfScheduler(_known(value, lambda: vocabulary.claim(value, names, invariants)))
 
 
@@ -107,10 +107,10 @@ def _known(value: Value, read: Callable[[], Any]) -> Any:
 
 def _held(text: str, watermark: str, kind: str | None) -> Said:
     def test(facts: Any, at_us: int) -> bool:
-        holders = facts.held(watermark, at_us).holders
+        holders = _of(facts).held(watermark, at_us).holders
         return bool(holders) and holders[0].kind.replace(" ", "-") == kind if kind else not holders
 
-    return Said(text, test, lambda f, t: f.held(watermark, t).text, ages=True)
+    return Said(text, test, lambda f, t: _of(f).held(watermark, t).text, ages=True)
 
 
 def _everything(facts: Any, at_us: int) -> bool:
@@ -140,15 +140,9 @@ def _lag_us(facts: Any, at_us: int) -> int:
 _SENTENCES: Mapping[str, Callable[[str], Said]] = {
     "everything is downstream": lambda text: Said(text, _everything, _owed, ages=True),
     "the final state is right": lambda text: Said(
-        text,
-        lambda f, t: bool(f.ended and f.ended.final_right_idempotent),
-        _ended,  # type: ignore[attr-defined]
+        text, lambda f, t: bool(_at_end(f, "final_right_idempotent")), _ended
     ),
-    "sums are right": lambda text: Said(
-        text,
-        lambda f, t: bool(f.ended and f.ended.final_right_blind),
-        _ended,  # type: ignore[attr-defined]
-    ),
+    "sums are right": lambda text: Said(text, lambda f, t: bool(_at_end(f, "final_right_blind")), _ended),
 }
 
 _MEASURES: Mapping[str, Callable[[str], Measure]] = {
