@@ -77,7 +77,7 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
         ("assert: [{always: resolved_ts is held by magic}]", "expected a kind of holder"),
         ("assert: [{always: all is well}]", "a sentence of the vocabulary"),
-        ("assert: [{always: rows owed < 5s}]", "a number beside rows owed; found 5s"),
+        ("assert: [{always: rows owed < 5s}]", "a number beside rows owed at assert[0].always; found 5s"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(line: str, said: str) -> None:
