@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from functools import cache
 
+import pandas as pd
+import pyarrow as pa
+
 from ticdc_lab.simulate.pipeline.keys import key_of, span_of
 from ticdc_lab.simulate.pipeline.marks import Sample
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, HeldLock, RegionFacts, StreamFacts, TableFacts
@@ -125,3 +128,37 @@ def entries() -> list[tuple[int, tuple[CfRow, ...]]]:
         (now, () if now < 500 * MS else base if now < LOCKED else base + locked if now < FREE else base + committed)
         for now in range(0, END + 1, EVERY)
     ]
+
+
+SEED = {f"@TS{k}": k * 100 * MS for k in range(1, 6)}
+"""The seed's timestamps, as moments (µs)."""
+
+
+def seed_transactions() -> pa.Table:
+    """Give the seed's example: one commits at @TS4, the other one has written at @TS5 and commits later."""
+    starts, ends = [ts_of(SEED["@TS1"]), ts_of(SEED["@TS3"])], [ts_of(SEED["@TS4"]), ts_of(800 * MS)]
+    return pa.table({"name": ["id = 1", "id = 2"], "start_ts": starts, "commit_ts": ends})
+
+
+def seed_events() -> pa.Table:
+    """Give what a changefeed from @TS1 on gets whose snapshot is taken after @TS5."""
+    first, second = ts_of(SEED["@TS1"]), ts_of(SEED["@TS3"])
+    one, two = key_of(104, 1), key_of(104, 2)
+    rows = [
+        (640 * MS, "scan", "prewrite", two, second, 0),
+        (660 * MS, "scan", "committed", one, first, ts_of(SEED["@TS4"])),
+        (690 * MS, "scan", "initialized", 0, 0, 0),
+        (820 * MS, "stream", "commit", two, second, ts_of(800 * MS)),
+    ]
+    names = ("at_us", "by", "type", "key", "start_ts", "commit_ts")
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def delivered() -> pd.DataFrame:
+    """Give what became of rows under each semantics."""
+    rows = [
+        ("at-most-once", "capture crash", 40, 0, False), ("at-most-once", "leader change", 0, 0, True),
+        ("at-least-once", "capture crash", 0, 120, True), ("at-least-once", "leader change", 0, 16, True),
+        ("exactly-once-deduplication", "capture crash", 0, 0, True),
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["semantics", "fault", "lost", "repeated", "final_right"])
