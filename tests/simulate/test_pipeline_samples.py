@@ -27,7 +27,7 @@ def test_levels_stand_below_each_other() -> None:
     found = {m.path: m for m in marks(sample(2_000 * MS))}
     lock = f"capture-2/table 102/region 21/lock {ts_of(LOCKED)}"
     assert found[lock].level == "lock" and found[lock].resolved_ts == ts_of(LOCKED)
-    assert found[lock].name == "lock on t102_r7 and 1 more" and found[lock].since_us == LOCKED
+    assert found[lock].name == "a lock on t102_r7 and 1 more" and found[lock].since_us == LOCKED
     assert {m.level for m in found.values()} == {"global", "processor", "ddl", "table", "region", "lock"}
     for mark in found.values():
         assert mark.level in LEVELS
@@ -103,7 +103,7 @@ def test_flow_adds_up() -> None:
     """What went through the stages in all intervals is what was received and written in the end."""
     rows = story().flow
     for table, rate in RATES.items():
-        assert total(rows, "puller", table) == rate * (END // EVERY)
+        assert total(rows, "tikv", table) == total(rows, "puller", table) == rate * (END // EVERY)
         assert total(rows, "sink", table) == rate * (END // EVERY) - rate
     held = rows.filter(pc.and_(pc.greater(rows["time_us"], LOCKED + EVERY), pc.less(rows["time_us"], FREE)))
     assert total(held, "sorter") == 0

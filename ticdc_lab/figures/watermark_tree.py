@@ -88,7 +88,7 @@ def told(c: Chain) -> str:
         far = f"it is {_s(lag_us)} behind and follows, the slowest region is {_s(_leaf_us(c))} behind"
         return f"At {_s(c.time_us)} nothing holds the {of} any more: {far}"
     inside = c.marks[-2]
-    where = f" in {label(inside.name)}" if leaf.level in ("lock", "region", "sink") else ""
+    where = f" in {label(inside.name)}" if leaf.level in ("lock", "region") else ""
     if leaf.level == "lock":
         where += f", {label(c.marks[-3].name)},"
     behind = "is not published" if c.ts is None else f"is {_s(max(0, lag_us))} behind"

@@ -109,7 +109,9 @@ def _table(parent: str, table: TableFacts, held: dict[int, RegionFacts]) -> Iter
     oldest_ts = table.oldest_under_way_ts
     if table.under_way and oldest_ts is not None:
         state = f"{table.under_way:,} rows written and not acknowledged"
-        yield Mark(f"{path}/sink", path, "sink", "sink", None, oldest_ts, state, table.oldest_since_us)
+        yield Mark(
+            f"{path}/sink", path, "sink", f"the sink of {table.name}", None, oldest_ts, state, table.oldest_since_us
+        )
 
 
 def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, RegionFacts]) -> Iterator[Mark]:
@@ -126,7 +128,7 @@ def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, Region
 
 def _lock(parent: str, lock: HeldLock) -> Mark:
     more = f" and {len(lock.keys) - 1:,} more" if len(lock.keys) > 1 else ""
-    name = f"lock on {shown(lock.keys[0])}{more}"
+    name = f"a lock on {shown(lock.keys[0])}{more}"
     state = f"transaction {lock.start_ts} has not ended"
     return Mark(
         f"{parent}/lock {lock.start_ts}", parent, "lock", name, lock.start_ts, None, state, us_of(lock.start_ts)

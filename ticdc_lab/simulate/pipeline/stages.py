@@ -26,8 +26,8 @@ QUEUES = pa.schema(
 back by the sink's window; sink: written and not acknowledged."""
 
 FLOW = pa.schema([*list(QUEUES)[:-1], ("rows", pa.int64())])
-"""Rows that left a stage between the moment before and this one; ``disk`` is counted with the sorter. What leaves the
-sink is acknowledged."""
+"""Rows that left a stage between the moment before and this one: one of :data:`LEFT`. ``disk`` is counted with the
+sorter; what leaves ``tikv`` was received, what leaves the sink is acknowledged."""
 
 REGIONS = pa.schema(
     [
@@ -42,7 +42,7 @@ REGIONS = pa.schema(
 )
 """The regions of each puller of a table."""
 
-_LEAVES = ("puller", "sorter", "mounter", "sink")
+LEFT = ("tikv", "puller", "sorter", "mounter", "sink")
 
 
 def queues(samples: Sequence[Sample]) -> pa.Table:
@@ -64,7 +64,7 @@ def flow(samples: Sequence[Sample]) -> pa.Table:
         last = before.get(key, (0,) * len(done))
         new = done if t.received < last[0] or t.written < last[-1] else _differences(done, last)
         before[key] = tuple(max(pair) for pair in zip(done, last, strict=True)) if new is not done else done
-        rows += [(s.time_us, capture_of(c.address), t.table, t.name, st, n) for st, n in zip(_LEAVES, new, strict=True)]
+        rows += [(s.time_us, capture_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
     return _table(rows, FLOW)
 
 
@@ -88,10 +88,10 @@ def _waiting(t: TableFacts) -> tuple[int, ...]:
 
 
 def _done(t: TableFacts) -> tuple[int, ...]:
-    """Rows that have left puller, sorter (and disk), mounter and sink so far."""
+    """Rows that have left each of :data:`LEFT` so far."""
     matched = t.received - t.unmatched
     sorted_ = matched - t.sorting - t.spilled
-    return matched, sorted_, sorted_ - t.mounting, t.written
+    return t.received, matched, sorted_, sorted_ - t.mounting, t.written
 
 
 def _differences(done: tuple[int, ...], last: tuple[int, ...]) -> tuple[int, ...]:
