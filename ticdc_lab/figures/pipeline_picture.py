@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from ticdc_lab.figures.pipeline_scene import Scene, Spot, scene
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.simulate.pipeline.samples import Seen
 from ticdc_lab.simulate.pipeline.stages import STAGES
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -97,8 +98,9 @@ def told(s: Scene, at_us: int) -> str:
     held = s.held.get(at_us)
     if held is None or held.ts is None:
         return f"At {at_us / 1e6:,.3f} s, {rows}"
-    lag_s, holder = max(0, at_us - us_of(held.ts)) / 1e6, label(held.leaf.name)
-    return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind, held by {holder}"
+    lag_s, name = max(0, at_us - us_of(held.ts)) / 1e6, holder(held)
+    by = f"held by {name}" if name else "and follows"
+    return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind, {by}"
 
 
 def moving(s: Scene, at_us: int) -> list[go.Scatter]:

@@ -71,8 +71,31 @@ def watermark_tree_stepped(watermarks: pa.Table, *, moments: int = 30, of: Of = 
 
 
 def worst(held: Sequence[Chain]) -> Chain:
-    """Give the moment at which what holds the watermark is farthest behind itself."""
-    return max(held, key=lambda c: (_leaf_us(c), -c.time_us))
+    """Give the moment at which one and the same has held the watermark for longest."""
+    return max(held, key=lambda c: (min(_leaf_us(c), c.time_us - c.since_us), -c.time_us))
+
+
+def holder(c: Chain) -> str | None:
+    """Name what holds a watermark; None where it is free and only has to follow."""
+    free = c.leaf.level == "region" and c.leaf.state == "streaming" and _lag_us(c) > 3 * _leaf_us(c) + 100_000
+    return None if free else label(c.leaf.name)
+
+
+def told(c: Chain) -> str:
+    """Say what holds a watermark, since when and what it would be without it."""
+    leaf, of, name = c.leaf, _NAMES[c.of], holder(c)
+    if name is None:
+        far = f"it is {_s(_lag_us(c))} behind and follows, the slowest region is {_s(_leaf_us(c))} behind"
+        return f"At {_s(c.time_us)} nothing holds the {of} any more: {far}"
+    where = f" in {label(c.marks[-2].name)}" if leaf.level in ("lock", "region") else ""
+    if leaf.level == "lock":
+        where += f", {label(c.marks[-3].name)},"
+    behind = "is not published" if c.ts is None else f"is {_s(_lag_us(c))} behind"
+    since = f"since {_s(c.since_us)} ({_s(c.time_us - c.since_us)})" if c.time_us > c.since_us else "since just now"
+    without = (
+        f"without it {_s(max(0, c.time_us - us_of(c.without_ts)))} behind" if c.without_ts else "without it unknown"
+    )
+    return f"At {_s(c.time_us)} {name}{where} holds the {of}, {since}: it {behind}, {without}"
 
 
 def _leaf_us(c: Chain) -> int:
@@ -80,29 +103,14 @@ def _leaf_us(c: Chain) -> int:
     return c.time_us - us_of(ts) if ts else 0
 
 
-def told(c: Chain) -> str:
-    """Say what holds a watermark, since when and what it would be without it."""
-    leaf, of = c.leaf, _NAMES[c.of]
-    lag_us = c.time_us - us_of(c.ts) if c.ts else 0
-    if leaf.level == "region" and leaf.state == "streaming" and lag_us > 3 * _leaf_us(c) + 100_000:
-        far = f"it is {_s(lag_us)} behind and follows, the slowest region is {_s(_leaf_us(c))} behind"
-        return f"At {_s(c.time_us)} nothing holds the {of} any more: {far}"
-    inside = c.marks[-2]
-    where = f" in {label(inside.name)}" if leaf.level in ("lock", "region") else ""
-    if leaf.level == "lock":
-        where += f", {label(c.marks[-3].name)},"
-    behind = "is not published" if c.ts is None else f"is {_s(max(0, lag_us))} behind"
-    since = f"since {_s(c.since_us)} ({_s(c.time_us - c.since_us)})" if c.time_us > c.since_us else "since just now"
-    without = (
-        f"without it {_s(max(0, c.time_us - us_of(c.without_ts)))} behind" if c.without_ts else "without it unknown"
-    )
-    return f"At {_s(c.time_us)} {label(leaf.name)}{where} holds the {of}, {since}: it {behind}, {without}"
+def _lag_us(c: Chain) -> int:
+    return max(0, c.time_us - us_of(c.ts)) if c.ts else 0
 
 
 def _drawn(found: Sequence[Mark], c: Chain) -> go.Figure:
     lit = {m.path for m in c.marks}
     boxes = _folded(found, lit)
-    texts = [f"<b>{label(m.name, most=40)}</b><br>{_behind(m, c)}" for m in boxes]
+    texts = [f"<b>{label(m.name.split(' (table')[0], most=30)}</b><br>{_behind(m, c)}" for m in boxes]
     colors = [WRONG if m.path == c.leaf.path else _LIT_ABOVE if m.path in lit else _UNLIT for m in boxes]
     inks = [_ON_RED if color == WRONG else _INK for color in colors]
     leaves = len(boxes) - len({m.parent for m in boxes})

@@ -89,10 +89,13 @@ def _barriers(owner: CaptureFacts) -> Iterator[Mark]:
 
 
 def _processor(capture: CaptureFacts, held: dict[int, RegionFacts]) -> Iterator[Mark]:
+    """A processor, whose watermarks are the least of its tables' and its DDL puller's."""
     path = capture_of(capture.address)
-    resolved_ts, checkpoint_ts = _or_none(capture.resolved_ts), _or_none(capture.checkpoint_ts)
+    ddl_ts = [capture.ddl_resolved_ts] if capture.ddl_streams else []
+    resolved_ts = min([t.resolved_ts for t in capture.tables] + ddl_ts, default=0)
+    checkpoint_ts = min((t.checkpoint_ts for t in capture.tables), default=0)
     role = "owner" if capture.is_owner else "processor"
-    yield Mark(path, ROOT, "processor", path, resolved_ts, checkpoint_ts, role)
+    yield Mark(path, ROOT, "processor", path, _or_none(resolved_ts), _or_none(checkpoint_ts), role)
     if capture.ddl_streams:
         ddl = f"{path}/ddl puller"
         yield Mark(ddl, path, "ddl", "DDL puller", _or_none(capture.ddl_resolved_ts), None, "streaming")
@@ -115,10 +118,13 @@ def _table(parent: str, table: TableFacts, held: dict[int, RegionFacts]) -> Iter
 
 
 def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, RegionFacts]) -> Iterator[Mark]:
+    taken: set[int] = set()
     for stream in streams:
-        path = f"{parent}/region {stream.region}"
+        again = f" from {shown(stream.start)}" if stream.region in taken else ""
+        taken.add(stream.region)
+        path = f"{parent}/region {stream.region}{again}"
         since_us = None if stream.state == "streaming" else stream.since_us
-        name = f"region {stream.region} on {capture_of(stream.store)}"
+        name = f"region {stream.region}{again} on {capture_of(stream.store)}" if stream.region else f"no region{again}"
         yield Mark(path, parent, "region", name, _or_none(stream.resolved_ts), None, stream.state, since_us)
         region = held.get(stream.region)
         for lock in () if region is None else region.locks:
