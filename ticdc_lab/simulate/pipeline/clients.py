@@ -55,23 +55,38 @@ class Clients:
         self._again = list(state.again)
         self._ended: list[int] = []
         self._decided: list[int] = []
+        self._last_ts = state.last_ts
+        self._committed = 0
 
-    def done(self) -> tuple[TidbState, list[Output]]:
-        """Give the state after the step, and send what was collected."""
+    def done(self, *, flush: bool) -> tuple[TidbState, list[Output]]:
+        """Give the state after the step; ``flush`` sends what was collected since the last time."""
         state = self.state
-        numbered = state.numbered
-        for store in sorted(self._commands):
-            commands = tuple(self._commands[store])
-            numbered += 1
-            self._batches[numbered] = Batch(store, commands, self._now.at_us)
-            self._outputs.append(Send(store, BatchCommands(numbered, commands)))
+        numbered, outbox = state.numbered, state.outbox
+        if flush:
+            for command in outbox:
+                region = self.state.routes.of(_first_key(command))
+                if region is None or (region.id, region.epoch) != (command.region, command.epoch):
+                    self._retry(command)
+                else:
+                    self._commands.setdefault(region.leader, []).append(command)
+            for store in sorted(self._commands):
+                commands = tuple(self._commands[store])
+                numbered += 1
+                self._batches[numbered] = Batch(store, commands, self._now.at_us)
+                self._outputs.append(Send(store, BatchCommands(numbered, commands)))
+            outbox = ()
+        elif self._commands:
+            outbox = (*outbox, *(c for store in sorted(self._commands) for c in self._commands[store]))
         if self._ended:
             state = self._unlatched(state)
         state = state._replace(
             open=self._open.finish(),
             batches=self._batches.finish(),
             again=tuple(self._again),
+            outbox=outbox,
             decided=tuple(self._decided),
+            last_ts=self._last_ts,
+            committed=state.committed + self._committed,
             numbered=numbered,
         )
         return state, self._outputs
@@ -135,16 +150,15 @@ class Clients:
         )  # fmt: skip
 
     def _ts(self) -> int:
-        ts = max(self.state.last_ts + 1, ts_of(self._now.at_us))
-        self.state = self.state._replace(last_ts=ts)
+        self._last_ts = ts = max(self._last_ts + 1, ts_of(self._now.at_us))
         return ts
 
     def _prewrite(self, number: int, *, tries: int) -> None:
-        item, start_ts = self.items[number], self._ts()
-        self._open[start_ts] = Open(number, PREWRITING, 0, tries=tries)
-        self._send_prewrites(start_ts, item.mutations, item.mutations[0].key)
+        mutations, start_ts = self.items[number].mutations, self._ts()
+        sent = self._send_prewrites(start_ts, mutations, mutations[0].key)
+        self._open[start_ts] = Open(number, PREWRITING, sent, 0, tries)
 
-    def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> None:
+    def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> int:
         sent = 0
         parts: dict[int, list[Mutation]] = {}
         of = self.state.routes.of
@@ -160,9 +174,11 @@ class Clients:
             assert region
             command = Prewrite(region.id, region.epoch, start_ts, primary, tuple(part))
             self._commands.setdefault(region.leader, []).append(command)
-        self._count(start_ts, sent + len(parts))
+        return sent + len(parts)
 
-    def _send_keys(self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: list[int]) -> None:
+    def _send_keys(
+        self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
+    ) -> int:
         parts: dict[int, list[int]] = {}
         for key in keys:
             region = self.state.routes.of(key)
@@ -179,11 +195,7 @@ class Clients:
                 self._retry(command)
             else:
                 self._commands.setdefault(region.leader, []).append(command)
-        self._count(start_ts, len(parts))
-
-    def _count(self, start_ts: int, more: int) -> None:
-        txn = self._open[start_ts]
-        self._open[start_ts] = txn._replace(left=txn.left + more)
+        return len(parts)
 
     # Answers
 
@@ -192,17 +204,20 @@ class Clients:
         batch = self._batches.pop(answer.id, None)
         if batch is None:
             return
+        opened = self._open
         for command, refusal in zip(batch.commands, answer.results, strict=True):
-            txn = self._open.get(command.start_ts)
-            if txn is None or isinstance(command, Rollback) != (txn.phase == ROLLING_BACK):
+            start_ts = command.start_ts
+            txn = opened.get(start_ts)
+            if txn is None or (type(command) is Rollback) != (txn.phase == ROLLING_BACK):
                 continue  # an answer to what was given up
             if refusal is not None:
                 self._refused(command, txn, refusal)
                 continue
-            txn = txn._replace(left=txn.left - 1)
-            self._open[command.start_ts] = txn
-            if txn.left == 0:
-                self._proceed(command.start_ts, txn)
+            number, phase, left, commit_ts, tries = txn
+            if left > 1:
+                opened[start_ts] = Open(number, phase, left - 1, commit_ts, tries)
+            else:
+                self._proceed(start_ts, txn)
 
     def _proceed(self, start_ts: int, txn: Open) -> None:
         """Every command of a phase is carried out."""
@@ -214,14 +229,13 @@ class Clients:
             else:
                 self._decide(start_ts, txn, item)
         elif txn.phase == COMMITTING:
-            self.state = self.state._replace(committed=self.state.committed + 1)
+            self._committed += 1
             if item.job:
                 because = f"{item.job.type}: {item.job.query}"
                 self._outputs.append(Changed(f"ddl:{item.job.id}", None, txn.commit_ts, because))
-            rest = [m.key for m in item.mutations[1:]]
-            if rest:
-                self._open[start_ts] = txn._replace(phase=FINISHING)
-                self._send_keys(Commit, start_ts, txn.commit_ts, rest)
+            if len(item.mutations) > 1:
+                sent = self._send_keys(Commit, start_ts, txn.commit_ts, [m.key for m in item.mutations[1:]])
+                self._open[start_ts] = Open(txn.item, FINISHING, sent, txn.commit_ts, txn.tries)
             else:
                 self._end(start_ts, txn)
         else:
@@ -240,12 +254,12 @@ class Clients:
             return
         commit_ts = self._ts()
         self._decided.append(start_ts)
-        self._open[start_ts] = txn._replace(phase=COMMITTING, commit_ts=commit_ts)
-        self._send_keys(Commit, start_ts, commit_ts, [item.mutations[0].key])
+        sent = self._send_keys(Commit, start_ts, commit_ts, (item.mutations[0].key,))
+        self._open[start_ts] = Open(txn.item, COMMITTING, sent, commit_ts, txn.tries)
 
     def _roll_back(self, start_ts: int, txn: Open) -> None:
-        self._open[start_ts] = txn._replace(phase=ROLLING_BACK, left=0)
-        self._send_keys(Rollback, start_ts, 0, [m.key for m in self.items[txn.item].mutations])
+        sent = self._send_keys(Rollback, start_ts, 0, [m.key for m in self.items[txn.item].mutations])
+        self._open[start_ts] = Open(txn.item, ROLLING_BACK, sent, 0, txn.tries)
 
     def _end(self, start_ts: int, txn: Open) -> None:
         del self._open[start_ts]
@@ -282,12 +296,12 @@ class Clients:
             txn = self._open.get(command.start_ts)
             if txn is None or (txn.phase == ROLLING_BACK) != isinstance(command, Rollback):
                 continue
-            self._count(command.start_ts, -1)
             if isinstance(command, Prewrite):
-                self._send_prewrites(command.start_ts, command.mutations, command.primary)
+                sent = self._send_prewrites(command.start_ts, command.mutations, command.primary)
             else:
                 commit_ts = command.commit_ts if isinstance(command, Commit) else 0
-                self._send_keys(type(command), command.start_ts, commit_ts, list(command.keys))
+                sent = self._send_keys(type(command), command.start_ts, commit_ts, command.keys)
+            self._open[command.start_ts] = txn._replace(left=txn.left - 1 + sent)
 
     def late(self, timeout_us: int) -> None:
         """Give up waiting for stores that do not answer; ask PD who leads now."""
@@ -313,6 +327,10 @@ class Clients:
         """Learn where regions are."""
         routes = self.state.routes.learned(answer.start, answer.end, answer.regions)
         self.state = self.state._replace(routes=routes, asked_us=None)
+
+
+def _first_key(command: Command) -> int:
+    return command.mutations[0].key if isinstance(command, Prewrite) else command.keys[0]
 
 
 def long_transactions(state: TidbState, items: Sequence[Item], ts: int) -> Iterable[tuple[int, str]]:

@@ -12,9 +12,10 @@ from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
+from ticdc_lab.simulate.pipeline.capture.mutants import MUTANTS
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.history import History, cells_of
-from ticdc_lab.simulate.pipeline.keys import META, table_of
+from ticdc_lab.simulate.pipeline.keys import META, handle_of, table_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
@@ -224,10 +225,10 @@ def _machines(
     settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, planted: Mapping[str, Any]
 ) -> dict[str, Any]:
     stores = settings.stores()
-    regions = initial_regions(settings.tikv, load)
+    regions = initial_regions(settings.tikv, [t.id for t in load.tables], _handles(load))
     of_store = {k: v for k, v in planted.items() if k in Store.__dataclass_fields__}
-    of_capture = {k: v for k, v in planted.items() if k in DataCapture.__dataclass_fields__}
-    machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, regions)}
+    of_capture = frozenset(name for name in planted if name in MUTANTS)
+    machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
     for store in stores:
         machines[store] = Store(settings.tikv, stores, regions, **of_store)
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us)
@@ -237,9 +238,14 @@ def _machines(
             VARIANTS[own.variant](own, **planted), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us,
             own.stop_lag_us, own.restart_us,
         )  # fmt: skip
-        machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, **of_capture)
+        machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, of_capture)
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics)
     return machines
+
+
+def _handles(load: Load) -> int:
+    """Give up to where the handles of the load go, by which regions are divided."""
+    return 1 + max((handle_of(m.key) for t in load.transactions for m in t.mutations), default=0)
 
 
 def _roles(captures: Sequence[str], stores: Sequence[str]) -> dict[str, str]:

@@ -71,6 +71,8 @@ class TidbState(NamedTuple):
         Tables that a DDL changes now or waits to change: nothing new is written to them (TiDB's metadata lock).
     batches, again
         Commands under way, by number; commands to be sent again, with the moment.
+    outbox
+        Commands that go out with the next batch.
     decided
         Transactions (start_ts) that got their commit_ts in the last step.
     """
@@ -87,6 +89,7 @@ class TidbState(NamedTuple):
     asked_us: int | None = None
     batches: Map[int, Batch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
+    outbox: tuple[Command, ...] = ()
     decided: tuple[int, ...] = ()
     numbered: int = 0
     committed: int = 0
