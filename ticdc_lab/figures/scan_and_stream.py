@@ -18,9 +18,15 @@ _LOOK = {
     "prewrite": ("#E69F00", "triangle-right"), "committed": ("#0072B2", "diamond"), "commit": ("#009E73", "circle"),
     "rollback": (WRONG, "x"), "initialized": (GREY, "line-ns-open"),
 }  # fmt: skip
+_SHIFT = {"prewrite": 0.14, "committed": -0.14}
+"""What a scan gives comes at once, so that its marks need a place each."""
+
+_SHORT = 0.3
+"""Of the axis: so short transactions have one label."""
+
 _ABOVE = {kind: "top center" if kind == "committed" else "bottom center" for kind in _LOOK}
 _BY = ("scan", "stream")
-_ROW_PX = 46
+_ROW_PX = 52
 _NO_NAMES: Mapping[int, str] = MappingProxyType({})
 _NOTE = (
     "Above, transactions from begin to commit; the shade is what the scan reads: all after the checkpoint_ts in its "
@@ -57,7 +63,7 @@ def scan_and_stream(
     first_us = min(us_of(checkpoint_ts), *(us_of(int(t)) for t in own["start_ts"]), scanned_us)
     span = max(1, end_us - first_us)
     last_s = (end_us + 0.08 * span) / 1e6
-    fig = go.Figure([*_bars(own, last_s, names), *_marks(given, len(own), names)])
+    fig = go.Figure([*_bars(own, first_us / 1e6, last_s, names), *_marks(given, len(own), names)])
     fig.add_vrect(x0=us_of(checkpoint_ts) / 1e6, x1=scanned_us / 1e6, fillcolor="#0072B2", opacity=0.10, line_width=0)
     for at_us, text in (
         (us_of(checkpoint_ts), f"checkpoint_ts {_moment(checkpoint_ts, names)}"),
@@ -103,7 +109,7 @@ def _stamps(own: pd.DataFrame) -> list[Any]:
     return [*own["start_ts"], *own["commit_ts"].dropna()]
 
 
-def _bars(own: pd.DataFrame, last_s: float, names: Mapping[int, str]) -> list[go.Scatter]:
+def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, str]) -> list[go.Scatter]:
     """A line from begin to commit; an open one goes on to the end, dashed."""
     out = []
     for y, r in enumerate(own.to_dict("records")):
@@ -112,9 +118,11 @@ def _bars(own: pd.DataFrame, last_s: float, names: Mapping[int, str]) -> list[go
         end_s = last_s if goes_on else us_of(int(r["commit_ts"])) / 1e6
         begin = f"begin {_moment(int(r['start_ts']), names)}"
         end = "open" if goes_on else f"commit {_moment(int(r['commit_ts']), names)}"
+        short = end_s - start_s < _SHORT * (last_s - first_s)
+        texts = [f"{begin}, {end}", ""] if short else [begin, "" if goes_on else end]
         out.append(
             go.Scatter(
-                x=[start_s, end_s], y=[y, y], mode="lines+markers+text", text=[begin, "" if goes_on else end],
+                x=[start_s, end_s], y=[y, y], mode="lines+markers+text", text=texts,
                 textposition=["top right", "top left"], hovertext=[f"{label(r['name'])}: {begin}, {end}"] * 2,
                 line={"color": GREY, "width": 6, "dash": "dot" if goes_on else "solid"}, hoverinfo="text",
                 marker={"size": [12, 0 if goes_on else 12], "color": GREY}, showlegend=False,
@@ -130,10 +138,11 @@ def _marks(given: pd.DataFrame, first: int, names: Mapping[int, str]) -> list[go
         if mine.empty:
             continue
         texts = ["" if kind == "initialized" else label(shown(int(k))) for k in mine["key"]]
+        low = first + _SHIFT.get(kind, 0.0)
         marker = {"symbol": symbol, "size": 14, "color": color, "line": {"width": 2, "color": color}}
         out.append(
             go.Scatter(
-                x=[float(at) / 1e6 for at in mine["at_us"]], y=[first + _BY.index(by) for by in mine["by"]],
+                x=[float(at) / 1e6 for at in mine["at_us"]], y=[low + _BY.index(by) for by in mine["by"]],
                 mode="markers+text", text=texts, textposition=_ABOVE[kind], name=kind, marker=marker,
                 hovertext=[_hover(r, names) for r in mine.to_dict("records")], hoverinfo="text",
             )
