@@ -114,8 +114,8 @@ def test_queues_show_memory_and_spills() -> None:
     fig = figures.queue_curves(story().queues, memory_rows=MEMORY)
     area = dict(zip(*(named(fig, "sorter: in memory")[axis] for axis in "xy"), strict=True))
     assert area[2.9] == MEMORY + 380 + 570
-    spills = named(fig, "shop.orders spills")
-    assert min(spills.x) > 2.0 and set(spills.y) == {MEMORY} and not any("customers spills" in t.name for t in fig.data)
+    spills = named(fig, "spills to disk")
+    assert min(spills.x) > 2.0 and set(spills.y) == {MEMORY} and all("shop.orders" in h for h in spills.hovertext)
     assert title(fig).endswith("1 table spills up to 900 rows, from 2.1 s on")
     assert "memory: 1,000 rows a table" in [a.text for a in fig.layout.annotations]
 

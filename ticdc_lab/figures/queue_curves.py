@@ -116,7 +116,8 @@ def _sorters(rows: pd.DataFrame) -> list[go.Scatter]:
             out.append(
                 go.Scatter(
                     x=(grown / 1e6).tolist(), y=mine[grown].tolist(), mode="markers", hovertext=hover,
-                    hoverinfo="text", marker={"symbol": "x", "size": 8, "color": WRONG}, name=f"{label(name)} spills",
+                    hoverinfo="text", marker={"symbol": "x", "size": 8, "color": WRONG}, name="spills to disk",
+                    legendgroup="spills", showlegend=not any(t.name == "spills to disk" for t in out),
                 )
             )  # fmt: skip
     return out

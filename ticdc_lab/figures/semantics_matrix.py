@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 
 from ticdc_lab.figures.cells import Cell, grid
-from ticdc_lab.figures.theme import count, finish, label, sentence
+from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 
 _ROW_PX = 78
 _LOST, _REPEATED, _QUIET = "rgba(213,94,0,0.55)", "rgba(230,159,0,0.42)", "rgba(0,158,115,0.30)"
@@ -36,10 +36,14 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> go
         return sentence("No fault was tried", "Without a run under a fault there is nothing to compare.")
     semantics, faults = list(rows["semantics"].unique()), list(rows["fault"].unique())
     found = {(r["semantics"], r["fault"]): r for r in rows.to_dict("records")}
+    columns = [wrapped(label(f), width=max(9, 110 // len(faults))) for f in faults]
     cells = [[_cell(s, f, found.get((s, f))) for f in faults] for s in semantics]
-    fig = grid(cells, rows=[label(s) for s in semantics], columns=[label(f) for f in faults], pointer_px=60)
-    height = 200 + _ROW_PX * len(semantics)
-    return finish(fig, title=label(finding, most=300) or told(rows), note=_NOTE, height=height, note_below_px=12)
+    fig = grid(cells, rows=[label(s) for s in semantics], columns=columns, pointer_px=60)
+    above_px = 18 * max(c.count("<br>") for c in columns)
+    height = 200 + _ROW_PX * len(semantics) + above_px
+    fig.update_xaxes(tickangle=0)
+    fig = finish(fig, title=label(finding, most=300) or told(rows), note=_NOTE, height=height, note_below_px=12)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 12 + above_px)
 
 
 def told(rows: pd.DataFrame) -> str:

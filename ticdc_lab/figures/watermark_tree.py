@@ -20,6 +20,9 @@ _MOST = 14
 _UNLIT, _LIT_ABOVE = "#c4c7cc", "#E69F00"
 _INK, _ON_RED = "#16181c", "#ffffff"
 _ROW_PX = 37
+_SAME = 10 << 18
+"""Watermarks this near (10 ms) are the same to a reader."""
+
 _NOTE = (
     "From left to right: changefeed, processors, tables, regions, and below a region the locks of open transactions, "
     "each with how far it is behind the clock. Follow the lit boxes to the right: the last, red one holds the {ts}."

@@ -34,14 +34,15 @@ LONG_US = 3_000_000
 
 SAMPLE_US = 100_000
 
-_EVERY_US, _HANDLES, _BACK_US = 20_000, 800, 5_000_000
+_EVERY_US, _BACK_US = 20_000, 5_000_000
+_HANDLES, _HOT = 800, 850
 _QUIET_US = 2_000_000
 """At the end of a run, so that what was written comes downstream."""
 
 _NOTE = Column(4, "note", "varchar")
 
 
-def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = None) -> Load:
+def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = None, hot: bool = False) -> Load:
     """Three tables, 150 row changes a second, and if wanted a long transaction and a DDL.
 
     Parameters
@@ -52,11 +53,13 @@ def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = N
         When the last transaction begins, µs.
     ddl_us
         When stock gets a new column, µs.
+    hot
+        Whether every second transaction changes the same row of each table.
     """
-    often = [
-        Txn(at_us, 0, tuple(_put(t.id, (3 * k + i) % _HANDLES, k) for i, t in enumerate(TABLES)))
-        for k, at_us in enumerate(range(500_000, until_us, _EVERY_US))
-    ]
+    often = []
+    for k, at_us in enumerate(range(500_000, until_us, _EVERY_US)):
+        rows = [(t.id, _HOT if hot and k % 2 else (3 * k + i) % _HANDLES) for i, t in enumerate(TABLES)]
+        often.append(Txn(at_us, 0, tuple(_put(table, handle, k) for table, handle in rows)))
     held = [Txn(LONG_US, long_us, (Mutation(LONG_KEY, PUT, Raw((1, 2, 3), (900, "long", 1))),))] if long_us else []
     wider = TABLES[2]._replace(columns=(*COLUMNS, _NOTE))
     query = "ALTER TABLE `stock` ADD COLUMN `note` VARCHAR(64)"
