@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
+from ticdc_lab.simulate.faults import Chaos, Fault, Join, Restart, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.capture.mutants import MUTANTS
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.history import History, cells_of
-from ticdc_lab.simulate.pipeline.keys import META, handle_of, table_of
+from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
@@ -124,7 +124,7 @@ class Run:
         jobs: list[tuple[int, Job]] = []
         for store in self.settings.stores():
             for row in committed(self.kernel.states[self.kernel.address[store]]):
-                if table_of(row[2]) == META:
+                if isinstance(row[4], Job):
                     jobs.append((row[0], row[4]))
                 else:
                     rows.append(row)
@@ -201,7 +201,7 @@ def simulate(
     captures, stores = scheduler.nodes(), settings.stores()
     start_ts = ts_of(settings.created_us) if settings.start_ts is None else settings.start_ts
     late = [Join(settings.created_us, node) for node in (ETCD, *captures) if settings.created_us]
-    all_faults = (*late, *faults, *(drawn(chaos, [*captures, *stores], ETCD, seed) if chaos else ()))
+    all_faults = (*late, *faults, *(_drawn(chaos, captures, stores, seed) if chaos else ()))
     machines = _machines(settings, scheduler, load, start_ts, planted)
     monitor = PipelineMonitor(
         Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items, _roles(captures, stores),
@@ -241,6 +241,12 @@ def _machines(
         machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, of_capture)
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics)
     return machines
+
+
+def _drawn(chaos: Chaos, captures: Sequence[str], stores: Sequence[str], seed: int) -> list[Fault]:
+    """Draw faults; a store comes back with its disk, since a majority that lost theirs is no upstream any more."""
+    found = drawn(chaos, [*captures, *stores], ETCD, seed)
+    return [f._replace(keep_state=True) if isinstance(f, Restart) and f.node in stores else f for f in found]
 
 
 def _handles(load: Load) -> int:
