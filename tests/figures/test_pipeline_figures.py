@@ -19,6 +19,7 @@ from pipeline_samples import (
     SLOW,
     delivered,
     entries,
+    sample,
     seed_events,
     seed_transactions,
     story,
@@ -165,6 +166,24 @@ def test_the_player_moves_dots_between_samples() -> None:
     assert len(between.data) == 1 and between.traces == (len(fig.data) - 1,)
     assert min(b - a for a, b in zip(whole.data[-1].x, between.data[0].x, strict=True)) > 0
     assert [b.label for b in fig.layout.updatemenus[0].buttons] == ["play", "pause"]
+
+
+def test_a_large_changefeed_opens_what_is_lit_alone() -> None:
+    """Of 300 tables with 20 regions each a dozen is drawn, with the one that holds all; the figure stays a page."""
+    now = sample(2_500 * MS)
+    (customers,) = now.captures[1].tables
+    ahead = [
+        s._replace(region=1000 + k, resolved_ts=ts_of(2_400 * MS)) for k, s in enumerate(customers.streams[1:] * 20)
+    ]
+    others = tuple(
+        customers._replace(table=200 + k, resolved_ts=ts_of(2_400 * MS), streams=tuple(ahead)) for k in range(300)
+    )
+    large = now._replace(captures=(now.captures[0], now.captures[1]._replace(tables=(*others, customers))))
+    fig = figures.watermark_tree(seen([large]).watermarks, of="resolved")
+    (tree,) = fig.data
+    assert lit(fig)[-1].startswith("capture-2/table 102/region 21/lock") and len(tree.ids) < 60
+    assert "287 more" in " ".join(tree.labels) or "288 more" in " ".join(tree.labels)
+    assert set(tree.parents) - {""} <= set(tree.ids) and fig.layout.height < 1_500
 
 
 def test_many_tables_are_cut_and_said() -> None:

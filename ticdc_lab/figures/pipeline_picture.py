@@ -61,8 +61,9 @@ def nothing() -> go.Figure:
 
 
 def fullest(s: Scene) -> int:
-    """Give the moment at which most rows wait."""
-    return max(s.times, key=lambda t: (sum(sum(spot.waiting.values()) for spot in s.spots[t].values()), -t))
+    """Give the moment at which most rows wait, of those at which something holds the checkpoint if there are such."""
+    held = [t for t in s.times if t in s.held and holder(s.held[t])]
+    return max(held or s.times, key=lambda t: (sum(sum(spot.waiting.values()) for spot in s.spots[t].values()), -t))
 
 
 def drawn(s: Scene, at_us: int) -> go.Figure:

@@ -17,6 +17,9 @@ _NAMES = {"checkpoint": "checkpoint_ts", "resolved": "resolved_ts"}
 _MOST = 14
 """Children drawn of one parent; the others share one box."""
 
+_WHOLE = 60
+"""Of more levels only those below lit boxes are drawn."""
+
 _UNLIT, _LIT_ABOVE = "#c4c7cc", "#E69F00"
 _INK, _ON_RED = "#16181c", "#ffffff"
 _ROW_PX = 37
@@ -132,17 +135,19 @@ def _drawn(found: Sequence[Mark], c: Chain) -> go.Figure:
 
 
 def _folded(found: Sequence[Mark], lit: set[str]) -> list[Mark]:
-    """Boxes: of many children of one parent those that hold it and the lowest, the others as one box."""
+    """Boxes: of many levels only those below lit ones, of many children of one parent those that hold it most."""
     out: list[Mark] = []
-    below = children(found)
+    below, whole = children(found), len(found) <= _WHOLE
 
     def take(mark: Mark) -> None:
         out.append(mark)
         inner = below.get(mark.path, [])
+        if not whole and mark.path not in lit:
+            return
         if len(inner) > _MOST:
             kept = sorted(inner, key=lambda m: (m.path not in lit, m.resolved_ts or 0))[: _MOST - 1]
-            name = f"{len(inner) - len(kept):,} more {inner[0].level}s, all further"
-            rest = [Mark(f"{mark.path}/others", mark.path, inner[0].level, name, None, None, "not drawn one by one")]
+            name = f"{len(inner) - len(kept):,} more {inner[0].level}s"
+            rest = [Mark(f"{mark.path}/others", mark.path, inner[0].level, name, None, None, "none is further behind")]
             inner = [m for m in inner if m in kept] + rest
         for child in inner:
             take(child)

@@ -120,9 +120,9 @@ def pipeline_panel(
 
     @lru_cache(maxsize=8)
     def shown(choice: tuple[Any, ...], fault: str, at_s: float) -> Shown:
-        run, at_us = undisturbed(*choice), round(at_s * 1e6)
+        run, rule, at_us = undisturbed(*choice), choice[1], round(at_s * 1e6)
         run = run if fault == NOTHING else run.again(at_us, faults[fault](at_us))
-        return Shown(run, seen_in(run.snapshots), key, memory_rows, until_s)
+        return Shown(run, seen_in(run.snapshots, rule=rule), key, memory_rows, until_s)
 
     def draw(view: PipelineView) -> go.Figure:
         choice = (view.semantics, view.rule, view.latency_ms, view.rows_per_s, view.long_s, view.seed)

@@ -11,10 +11,12 @@ from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.families import families
 from ticdc_lab.simulate.pipeline.marks import Sample, watermarks
+from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.pipeline.stages import flow, queues, regions
 from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows, region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 Snapshots = Iterable[tuple[int, Mapping[str, Any]]]
 """Moments (µs) with the states of all live nodes by address, as ``Run.snapshots``."""
@@ -43,18 +45,18 @@ def seen(samples: Sequence[Sample]) -> Seen:
     return Seen(watermarks(samples), queues(samples), flow(samples), regions(samples))
 
 
-def seen_in(snapshots: Snapshots) -> Seen:
-    """Give the tables of a run."""
-    return seen([sample(time_us, states) for time_us, states in snapshots])
+def seen_in(snapshots: Snapshots, *, rule: str = BASE) -> Seen:
+    """Give the tables of a run under a rule (of :data:`ticdc_lab.simulate.pipeline.settings.RULES`)."""
+    return seen([sample(time_us, states, rule=rule) for time_us, states in snapshots])
 
 
-def sample(time_us: int, states: Mapping[str, Any]) -> Sample:
-    """Look at all nodes at a moment."""
+def sample(time_us: int, states: Mapping[str, Any], *, rule: str = BASE) -> Sample:
+    """Look at all nodes at a moment; where tables need not wait for it there is no global resolved_ts."""
     nodes = [states[address] for address in sorted(states)]
     etcd = next((state for state in nodes if isinstance(state, EtcdState)), None)
     return Sample(
         time_us,
-        etcd.resolved_ts if etcd else 0,
+        MAX_TS if rule == MQ else etcd.resolved_ts if etcd else 0,
         etcd.checkpoint_ts if etcd else 0,
         tuple(region for state in nodes if isinstance(state, StoreState) for region in region_facts(state)),
         tuple(capture_facts(state) for state in nodes if isinstance(state, DataState)),
