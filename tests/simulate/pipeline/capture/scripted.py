@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -97,7 +99,7 @@ def regions(tables: Sequence[int], leaders: Sequence[str], per_table: int = 2, e
         cuts += [key_of(table, 0)] + [key_of(table, i * 20 // per_table) for i in range(1, per_table)]
     cuts += [key_of(max(tables, default=0) + 1, 0), LAST]
     cuts = sorted(set(cuts))
-    return tuple(Region(i + 1, a, b, epoch, leaders[i % len(leaders)]) for i, (a, b) in enumerate(zip(cuts, cuts[1:])))
+    return tuple(Region(i + 1, a, b, epoch, leaders[i % len(leaders)]) for i, (a, b) in enumerate(pairwise(cuts)))
 
 
 Layout = Sequence[tuple[int, tuple[Region, ...]]]
@@ -155,6 +157,18 @@ class Store:
     scan_us: int = 3 * MS
     tick_us: int = 5 * MS
     resolved_us: int = 20 * MS
+    log: list[tuple[int, KvRow]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for txn in self.txns:
+            ts = ts_of(txn.start_us)
+            for key, value, old in txn.puts:
+                self.log.append((txn.start_us, _prewrite(key, value, old, ts)))
+                if txn.commit_us is not None:
+                    self.log.append((txn.commit_us, KvRow(COMMIT, key, ts, ts_of(txn.commit_us))))
+                if txn.rollback_us is not None:
+                    self.log.append((txn.rollback_us, KvRow(ROLLED_BACK, key, ts)))
+        self.log.sort(key=lambda e: e[0])
 
     def start(self, address: str, now: Any) -> Any:
         return StoreState(address, now.at_us), [Wake(self.tick_us, "stream"), Wake(self.resolved_us, "resolved")]
@@ -217,19 +231,9 @@ class Store:
         return state._replace(told_us=at_us, subs=subs), [*outputs, Wake(self.tick_us, "stream")]
 
     def _log(self, register: Register, after_us: int, upto_us: int) -> tuple[KvRow, ...]:
-        found = []
-        for txn in self.txns:
-            mine = [p for p in txn.puts if register.start <= p[0] < register.end]
-            if not mine:
-                continue
-            ts = ts_of(txn.start_us)
-            if after_us < txn.start_us <= upto_us:
-                found += [(txn.start_us, _prewrite(k, v, old, ts)) for k, v, old in mine]
-            if txn.commit_us is not None and after_us < txn.commit_us <= upto_us:
-                found += [(txn.commit_us, KvRow(COMMIT, k, ts, ts_of(txn.commit_us))) for k, _, _ in mine]
-            if txn.rollback_us is not None and after_us < txn.rollback_us <= upto_us:
-                found += [(txn.rollback_us, KvRow(ROLLED_BACK, k, ts)) for k, _, _ in mine]
-        return tuple(r for _, r in sorted(found, key=lambda e: e[0]))
+        first = bisect_right(self.log, after_us, key=lambda e: e[0])
+        last = bisect_right(self.log, upto_us, key=lambda e: e[0])
+        return tuple(r for _, r in self.log[first:last] if register.start <= r.key < register.end)
 
     def _scan(self, state: StoreState, key: Any) -> Any:
         sub = state.subs.get(key)
@@ -255,15 +259,15 @@ class Store:
 
     def _resolved(self, state: StoreState) -> list[Any]:
         told: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        at_us = state.told_us
+        open_ = [t for t in self.txns if t.start_us <= at_us < (t.commit_us or t.rollback_us or 1 << 60)]
         for key in sorted(state.subs):
             sub = state.subs[key]
             if sub.initialized:
                 locks = [
                     ts_of(t.start_us)
-                    for t in self.txns
-                    if t.start_us <= state.told_us
-                    and (t.commit_us or t.rollback_us or 1 << 60) > state.told_us
-                    and any(sub.register.start <= p[0] < sub.register.end for p in t.puts)
+                    for t in open_
+                    if any(sub.register.start <= p[0] < sub.register.end for p in t.puts)
                 ]
                 ts = min([ts_of(state.told_us), *locks])
                 told.setdefault((sub.to, ts), []).append((sub.register.request_id, sub.register.region))
@@ -276,11 +280,11 @@ def _prewrite(key: int, value: Any, old: Any, ts: int) -> KvRow:
 
 @dataclass
 class Downstream:
-    """Keeps what it gets; answers ``takes_us`` later, or drops everything until ``deaf_until_us``."""
+    """Keeps what it gets; answers ``takes_us`` later, or drops everything between two moments."""
 
     takes_us: int = 2 * MS
     ddl_us: int = 30 * MS
-    deaf_until_us: int = 0
+    deaf_us: tuple[int, int] = (0, 0)
     got: list[tuple[int, str, Any]] = field(default_factory=list)
 
     def start(self, address: str, now: Any) -> Any:
@@ -291,7 +295,7 @@ class Downstream:
             return one_by_one(self, state, event, now)
         if isinstance(event, Fired):
             return state, [Send(*event.name)]
-        if not isinstance(event, Received) or now.at_us < self.deaf_until_us:
+        if not isinstance(event, Received) or self.deaf_us[0] <= now.at_us < self.deaf_us[1]:
             return state, []
         message = event.message
         self.got.append((now.at_us, event.sender, message))
@@ -318,7 +322,7 @@ class World:
     txns: Sequence[Txn] = ()
     layout: Layout = ()
     captures: int = 1
-    settings: CaptureSettings = CaptureSettings()
+    settings: CaptureSettings = field(default_factory=CaptureSettings)
     variant: str = "v2"
     stores: int = 1
     faults: Sequence[Any] = ()

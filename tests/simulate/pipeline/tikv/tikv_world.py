@@ -37,7 +37,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
 from ticdc_lab.simulate.recorder import CHANGES, Recorder
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
@@ -365,15 +365,11 @@ class World:
     settings: TikvSettings
 
     def committed(self):
-        """All that is committed on the leaders: {(key, commit_ts): (start_ts, op, value, old_value)}."""
-        best = {}
-        for name in stores_of(self.settings):
-            state = self.kernel.states[self.kernel.address[name]]
-            if self.kernel.address[name] in self.kernel.down:
-                continue
-            for commit_ts, start_ts, key, op, value, old_value in committed(state):
-                best[key, commit_ts] = (start_ts, op, value, old_value)
-        return best
+        """All that is committed: {(key, commit_ts): (start_ts, op, value, old_value)}."""
+        found = list(committed_in(self.kernel.states[self.kernel.address[name]] for name in stores_of(self.settings)))
+        versions = {(key, ts): (start_ts, op, value, old) for ts, start_ts, key, op, value, old in found}
+        assert len(versions) == len(found), "a version twice"
+        return versions
 
 
 def world(

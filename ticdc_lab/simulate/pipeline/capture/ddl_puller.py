@@ -13,9 +13,9 @@ from ticdc_lab.simulate.pipeline.keys import META, handle_of, span_of
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 
 
-def fresh(tables: tuple[TableInfo, ...], start_ts: int, at_us: int) -> Ddl:
-    """Give one that knows the tables at the start of the changefeed, and what comes after from the scan."""
-    return Ddl(begun(*span_of(META), start_ts, at_us), snapshot(tables))
+def fresh(tables: tuple[TableInfo, ...], at_us: int) -> Ddl:
+    """Give one that knows the tables before any job; all jobs come from its scan, also those before the changefeed."""
+    return Ddl(begun(*span_of(META), 0, at_us), snapshot(tables))
 
 
 def received(desk: Desk, rows: list[Row]) -> None:

@@ -31,12 +31,12 @@ class Desk:
         self, of: DataState, settings: CaptureSettings, planted: frozenset[str], now: Now, start_ts: int
     ) -> None:
         self.settings, self.planted, self.at_us, self.start_ts = settings, planted, now.at_us, start_ts
-        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes = of
+        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, _ = of
         self.outputs: list[Any] = []
 
     def done(self) -> DataState:
         """Give the state after."""
-        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes)
+        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.settings.rule)
 
     @property
     def executor(self) -> Executor:

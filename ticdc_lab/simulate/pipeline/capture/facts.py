@@ -6,6 +6,8 @@ from ticdc_lab.simulate.pipeline.capture.schema import info_at
 from ticdc_lab.simulate.pipeline.capture.sorter import in_memory, on_disk
 from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, DataState, Path, Puller
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, StreamFacts, TableFacts
+from ticdc_lab.simulate.pipeline.settings import MQ
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import in_turn
 
 
@@ -20,13 +22,13 @@ def capture_facts(state: DataState) -> CaptureFacts:
     Returns
     -------
     CaptureFacts
-        ``limit_ts`` is the global resolved_ts it heard of, whatever the rule; tables are in the scheduler's order.
+        Tables are in the scheduler's order.
     """
     duty = state.duty
     return CaptureFacts(
         address=state.address,
         is_owner=state.owner is not None,
-        limit_ts=state.resolved_ts,
+        limit_ts=MAX_TS if state.rule == MQ else state.resolved_ts,
         resolved_ts=state.resolved_ts,
         checkpoint_ts=state.checkpoint_ts,
         ddl_resolved_ts=state.ddl.resolved_ts,
@@ -49,7 +51,9 @@ def _streams(puller: Puller) -> tuple[StreamFacts, ...]:
 def _table(state: DataState, path: Path) -> TableFacts:
     sink, sorter, streams = path.sink, path.sorter, path.puller.streams
     table = path.key if isinstance(path.key, int) else path.key.table
-    marks = state.processor.executor.marks.get(path.key)
+    executor = state.processor.executor
+    marks = executor.marks.get(path.key)
+    checkpoint_ts = executor.stalled.get(path.key, max(path.checkpoint_ts, marks.checkpoint_ts if marks else 0))
     info = info_at(state.ddl.schema, table, path.checkpoint_ts) or info_at(state.ddl.schema, table, 1 << 63)
     resolved_ts = max(path.start_ts, min(path.puller.resolved_ts, state.ddl.resolved_ts))
     return TableFacts(
@@ -58,7 +62,7 @@ def _table(state: DataState, path: Path) -> TableFacts:
         state=path.state,
         start_ts=path.start_ts,
         resolved_ts=resolved_ts,
-        checkpoint_ts=max(path.checkpoint_ts, marks.checkpoint_ts if marks else 0),
+        checkpoint_ts=checkpoint_ts,
         streams=_streams(path.puller),
         unmatched=sum(len(s.prewrites) + len(s.early) for s in streams.values()),
         sorting=in_memory(sorter),

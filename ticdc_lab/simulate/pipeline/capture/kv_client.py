@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ticdc_lab.simulate.machine import Address, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.mutants import FROM_NOW
+from ticdc_lab.simulate.pipeline.capture.mutants import FORGETS_PART, FROM_NOW
 from ticdc_lab.simulate.pipeline.capture.puller import failed, parts_of
 from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, SCANNING, STREAMING, WAITING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, RegionFailed, Register
@@ -58,6 +58,8 @@ def cover(desk: Desk, key: Key, gap: Gap, regions: Iterable[Region]) -> None:
     """Let regions stream what a gap misses; what they do not hold stays a gap."""
     puller, kv = desk.puller(key), desk.kv
     parts, left = parts_of(gap, tuple(regions))
+    if FORGETS_PART in desk.planted and gap.tries:
+        parts = parts[:1]
     streams = puller.streams.mutate()
     for region, start, end in parts:
         streams[kv.next_id] = Stream(
@@ -97,8 +99,9 @@ def _register(desk: Desk, key: Key, request_id: int) -> None:
             Register(request_id, stream.region, stream.epoch, stream.resolved_ts, stream.start, stream.end),
         )
     )
-    because = f"{stream.store} scans {_named(stream)} from {stream.resolved_ts}"
-    desk.tell(key, ASKING if not stream.tries else f"try {stream.tries}", SCANNING, because)
+    again = f", try {stream.tries + 1}" if stream.tries else ""
+    because = f"{stream.store} scans {_named(stream)} from {stream.resolved_ts} on{again}"
+    desk.tell(key, ASKING, SCANNING, because)
 
 
 def scan_ended(desk: Desk, key: Key, stream: Stream) -> Stream:
@@ -127,7 +130,7 @@ def end_stream(desk: Desk, key: Key, stream: Stream, because: str) -> Gap:
     """Turn a stream into a gap; PD is asked at once at first, later and later after that."""
     wait_us = min(desk.settings.retry_us, FIRST_RETRY_US << min(stream.tries, 20)) if stream.tries else 0
     _forget(desk, key, stream)
-    puller = failed(desk.puller(key), stream, desk.at_us, desk.at_us + wait_us, desk.planted)
+    puller = failed(desk.puller(key), stream, desk.at_us, desk.at_us + wait_us)
     desk.set_puller(key, puller)
     desk.tell(key, stream.state, ASKING, f"{_named(stream)}: {because}; again from {stream.resolved_ts}")
     return next(g for g in puller.gaps if g.start == stream.start)

@@ -51,7 +51,7 @@ class DataCapture:
     settings
         The data path's.
     tables
-        As they were at ``start_ts``.
+        As they were before any DDL job.
     start_ts
         Where the changefeed starts (exclusive).
     planted
@@ -65,9 +65,9 @@ class DataCapture:
     planted: frozenset[str] = field(default=NONE)
 
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
-        """Register, and pull the DDL jobs since the start of the changefeed."""
+        """Register, and pull all DDL jobs."""
         inner, outputs = self.scheduler.start(address, now)
-        desk = self._desk(DataState(inner, ddl_puller.fresh(self.tables, self.start_ts, now.at_us)), now)
+        desk = self._desk(DataState(inner, ddl_puller.fresh(self.tables, now.at_us)), now)
         kv_client.ask(desk, META)
         return desk.done(), [*outputs, *desk.outputs]
 
@@ -98,6 +98,8 @@ class DataCapture:
             paths.measured(desk)
         desk.inner, outputs = self.scheduler.step(desk.inner, event, now)
         desk.outputs += outputs
+        if event == Fired("tick"):
+            desk.inner = desk.inner._replace(view=inner.view)
         paths.followed(desk, pipelines)
         if any(type(o) is Exit for o in outputs):
             kv_client.leave(desk, META)

@@ -28,12 +28,15 @@ class Matched(NamedTuple):
         Whether the scan ended in it.
     orphans
         Commits after the scan whose prewrite never came.
+    told_twice
+        Commits beside the scan whose prewrite never came: the scan told them as committed.
     """
 
     stream: Stream
     rows: list[Row]
     initialized: bool = False
     orphans: int = 0
+    told_twice: int = 0
 
 
 def matched(stream: Stream, rows: tuple[KvRow, ...], planted: frozenset[str] = NOTHING) -> Matched:
@@ -46,7 +49,7 @@ def matched(stream: Stream, rows: tuple[KvRow, ...], planted: frozenset[str] = N
     scanned = _scanning(stream, rows[:end], planted)
     streaming = scanned.stream._replace(state=STREAMING, early=Map())
     after = _streaming(streaming, rows[end + 1 :])
-    return Matched(after.stream, scanned.rows + after.rows, True, after.orphans)
+    return Matched(after.stream, scanned.rows + after.rows, True, after.orphans, len(scanned.stream.early))
 
 
 def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:

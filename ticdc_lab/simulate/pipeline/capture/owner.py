@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pipeline.capture.state import Duty
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Execute, Executed, Resolved
 from ticdc_lab.simulate.pipeline.tables import Job
 from ticdc_lab.simulate.scheduler.capture_state import owner_rev
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutTables
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 LAST_JOB = 1 << 62
@@ -24,7 +25,7 @@ def followed(desk: Desk) -> None:
     if rev is None:
         desk.duty = None
     elif desk.duty is None or desk.duty.rev != rev:
-        desk.duty = Duty(rev, (desk.inner.checkpoint_ts - 1, LAST_JOB))
+        desk.duty = Duty(rev, (max(desk.start_ts, desk.inner.checkpoint_ts - 1), LAST_JOB))
 
 
 def next_job(desk: Desk) -> tuple[int, Job] | None:
@@ -47,7 +48,7 @@ def may_tick(desk: Desk) -> bool:
     duty = desk.duty
     if duty is None:
         return True
-    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts
+    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts and SKIPS_DDL_PULLER not in desk.planted
     if waits and not duty.waits:
         because = f"the DDL puller is at {desk.ddl.resolved_ts}, the checkpoint at {desk.inner.checkpoint_ts}"
         desk.outputs.append(Decided("wanted-tables", None, because))
@@ -56,7 +57,7 @@ def may_tick(desk: Desk) -> bool:
 
 
 def instruct(desk: Desk) -> None:
-    """Put barrier and wanted tables into what the scheduler's owner sees."""
+    """Put barrier and wanted tables into what the scheduler's owner sees at a tick, and the tables into etcd."""
     duty, view = desk.duty, desk.inner.view
     if duty is None or view is None:
         return
@@ -67,6 +68,9 @@ def instruct(desk: Desk) -> None:
             desk.outputs.append(Decided("wanted-tables", ", ".join(map(str, sorted(wanted))), because))
         duty = duty._replace(wanted=duty.wanted if wanted == duty.wanted else wanted, wanted_ts=duty.executed[0])
         desk.duty = duty
+    if duty.wanted != view.tables and duty.wanted is not duty.put:
+        desk.outputs.append(Send(ETCD, PutTables(duty.rev, duty.wanted)))
+        desk.duty = duty._replace(put=duty.wanted)
     desk.inner = desk.inner._replace(view=view._replace(tables=duty.wanted, barrier_ts=barrier_ts(desk)))
 
 

@@ -8,7 +8,7 @@ from ticdc_lab.simulate.machine import Changed, Decided
 from ticdc_lab.simulate.pipeline.capture import kv_client, sink
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.puller import begun, span_of_key
-from ticdc_lab.simulate.pipeline.capture.state import Path, Sorter
+from ticdc_lab.simulate.pipeline.capture.state import ASKING, Path, Sorter
 from ticdc_lab.simulate.scheduler.capture_state import with_executor
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, WRITING, Pipeline, marked, scanned
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
@@ -54,6 +54,7 @@ def _begin(desk: Desk, key: Key, pipeline: Pipeline) -> Path:
     puller = begun(*span_of_key(key), pipeline.start_ts, desk.at_us)
     path = Path(key, PREPARING, pipeline.start_ts, pipeline.start_ts, puller, Sorter(pipeline.start_ts))
     desk.put(path)
+    desk.tell(key, None, ASKING, f"its changes after {pipeline.start_ts} are wanted")
     kv_client.ask(desk, key)
     return desk.paths[key]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pipeline.capture.mutants import FORGETS_PART, FRONTIER_MAX
+from ticdc_lab.simulate.pipeline.capture.mutants import FRONTIER_MAX
 from ticdc_lab.simulate.pipeline.capture.state import Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.keys import LAST, WIDTH, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import Region
@@ -44,12 +44,9 @@ def frontier_ts(puller: Puller, planted: frozenset[str] = NOTHING) -> int:
     return max(puller.resolved_ts, min(found)) if found else puller.resolved_ts
 
 
-def failed(puller: Puller, stream: Stream, at_us: int, ask_us: int, planted: frozenset[str] = NOTHING) -> Puller:
+def failed(puller: Puller, stream: Stream, at_us: int, ask_us: int) -> Puller:
     """Turn a stream into a gap, which is as far as the stream was."""
     gap = Gap(stream.start, stream.end, stream.resolved_ts, at_us, ask_us, stream.tries + 1)
-    if FORGETS_PART in planted and puller.streams:
-        middle = (gap.start + gap.end) // 2
-        gap = gap._replace(end=middle) if middle > gap.start else gap
     return puller._replace(
         streams=puller.streams.delete(stream.request_id),
         gaps=tuple(sorted((*puller.gaps, gap))),

@@ -8,7 +8,7 @@ from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
 from ticdc_lab.simulate.pipeline.capture.mutants import EMITS_UNRESOLVED, SENT_IS_WRITTEN, STOP_LOSES_ROWS
 from ticdc_lab.simulate.pipeline.capture.sorter import taken
 from ticdc_lab.simulate.pipeline.capture.state import Flight, Path, Row
-from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_SNAPSHOT
+from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Begin, Publish, Write, Written
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, STOPPING, WRITING, Marks
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
@@ -59,9 +59,13 @@ def pump_all(desk: Desk) -> None:
 
 
 def pump(desk: Desk, key: Key) -> None:
-    """Let a sink take what is due, as far as its window is open; one that stops begins nothing new."""
+    """Let a sink take what is due, as far as its window is open.
+
+    One that stops begins nothing new, unless nobody else will write it: what was published at most once.
+    """
     path = desk.paths[key]
-    if path.state != REPLICATING or key in desk.executor.stalled:
+    writes = path.state == REPLICATING or (path.state == STOPPING and desk.publishes_first)
+    if not writes or key in desk.executor.stalled:
         return
     upto_ts = min(resolved_ts(desk, path), desk.limit_ts)
     if desk.publishes_first:
@@ -85,7 +89,7 @@ def _refilled(desk: Desk, path: Path, upto_ts: int) -> tuple[Path, bool]:
     if rows[0][0] <= path.start_ts:  # of a table that was prepared while another capture wrote it
         rows = [row for row in rows if row[0] > path.start_ts]
     last = path.sink.last
-    if desk.settings.semantics in (AT_MOST_ONCE, BY_SNAPSHOT):
+    if desk.settings.semantics != AT_LEAST_ONCE:
         rows, last = _each_once(rows, last)
     return path._replace(sorter=sorter, sink=path.sink._replace(due=tuple(rows), at=0, last=last)), True
 

@@ -8,6 +8,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
+from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 from ticdc_lab.simulate.scheduler.capture_state import CaptureState
@@ -203,6 +204,10 @@ class Duty(NamedTuple):
         The last checkpoint that the downstream was told.
     wanted, wanted_ts
         The tables as of ``executed``: one object while they do not change.
+    put
+        The tables that etcd was told last.
+    waits
+        Whether its DDL puller has not come to the checkpoint.
     """
 
     rev: int
@@ -212,11 +217,15 @@ class Duty(NamedTuple):
     told_ts: int = 0
     wanted: frozenset[Key] = frozenset()
     wanted_ts: int = -1
+    put: frozenset[Key] | None = None
     waits: bool = False
 
 
 class DataState(NamedTuple):
-    """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too."""
+    """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too.
+
+    ``rule`` is the setting; ``n_writes`` counts the writes that were sent, and is the id of the last.
+    """
 
     inner: CaptureState
     ddl: Ddl
@@ -224,6 +233,7 @@ class DataState(NamedTuple):
     kv: KvClient = KvClient()
     duty: Duty | None = None
     n_writes: int = 0
+    rule: str = BASE
 
     @property
     def address(self) -> Address:

@@ -26,8 +26,8 @@ def entries(desk: Desk, sender: Address, message: Entries) -> None:
     stream = found.stream
     if found.initialized:
         stream = kv_client.scan_ended(desk, key, stream)
-        if stream.early or before.early:
-            desk.outputs.append(Ignored("commits", "those left were told by the scan as committed rows"))
+        if found.told_twice:
+            desk.outputs.append(Ignored("commits", f"{found.told_twice} were told by the scan as committed rows too"))
     rows = _new(desk, key, before, found.rows)
     streams = puller.streams.set(message.request_id, stream)
     desk.set_puller(key, puller._replace(streams=streams, received=puller.received + len(rows)))
@@ -47,7 +47,7 @@ def _new(desk: Desk, key: Key, stream: Stream, rows: list[Row]) -> list[Row]:
     first = min(rows)
     if first[0] > stream.resolved_ts:
         return rows
-    start_ts = desk.start_ts if key == META else desk.paths[key].start_ts
+    start_ts = 0 if key == META else desk.paths[key].start_ts
     late = [row for row in rows if stream.resolved_ts >= row[0] > start_ts]
     if late:
         because = f"{shown(late[0][3])} was committed at {late[0][0]}, after {stream.store} told {stream.resolved_ts}"

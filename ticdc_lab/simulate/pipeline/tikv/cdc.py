@@ -66,7 +66,7 @@ def _refused(turn: Turn, region: int, epoch: int) -> NotLeader | EpochNotMatch |
     if data is None or data.merging is not None:
         return turn.not_leader(region)
     if data.epoch != epoch:
-        return EpochNotMatch(region, turn.regions_of((region, *(s.id for s in data.sprouts))))
+        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
     return None
 
 
@@ -149,6 +149,6 @@ def end_streams(turn: Turn, region: int, error: NotLeader | EpochNotMatch | Regi
     """End all streams of a region: it is another one now, or led by another store."""
     for stream in turn.state.streams.get(region, ()):
         turn.out.append(Send(stream.address, RegionFailed(stream.request_id, region, error)))
-        ended = Changed(f"stream:{region}:{stream.address}", "streaming", None, f"{type(error).__name__}")
-        turn.out.append(ended)
+        before = "streaming" if stream.snapshot is None else "scanning"
+        turn.out.append(Changed(f"stream:{region}:{stream.address}", before, None, type(error).__name__))
     _set(turn, region, ())

@@ -89,7 +89,7 @@ def _won(turn: Turn, regions: Sequence[int]) -> None:
         peer = turn.state.peers[region]
         if peer.votes is None or peer.votes.term != peer.term:
             continue
-        _, last_term, index, data = max(peer.votes.votes, key=lambda v: (v[1], v[2]))
+        _, last_term, index, data = max(peer.votes.votes, key=lambda v: (v[3] is not None, v[1], v[2]))
         assert data is not None
         followers = tuple(p for p in data.peers if p != turn.state.name)
         nothing = (0,) * len(followers)

@@ -11,6 +11,7 @@ confirmed them:
 
 So each such transaction holds a lock in what is applied when the majority has answered, and resolved_ts stays below the
 start_ts of every lock; or its commit or rollback is applied, hence already streamed, in front of the resolved_ts.
+A region that stopped in order to be merged advances no more: its keys may be written elsewhere.
 A lock that comes later with a start_ts below a told resolved_ts does no harm: its commit_ts is later than ``sent_us``.
 """
 
@@ -122,11 +123,11 @@ def _agreed(turn: Turn, region: int, follower: str, sent_us: int) -> bool:
 def _advance(turn: Turn, region: int, sent_us: int) -> None:
     peer = turn.state.peers[region]
     led = peer.led
-    if led is None or led.applied is None:
+    if led is None or led.applied is None or led.applied.merging is not None:
         return
     ts = ts_of(sent_us) - 1
-    if led.applied.holders and not turn.store.ignores_locks:
-        ts = min(ts, min(led.applied.holders) - 1)
+    if led.applied.locks and not turn.store.ignores_locks:
+        ts = min(ts, min(led.applied.locks.values())[0] - 1)
     if ts > led.resolved_ts:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 

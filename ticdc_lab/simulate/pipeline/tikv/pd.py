@@ -26,7 +26,7 @@ from ticdc_lab.simulate.machine import (
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of, peers_of
-from ticdc_lab.simulate.pipeline.tikv.raft_messages import Campaign, Stores
+from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, SplitId, Stores
 
 LOOK = "look"
 
@@ -42,10 +42,11 @@ class Known(NamedTuple):
 
 
 class PdState(NamedTuple):
-    """What PD knows: regions by id, and of each store its address and when it was last heard."""
+    """What PD knows: regions by id, of each store its address and when it was last heard, the id of the next region."""
 
     regions: Map[int, Known]
     stores: Map[str, tuple[Address, int]]
+    next_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Pd:
     def start(self, address: Address, now: Now) -> tuple[PdState, list[Output]]:
         """Know the first regions, and take all stores to live."""
         known = {r.id: Known(r, 1, peers_of(r, self.settings, self.stores), now.at_us) for r in self.regions}
-        state = PdState(Map(known), Map({s: (s, now.at_us) for s in self.stores}))
+        next_id = max(known, default=0) + 1
+        state = PdState(Map(known), Map({s: (s, now.at_us) for s in self.stores}), next_id)
         return state, [Wake(self._look_us, LOOK)]
 
     @property
@@ -91,6 +93,9 @@ class Pd:
         if isinstance(message, GetRegions):
             start, end = message
             return state, [Send(sender, Regions(start, end, regions_in(state, start, end)))]
+        if isinstance(message, AskSplit):
+            answer = SplitId(*message, new=state.next_id)
+            return state._replace(next_id=state.next_id + 1), [Send(sender, answer)]
         if isinstance(message, RegionHeartbeat):
             state, outputs = self._store_heard(state, sender, now)
             state, more = self._regions_heard(state, message, now)

@@ -119,3 +119,20 @@ class Stores(NamedTuple):
     """PD tells where stores are: (name, address)."""
 
     addresses: tuple[tuple[str, Address], ...]
+
+
+class AskSplit(NamedTuple):
+    """Asked of PD: an id for what is split off this region at a key."""
+
+    region: int
+    epoch: int
+    key: int
+
+
+class SplitId(NamedTuple):
+    """PD's answer to :class:`AskSplit`; ``new`` is an id that no region ever had."""
+
+    region: int
+    epoch: int
+    key: int
+    new: int

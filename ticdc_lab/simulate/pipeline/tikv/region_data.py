@@ -32,8 +32,6 @@ class Data:
         The stores that hold it.
     locks, default, write
         The column families: by key; by (key, start_ts); by key, newest first.
-    holders
-        How many locks each transaction (start_ts) has here.
     sprouts
         Regions that were split off and may have no leader yet.
     absorbed
@@ -50,7 +48,6 @@ class Data:
     locks: Map[int, Lock] = Map()
     default: Map[tuple[int, int], Value] = Map()
     write: Map[int, Written] = Map()
-    holders: Map[int, int] = Map()
     sprouts: tuple[Data, ...] = ()
     absorbed: tuple[int, ...] = ()
     merging: int | None = None
@@ -97,7 +94,7 @@ def inserted(newest: Written | None, ts: int, start_ts: int, kind: str) -> Writt
     return made
 
 
-def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
+def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Written]]:
     """Cut the oldest write records off, but never the last one that says what the row is.
 
     Parameters
@@ -106,6 +103,8 @@ def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
         The newest of all.
     keeps
         How many stay besides it.
+    before_ts
+        What is not older than it stays.
 
     Returns
     -------
@@ -114,7 +113,7 @@ def kept(newest: Written, keeps: int) -> tuple[Written, list[Written]]:
     """
     found = list(records(newest))
     n = keeps + 1
-    while n < len(found) and all(r[2] == ROLLBACK for r in found[:n]):
+    while n < len(found) and (found[n][0] >= before_ts or all(r[2] == ROLLBACK for r in found[:n])):
         n += 1
     made: Written | None = None
     for record in reversed(found[:n]):
@@ -137,36 +136,24 @@ def value_at(default: Default, key: int, newest: Written | None) -> Value | None
 
 def part_of(data: Data, start: int, end: int) -> Data:
     """Give the region narrowed to a range."""
-    locks = Map({k: lock for k, lock in data.locks.items() if start <= k < end})
     return replace(
         data,
         start=start,
         end=end,
-        locks=locks,
+        locks=Map({k: lock for k, lock in data.locks.items() if start <= k < end}),
         default=Map({k: v for k, v in data.default.items() if start <= k[0] < end}),
         write=Map({k: w for k, w in data.write.items() if start <= k < end}),
-        holders=holders_of(locks),
     )
 
 
 def united(left: Data, right: Data) -> Data:
     """Give the region that holds what two neighbours hold; it goes on as the left one."""
-    locks = left.locks.update(right.locks)
     return replace(
         left,
         end=right.end,
         epoch=max(left.epoch, right.epoch) + 1,
-        locks=locks,
+        locks=left.locks.update(right.locks),
         default=left.default.update(right.default),
         write=left.write.update(right.write),
-        holders=holders_of(locks),
         absorbed=(*left.absorbed, right.id),
     )
-
-
-def holders_of(locks: Map[int, Lock]) -> Map[int, int]:
-    """Count the locks of each transaction."""
-    counts: dict[int, int] = {}
-    for lock in locks.values():
-        counts[lock[0]] = counts.get(lock[0], 0) + 1
-    return Map(counts)

@@ -151,5 +151,5 @@ def apply(turn: Turn, region: int, term: int, index: int) -> None:
             observe(turn, region, entry.rows)
         if entry.batch:
             answer(turn, region, entry)
-    if before is None or before.epoch != after.epoch:
+    if before is None or before.epoch != after.epoch or before.merging != after.merging:
         turn.changes.append((region, before, after))

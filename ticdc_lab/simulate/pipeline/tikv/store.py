@@ -22,7 +22,7 @@ from ticdc_lab.simulate.machine import (
     Wake,
 )
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
-from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Region, TransferLeader
+from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Merge, Region, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import cdc, commands, elections, leadership, leases, region_changes, replication
 from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of, peers_of
@@ -34,6 +34,7 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     CheckedLeader,
     CheckLeader,
     Destroy,
+    SplitId,
     Stores,
     Vote,
     Voted,
@@ -121,8 +122,8 @@ class Store:
                 self._received(turn, event.sender, message)
         elif isinstance(event, Fired):
             self._fired(turn, event.name)
-        elif isinstance(event, Asked) and isinstance(event.command, TransferLeader):
-            region_changes.transfer(turn, event.command)
+        elif isinstance(event, Asked) and isinstance(event.command, (Split, Merge, TransferLeader)):
+            region_changes.asked(turn, event.command)
         while turn.changes:
             region_changes.changed(turn, *turn.changes.pop(0))
         return turn.state, turn.out
@@ -144,6 +145,7 @@ class Store:
         elif name == leases.RESOLVE:
             leases.ask_followers(turn)
         elif name == HEARTBEAT:
+            region_changes.merges_on(turn)
             region_changes.report(turn)
             turn.out.append(Wake(self.heartbeat_us, HEARTBEAT))
         elif name == "resumed":
@@ -176,6 +178,10 @@ def _destroy(turn: Turn, sender: Address, message: Destroy) -> None:
         leadership.destroy(turn, region)
 
 
+def _split(turn: Turn, sender: Address, message: SplitId) -> None:
+    region_changes.split(turn, message)
+
+
 def _admit(turn: Turn, sender: Address, message: Admit) -> None:
     leases.admitted(turn, message)
 
@@ -193,6 +199,7 @@ _MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyTyp
         Admit: _admit,
         Destroy: _destroy,
         Stores: _stores,
+        SplitId: _split,
         Register: cdc.register,
         Deregister: cdc.deregister,
     }

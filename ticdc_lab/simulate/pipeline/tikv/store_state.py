@@ -164,6 +164,8 @@ class StoreState(NamedTuple):
         Where the other stores are.
     gone
         Regions that were merged into others.
+    to_divide
+        By region the epoch and the key for which a split was asked because a table begins there.
     """
 
     address: Address
@@ -175,3 +177,4 @@ class StoreState(NamedTuple):
     due: tuple[Due, ...] = ()
     streams: Map[int, tuple[Stream, ...]] = Map()
     gone: Map[int, bool] = Map()
+    to_divide: Map[int, tuple[int, int]] = Map()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +55,12 @@ class Turn:
         leader = peer.leader if peer and peer.led is None and peer.leader != self.state.name else None
         return NotLeader(region, self.address_of(leader))
 
-    def regions_of(self, ids: Iterable[int]) -> tuple[Region, ...]:
-        """Give regions of which this store has a peer, as clients know them."""
-        peers = self.state.peers
-        known = [(i, p) for i in ids if (p := peers.get(i)) is not None and p.data is not None]
-        return tuple(p.data.region(self.address_of(p.leader) or "") for _, p in known if p.data is not None)
+    def parts_of(self, data: Data) -> tuple[Region, ...]:
+        """Give what was split off a region as clients know it: as it is now where there is a peer of it."""
+        state, found = self.state, []
+        for sprout in data.sprouts:
+            peer = state.peers.get(sprout.id)
+            now = peer.data if peer is not None and peer.data is not None else sprout
+            if sprout.id not in state.gone:
+                found.append(now.region(self.address_of(peer.leader if peer else None) or state.address))
+        return tuple(found)
