@@ -9,7 +9,7 @@ from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Restart
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation, TransferLeader
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, Settings
@@ -125,6 +125,7 @@ FAULTS: Mapping[str, Callable[[int], Sequence[Fault]]] = MappingProxyType(
         "a leader moves to tikv-3": lambda at: [
             Ask(at, s, TransferLeader(key_of(102, 0), STORES[2])) for s in STORES[:2]
         ],
+        "a region of customers splits": lambda at: [Ask(at, s, Split(key_of(102, 200))) for s in STORES],
         "tikv-1 crashes for 5 s": lambda at: [Crash(at, STORES[0]), Restart(at + _BACK_US, STORES[0], True)],
         "capture-1 is cut off from tikv-1 for 3 s": lambda at: [Part(at, CAPTURES[0], STORES[0], for_us=3_000_000)],
     }
