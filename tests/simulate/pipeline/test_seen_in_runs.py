@@ -15,6 +15,7 @@ from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
 from ticdc_lab.simulate.pipeline.starts import told, transactions
+from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, seed_example, shop, tried
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
@@ -101,18 +102,20 @@ def test_the_seeds_example_is_scanned_and_streamed() -> None:
 
 
 def test_outcomes_see_what_is_lost_repeated_and_overwritten() -> None:
-    """Planted: a row never comes; two come again, the older one over the newer."""
-    run = ran("base")
-    changes, (entry, *others) = run.changes, [e for e in run.entries if isinstance(e, Rows)]
-    assert outcome(changes, run.entries) == Outcome(0, 0, 0, True)
-    lost = outcome(changes, [entry._replace(changes=entry.changes[1:]), *others])
-    assert lost.lost == 1
-    row = others[-1].changes[-1]
-    older = row._replace(commit_ts=row.commit_ts - 1, after=("older",))
-    again = outcome([*changes[:-1], older, row], [entry, *others, entry._replace(changes=(older,))])
-    assert (again.repeated, again.overwritten, again.final_right) == (0, 1, False)
-    healed = outcome([*changes[:-1], older, row], [entry, *others, entry._replace(changes=(older, row))])
-    assert (healed.repeated, healed.overwritten, healed.final_right) == (1, 1, True)
+    """Planted: a row never comes; an older value comes again over the newer one, and then that one too."""
+    info = ran("base").load.tables[0]
+    first, second, gone = (Change(ts, ts - 1, 7, "update", info, (ts,), None) for ts in (10, 20, 30))
+    other = Change(15, 14, 8, "insert", info, (8,), None)
+    gone = gone._replace(op="delete", after=None)
+    came = [Rows(1, "capture-1", (first, other, second))]
+    assert outcome([first, other, second], came) == Outcome(0, 0, 0, True)
+    assert outcome([first, other, second, gone], came) == Outcome(1, 0, 0, False)
+    again, healed = Rows(2, "capture-2", (first,)), Rows(2, "capture-2", (first, second))
+    assert outcome([first, other, second], [*came, again]) == Outcome(0, 1, 1, False)
+    assert outcome([first, other, second], [*came, healed]) == Outcome(0, 2, 1, True)
+    deleted = Rows(3, "capture-2", (gone,))
+    assert outcome([first, other, second, gone], [*came, deleted]) == Outcome(0, 0, 0, True)
+    assert outcome(ran("base").changes, ran("base").entries) == Outcome(0, 0, 0, True)
 
 
 def test_semantics_differ_under_a_crash() -> None:
