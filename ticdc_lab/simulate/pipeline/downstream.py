@@ -1,0 +1,293 @@
+"""The downstream: a topic, or a database, that takes rows at its own pace and remembers what came in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Fired,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Send,
+    Wake,
+    one_by_one,
+)
+from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
+from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
+from ticdc_lab.simulate.pipeline.tables import Change, Job
+
+ORDER = {"delete": 0, "update": 1, "insert": 2}
+"""How the changes of one transaction follow each other."""
+NOWHERE = (-1, -1, -1)
+"""Before every place of a change."""
+
+
+class Pace(NamedTuple):
+    """Asked of the downstream: from now on it takes so many rows a second; None for at once, 0 for none."""
+
+    rows_per_s: int | None
+
+
+class Rows(NamedTuple):
+    """Row changes that are there for good and can be seen."""
+
+    at_us: int
+    writer: Address
+    changes: tuple[Change, ...]
+
+
+class Mark(NamedTuple):
+    """A watermark in every partition."""
+
+    at_us: int
+    writer: Address
+    ts: int
+
+
+class Ddl(NamedTuple):
+    """A DDL that was executed."""
+
+    at_us: int
+    writer: Address
+    ts: int
+    job: Job
+
+
+Entry: TypeAlias = "Rows | Mark | Ddl"
+Log: TypeAlias = "tuple[Entry, Log] | None"
+"""Everything in the order in which it came, the newest first: a list that shares its tail with every older state."""
+
+
+class Waiting(NamedTuple):
+    """A write or a DDL that is being carried out."""
+
+    due_us: int
+    sender: Address
+    message: Write | Execute
+
+
+class DownstreamState(NamedTuple):
+    """What is downstream.
+
+    Attributes
+    ----------
+    log
+        See :data:`Log`.
+    queue
+        What waits, in order; ``free_us`` is when the last of it will be done.
+    writers
+        Of a table, under ``exactly-once-snapshot``: who staged last.
+    staged
+        Of a table: what nobody can see yet.
+    marks
+        Of a table, under ``exactly-once-deduplication``: the last change that was taken.
+    dropped
+        Row changes that deduplication dropped, or that were staged in vain.
+    """
+
+    log: Log = None
+    queue: tuple[Waiting, ...] = ()
+    free_us: int = 0
+    rows_per_s: int | None = None
+    writers: Map[int, Address] = Map()
+    staged: Map[int, tuple[Change, ...]] = Map()
+    marks: Map[int, tuple[int, int, int]] = Map()
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Downstream:
+    """The machine of the downstream."""
+
+    settings: DownstreamSettings
+    semantics: str
+
+    def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
+        """Begin empty."""
+        return DownstreamState(rows_per_s=self.settings.rows_per_s), []
+
+    def step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
+        """Take rows, watermarks and DDLs."""
+        if isinstance(event, Received):
+            return self._received(state, event.sender, event.message, now)
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
+        if isinstance(event, Fired):
+            return self._due(state, now)
+        if isinstance(event, Asked) and isinstance(event.command, Pace):
+            return self._paced(state, event.command, now)
+        return state, []
+
+    def _received(
+        self, state: DownstreamState, sender: Address, message: Any, now: Now
+    ) -> tuple[DownstreamState, list[Output]]:
+        if isinstance(message, (Write, Execute)):
+            if any(w.sender == sender and w.message == message for w in state.queue):
+                return state, [Ignored(message, "it was sent before and waits for its turn")]
+            return self._queued(state, Waiting(0, sender, message), now)
+        if isinstance(message, Resolved):
+            state = self._all_published(state, message.ts, sender, now)
+            return state._replace(log=(Mark(now.at_us, sender, message.ts), state.log)), []
+        if isinstance(message, Begin):
+            return self._begun(state, sender, message, now)
+        if isinstance(message, Publish):
+            return self._published(state, message.table, message.checkpoint_ts, sender, now), []
+        return state, [Ignored(message, "the downstream does not know it")]
+
+    # The pace
+
+    def _queued(self, state: DownstreamState, one: Waiting, now: Now) -> tuple[DownstreamState, list[Output]]:
+        takes_us = self._takes_us(state, one.message)
+        if takes_us is None:  # it stands still
+            return state._replace(queue=(*state.queue, one._replace(due_us=-1))), []
+        due_us = max(now.at_us, state.free_us) + takes_us
+        if due_us <= now.at_us and not state.queue:
+            return self._done(state, one, now)
+        queue = (*state.queue, one._replace(due_us=due_us))
+        return state._replace(queue=queue, free_us=due_us), [Wake(queue[0].due_us - now.at_us, "due")]
+
+    def _takes_us(self, state: DownstreamState, message: Write | Execute) -> int | None:
+        if isinstance(message, Execute):
+            return self.settings.ddl_us
+        if state.rows_per_s is None:
+            return 0
+        return len(message.changes) * 1_000_000 // state.rows_per_s if state.rows_per_s else None
+
+    def _due(self, state: DownstreamState, now: Now) -> tuple[DownstreamState, list[Output]]:
+        outputs: list[Output] = []
+        while state.queue and 0 <= state.queue[0].due_us <= now.at_us:
+            one = state.queue[0]
+            state, more = self._done(state._replace(queue=state.queue[1:]), one, now)
+            outputs += more
+        if state.queue and state.queue[0].due_us >= 0:
+            outputs.append(Wake(state.queue[0].due_us - now.at_us, "due"))
+        return state, outputs
+
+    def _paced(self, state: DownstreamState, pace: Pace, now: Now) -> tuple[DownstreamState, list[Output]]:
+        """Take another pace; what waits is planned anew."""
+        waiting = state.queue
+        told = Changed("downstream", _shown(state.rows_per_s), _shown(pace.rows_per_s), "its pace is another one")
+        state = state._replace(rows_per_s=pace.rows_per_s, queue=(), free_us=now.at_us)
+        outputs: list[Output] = [told]
+        for one in waiting:
+            state, more = self._queued(state, one, now)
+            outputs += more
+        return state, outputs
+
+    # What is done
+
+    def _done(self, state: DownstreamState, one: Waiting, now: Now) -> tuple[DownstreamState, list[Output]]:
+        message = one.message
+        if isinstance(message, Execute):
+            because = f"{message.job.type}: {message.job.query}"
+            state = self._all_published(state, message.finished_ts, one.sender, now)
+            entry = Ddl(now.at_us, one.sender, message.finished_ts, message.job)
+            return state._replace(log=(entry, state.log)), [
+                Changed(f"executed:{message.job.id}", None, message.finished_ts, because),
+                Send(one.sender, Executed(message.finished_ts)),
+            ]
+        changes = message.changes
+        if self.semantics == BY_SNAPSHOT:
+            return self._stage(state, one.sender, message)
+        if self.semantics == BY_DEDUPLICATION:
+            state, changes = _new_ones(state, message)
+        if changes:
+            state = state._replace(log=(Rows(now.at_us, one.sender, changes), state.log))
+        return state, [Send(one.sender, Written(message.id, message.table))]
+
+    def _stage(self, state: DownstreamState, sender: Address, write: Write) -> tuple[DownstreamState, list[Output]]:
+        if state.writers.get(write.table) != sender:
+            return state._replace(dropped=state.dropped + len(write.changes)), [
+                Ignored(write, f"{sender} does not write table {write.table} any more")
+            ]
+        known = state.staged.get(write.table, ())
+        fresh = _after(place_of(known[-1]) if known else NOWHERE, write.changes)  # it may have been sent before
+        staged = state.staged.set(write.table, (*known, *fresh))
+        return state._replace(staged=staged), [Send(sender, Written(write.id, write.table))]
+
+    def _begun(
+        self, state: DownstreamState, sender: Address, begin: Begin, now: Now
+    ) -> tuple[DownstreamState, list[Output]]:
+        """Let another capture write: what is covered by its start was complete, what is above will come again."""
+        if self.semantics != BY_SNAPSHOT:
+            return state, []
+        state = self._published(state, begin.table, begin.start_ts, sender, now)
+        void = len(state.staged.get(begin.table, ()))
+        because = f"{sender} writes from {begin.start_ts} on" + (f", {void} staged changes are void" if void else "")
+        changed = Changed(f"writer:{begin.table}", state.writers.get(begin.table), sender, because)
+        return (
+            state._replace(
+                writers=state.writers.set(begin.table, sender),
+                staged=state.staged.set(begin.table, ()),
+                dropped=state.dropped + void,
+            ),
+            [changed],
+        )
+
+    def _all_published(self, state: DownstreamState, ts: int, sender: Address, now: Now) -> DownstreamState:
+        """Let everything up to a persisted checkpoint be seen, before the watermark or the DDL that stands there."""
+        for table in sorted(t for t, staged in state.staged.items() if staged):
+            state = self._published(state, table, ts, sender, now)
+        return state
+
+    def _published(
+        self, state: DownstreamState, table: int, checkpoint_ts: int, sender: Address, now: Now
+    ) -> DownstreamState:
+        staged = state.staged.get(table, ())
+        seen = tuple(c for c in staged if c.commit_ts <= checkpoint_ts)
+        if not seen:
+            return state
+        return state._replace(
+            log=(Rows(now.at_us, sender, seen), state.log), staged=state.staged.set(table, staged[len(seen) :])
+        )
+
+
+def place_of(change: Change) -> tuple[int, int, int]:
+    """Give the place of a change among those of its table."""
+    return change.commit_ts, ORDER[change.op], change.key
+
+
+def entries(state: DownstreamState, since: Log = None) -> list[Entry]:
+    """Give what came in, oldest first; ``since`` is the log of an earlier state, whose entries are left out."""
+    found = list(_newest_first(state.log, since))
+    found.reverse()
+    return found
+
+
+def _newest_first(log: Log, since: Log) -> Iterator[Entry]:
+    while log is not None and log is not since:
+        entry, log = log
+        yield entry
+
+
+def _new_ones(state: DownstreamState, write: Write) -> tuple[DownstreamState, tuple[Change, ...]]:
+    """Leave out what was taken before: a table's changes come in order, from one writer at a time."""
+    fresh = _after(state.marks.get(write.table, NOWHERE), write.changes)
+    marks = state.marks.set(write.table, place_of(fresh[-1])) if fresh else state.marks
+    return state._replace(marks=marks, dropped=state.dropped + len(write.changes) - len(fresh)), fresh
+
+
+def _after(last: tuple[int, int, int], changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Give the changes behind a place, each once: a region that was pulled again repeats some in one write."""
+    fresh: list[Change] = []
+    for change in changes:
+        place = place_of(change)
+        if place > last:
+            fresh.append(change)
+            last = place
+    return tuple(fresh)
+
+
+def _shown(rows_per_s: int | None) -> str:
+    return "at once" if rows_per_s is None else f"{rows_per_s} rows/s"

@@ -1,0 +1,345 @@
+"""The auditor of the pipeline: which row changes are owed to the downstream, and what each watermark has promised.
+
+It reads what clients committed, what stores told, what the downstream holds, and believes no capture. It also is the
+scheduler's auditor, whose invariants hold here too.
+
+Invariants: ``Resolved Consistency`` (nothing committed at or below a resolved_ts that was told comes after it),
+``Watermarks Are Monotone``, ``Checkpoint Below Resolved``, ``Rows In Order``, ``No Row Lost``, ``DDL Barrier``,
+``Nothing Delivered Twice`` (where the semantics promise it) and ``Partition Resolved`` (the proof obligation of the MQ
+seed: the watermark in every partition is below every commit_ts that is not written).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.machine import Address, Send
+from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
+from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Rows, entries
+from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
+from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.tidb import TIDB
+from ticdc_lab.simulate.pipeline.tidb_state import Item, TidbState
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler.monitor import Found, Monitor
+
+RESOLVED, MONOTONE, BELOW, ORDERED, LOST, BARRIER, TWICE, PARTITION = (
+    "Resolved Consistency",
+    "Watermarks Are Monotone",
+    "Checkpoint Below Resolved",
+    "Rows In Order",
+    "No Row Lost",
+    "DDL Barrier",
+    "Nothing Delivered Twice",
+    "Partition Resolved",
+)
+INVARIANTS = (RESOLVED, MONOTONE, BELOW, ORDERED, LOST, BARRIER, TWICE, PARTITION)
+
+
+@dataclass(slots=True)
+class Measures:
+    """What a run brought.
+
+    Attributes
+    ----------
+    committed, delivered
+        Row changes that clients committed after the start of the changefeed, and those that came downstream.
+    repeated
+        Deliveries beyond the first.
+    ddls, ddls_repeated
+        DDL jobs that were executed, and executions beyond the first.
+    """
+
+    committed: int = 0
+    delivered: int = 0
+    repeated: int = 0
+    ddls: int = 0
+    ddls_repeated: int = 0
+
+
+@dataclass(slots=True)
+class PipelineMonitor:
+    """Watches one run.
+
+    Attributes
+    ----------
+    scheduler
+        The auditor of the table scheduler.
+    items
+        What clients do.
+    roles
+        What each node is: its name without number.
+    start_ts
+        Where the changefeed starts; what was committed at or before it is not owed.
+    semantics, rule
+        What is promised.
+    sample_us
+        How often the states of all nodes are kept; None for never.
+    owed
+        Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
+    jobs
+        DDL jobs that are done upstream and not downstream, by finished_ts.
+    told
+        The last resolved_ts of each stream, by capture and request.
+    written
+        The number and the last commit_ts of what a capture wrote last of a table.
+    """
+
+    scheduler: Monitor
+    items: Sequence[Item]
+    roles: Mapping[str, str]
+    start_ts: int
+    semantics: str = AT_LEAST_ONCE
+    rule: str = BASE
+    stops_at_violation: bool = True
+    sample_us: int | None = None
+    owed: dict[int, set[int]] = field(default_factory=dict)
+    order: deque[int] = field(default_factory=deque)
+    jobs: dict[int, str] = field(default_factory=dict)
+    executed: set[int] = field(default_factory=set)
+    told: dict[tuple[Address, int], int] = field(default_factory=dict)
+    written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    newest_ts: int = 0
+    mark_ts: int = 0
+    measures: Measures = field(default_factory=Measures)
+    snapshots: list[tuple[int, dict[Address, Any]]] = field(default_factory=list)
+    sampled_us: int = -1
+    n_violations: int = 0
+
+    def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
+        """A node has taken a step."""
+        role = self.roles[kernel.node[at]]
+        if role == "tikv":
+            found = self._told(outputs)
+        elif role == "capture":
+            found = self.scheduler.saw(kernel, at, before, after, outputs) or self._moved(at, before, after, outputs)
+        elif role == DOWNSTREAM:
+            found = self._arrived(before, after)
+        elif role == TIDB:
+            self._committed(after)
+            found = None
+        elif role == ETCD:
+            found = self.scheduler.saw(kernel, at, before, after, outputs) or self._published(before, after)
+        else:
+            found = None
+        if self.sample_us is not None and kernel.now_us >= self.sampled_us + self.sample_us:
+            self._sample(kernel)
+        self.n_violations += found is not None
+        return found if self.stops_at_violation else None
+
+    def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A node does nothing from now on."""
+        return self.scheduler.went_down(kernel, at, state) if self._is_capture(kernel, at) else None
+
+    def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A node goes on with its state."""
+        return self.scheduler.came_up(kernel, at, state) if self._is_capture(kernel, at) else None
+
+    def _is_capture(self, kernel: Kernel, at: Address) -> bool:
+        return self.roles[kernel.node[at]] == "capture"
+
+    def _sample(self, kernel: Kernel) -> None:
+        live = {a: s for a, s in kernel.states.items() if a not in kernel.down}
+        self.snapshots.append((kernel.now_us, live))
+        self.sampled_us = kernel.now_us
+
+    # Upstream
+
+    def _committed(self, after: TidbState) -> None:
+        for start_ts in after.decided:
+            txn = after.open[start_ts]
+            item, commit_ts = self.items[txn.item], txn.commit_ts
+            if commit_ts <= self.start_ts:
+                continue
+            if item.job:
+                self.jobs[commit_ts] = item.job.query
+                continue
+            self.owed[commit_ts] = {m.key for m in item.mutations}
+            self.order.append(commit_ts)
+            self.measures.committed += len(item.mutations)
+
+    def _told(self, outputs: Iterable[Any]) -> Found:
+        told = self.told
+        for output in outputs:
+            if type(output) is not Send:
+                continue
+            to, message = output
+            if type(message) is ResolvedTs:
+                for request_id, region in message.regions:
+                    if message.ts < told.get((to, request_id), 0):
+                        return MONOTONE, f"region {region} told {to} {message.ts} after {told[to, request_id]}"
+                    told[to, request_id] = message.ts
+            elif type(message) is Entries:
+                known = told.get((to, message.request_id), 0)
+                for row in message.rows:
+                    if row.commit_ts <= known and row.type in (COMMIT, COMMITTED):
+                        return RESOLVED, f"{shown(row.key)} of {row.commit_ts} comes to {to} after resolved_ts {known}"
+        return None
+
+    # Captures
+
+    def _moved(self, at: Address, before: Any, after: Any, outputs: Iterable[Any]) -> Found:
+        if before is not None:
+            found = self._marks(at, before.processor.executor, after.processor.executor)
+            if found:
+                return found
+            if self.written and after.processor.executor.pipelines is not before.processor.executor.pipelines:
+                self._forget(at, after.processor.executor)
+        for output in outputs:
+            if type(output) is Send and type(output.message) is Write:
+                found = self._ordered(at, output.message)
+                if found:
+                    return found
+        return None
+
+    def _marks(self, at: Address, before: Executor, after: Executor) -> Found:
+        if after.marks is before.marks:
+            return None
+        for key, new in after.marks.items():
+            old = before.marks.get(key)
+            if old is new:
+                continue
+            if new.checkpoint_ts > new.resolved_ts:
+                return BELOW, f"table {key} on {at}: checkpoint {new.checkpoint_ts} is above {new.resolved_ts}"
+            fell = old is not None and (new.checkpoint_ts < old.checkpoint_ts or new.resolved_ts < old.resolved_ts)
+            if fell and key in before.pipelines and before.pipelines[key].start_ts == after.pipelines[key].start_ts:
+                return MONOTONE, f"table {key} on {at} fell from {old} to {new}"
+        return None
+
+    def _forget(self, at: Address, executor: Executor) -> None:
+        """A table that comes to a capture again begins anew."""
+        for one in [w for w in self.written if w[0] == at and w[1] not in executor.pipelines]:
+            del self.written[one]
+
+    def _ordered(self, at: Address, write: Write) -> Found:
+        last_id, last_ts = self.written.get((at, write.table), (-1, 0))
+        if write.id <= last_id:
+            return None  # it is sent again
+        for change in write.changes:
+            if change.commit_ts < last_ts:
+                return ORDERED, f"{at} writes {shown(change.key)} of {change.commit_ts} after {last_ts}"
+            last_ts = change.commit_ts
+        self.written[at, write.table] = (write.id, last_ts)
+        return None
+
+    # Downstream
+
+    def _arrived(self, before: DownstreamState | None, after: DownstreamState) -> Found:
+        if before is None:
+            return None
+        found: Found = None
+        if self.semantics == BY_SNAPSHOT:
+            self._staged(before, after)
+        if after.log is before.log:
+            return found
+        for entry in entries(after, before.log):
+            if type(entry) is Rows:
+                found = found or self._rows(entry.changes)
+            elif type(entry) is Mark:
+                self.mark_ts = max(self.mark_ts, entry.ts)
+                oldest = self._oldest()
+                if oldest is not None and oldest <= entry.ts and self.semantics != AT_MOST_ONCE:
+                    found = found or (
+                        PARTITION,
+                        f"the partitions are resolved up to {entry.ts}, and {self._one(oldest)}",
+                    )
+            elif type(entry) is Ddl:
+                found = found or self._ddl(entry)
+        return found
+
+    def _rows(self, changes: Sequence[Change]) -> Found:
+        owed, twice, found = self.owed, self.semantics != AT_LEAST_ONCE, None
+        snapshot = self.semantics == BY_SNAPSHOT
+        repeated = 0
+        for change in changes:
+            commit_ts, key = change.commit_ts, change.key
+            keys = owed.get(commit_ts)
+            if keys is not None and key in keys:
+                keys.discard(key)
+                if not keys:
+                    del owed[commit_ts]
+            elif not snapshot:
+                repeated += 1
+                if twice and found is None:
+                    found = TWICE, f"{shown(key)} of {commit_ts} came again"
+            if snapshot:
+                if (commit_ts, key) in self.seen:
+                    found = TWICE, f"{shown(key)} of {commit_ts} can be seen twice"
+                self.seen.add((commit_ts, key))
+        self.newest_ts = max(self.newest_ts, changes[-1].commit_ts)
+        self.measures.delivered += len(changes)
+        self.measures.repeated += repeated
+        return found
+
+    def _staged(self, before: DownstreamState, after: DownstreamState) -> None:
+        """What is staged is downstream for good, unless another writer makes it void: then it is owed again."""
+        for table, staged in after.staged.items():
+            known = before.staged.get(table, ())
+            if staged is known:
+                continue
+            if after.writers.get(table) != before.writers.get(table):
+                published = self._published_in(before, after)
+                self._void([c for c in known if (c.commit_ts, c.key) not in published])
+            for change in staged[len(known) :]:
+                keys = self.owed.get(change.commit_ts)
+                if keys is not None:
+                    keys.discard(change.key)
+                    if not keys:
+                        del self.owed[change.commit_ts]
+
+    @staticmethod
+    def _published_in(before: DownstreamState, after: DownstreamState) -> set[tuple[int, int]]:
+        shown_now = [e for e in entries(after, before.log) if type(e) is Rows]
+        return {(c.commit_ts, c.key) for e in shown_now for c in e.changes}
+
+    def _void(self, changes: Sequence[Change]) -> None:
+        again = sorted({c.commit_ts for c in changes} - self.owed.keys())
+        for change in changes:
+            self.owed.setdefault(change.commit_ts, set()).add(change.key)
+        self.order = deque(sorted({*self.order, *again}))
+
+    def _ddl(self, entry: Ddl) -> Found:
+        again = entry.ts in self.executed
+        self.executed.add(entry.ts)
+        self.measures.ddls += not again
+        self.measures.ddls_repeated += again
+        self.jobs.pop(entry.ts, None)
+        oldest = self._oldest()
+        if oldest is not None and oldest <= entry.ts and self.semantics != AT_MOST_ONCE:
+            return BARRIER, f"the DDL of {entry.ts} is executed, and {self._one(oldest)}"
+        if self.rule == BASE and self.newest_ts > entry.ts and not again:
+            return BARRIER, f"the DDL of {entry.ts} is executed after a row of {self.newest_ts} was written"
+        return None
+
+    # The global watermarks
+
+    def _published(self, before: Any, after: Any) -> Found:
+        if before is None or after.checkpoint_ts == before.checkpoint_ts:
+            return None
+        checkpoint_ts = after.checkpoint_ts
+        if checkpoint_ts > after.resolved_ts:
+            return BELOW, f"the global checkpoint {checkpoint_ts} is above the global resolved_ts {after.resolved_ts}"
+        oldest = self._oldest()
+        if oldest is not None and oldest <= checkpoint_ts and self.semantics != AT_MOST_ONCE:
+            return LOST, f"the global checkpoint is {checkpoint_ts}, and {self._one(oldest)}"
+        passed = min((ts for ts in self.jobs if ts < checkpoint_ts), default=None)
+        if passed is not None:
+            return BARRIER, f"the global checkpoint is {checkpoint_ts}, and the DDL of {passed} is not executed"
+        return None
+
+    def _oldest(self) -> int | None:
+        order, owed = self.order, self.owed
+        while order and order[0] not in owed:
+            order.popleft()
+        return order[0] if order else None
+
+    def _one(self, commit_ts: int) -> str:
+        return f"{shown(min(self.owed[commit_ts]))} of {commit_ts} is not downstream"
