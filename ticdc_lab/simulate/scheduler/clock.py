@@ -12,8 +12,8 @@ def ts_of(at_us: int) -> int:
 
 
 def us_of(ts: int) -> int:
-    """Give the moment of a TSO integer made by :func:`ts_of`."""
-    return ((ts >> 18) - EPOCH_MS) * 1000 + (ts & (1 << 18) - 1)
+    """Give the moment of a TSO integer made by :func:`ts_of`, or just before one (``ts_of(..) - 1``)."""
+    return ((ts >> 18) - EPOCH_MS) * 1000 + min(999, ts & (1 << 18) - 1)
 
 
 def before(ts: int) -> int:

@@ -120,6 +120,17 @@ def test_a_bug_that_observes_early_is_seen_here():
     assert len(three.told("capture-1")) == 1
 
 
+def test_a_snapshot_has_what_is_applied_and_not_what_is_proposed():
+    """What was proposed before a registration and is applied after it comes from the log, and from nowhere else."""
+    three = Three()
+    three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
+    three.take("tikv-1", Received("capture-1", Register(1, 1, 1, 0, FIRST, LAST)))
+    three.take("tikv-1", Fired(("scan", 1, "capture-1", 1)))
+    assert [r.type for m in three.told("capture-1") for r in m.rows] == ["initialized"]
+    three.deliver()
+    assert [r.type for m in three.told("capture-1") for r in m.rows] == ["prewrite"]
+
+
 def test_a_refusal_waits_for_a_majority_too():
     """A leader that is one no more would wrongly say that a transaction is gone."""
     three = Three()
@@ -221,6 +232,18 @@ def test_a_peer_that_lost_its_disk_votes_when_it_is_admitted():
     three.waiting = [(a, "tikv-2.2" if b == "tikv-2" else b, m) for a, b, m in three.waiting]
     three.deliver()
     assert three.leaders() == ["tikv-1"]
+
+
+def test_what_only_a_peer_without_vote_holds_has_no_majority():
+    """It is sent to a peer that lost its disk as to others, but that does not count before it is admitted."""
+    three = Three()
+    three.lose_disk("tikv-2")
+    three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
+    three.deliver(Append, Appended, to=("tikv-1", "tikv-2.2"))
+    assert three.locks("tikv-2.2") == [KEY]
+    assert three.told("tidb") == []
+    three.deliver()
+    assert three.told("tidb") == [BatchResponses(1, (None,))]
 
 
 def test_a_peer_that_lost_its_disk_is_not_admitted_by_its_leader_alone():

@@ -80,6 +80,7 @@ def test_a_merge_unites_two_regions_of_one_leader():
     (united,) = regions_in(run.kernel.states["pd"], MIDDLE - 1, MIDDLE + 1)
     assert (united.id, united.epoch) == (2, 3)
     assert changes(run, "took region 4 in") == 1
+    assert [s for s in stores_of(run.settings) if 4 in run.kernel.states[s].peers] == []
 
 
 def test_a_merge_begins_resolved_ts_anew():
