@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from replayed import values
+from workload_rows import values
 
 from ticdc_lab.simulate.pipeline.run import simulate
 from ticdc_lab.simulate.pipeline.settings import Settings
