@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from copies import findings, is_seen
 from pyspark.sql import SparkSession
-from replayed import Event, rows_of, statements_of, watermarks_of
+from workload_rows import Event, rows_of, statements_of, watermarks_of
 
 from ticdc_lab.encode import ENCODERS
 from ticdc_lab.faults import KINDS, plan_fault, read_log
