@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
+from ticdc_lab.simulate.pipeline.looking import current_us_of
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
@@ -109,7 +110,7 @@ def play(
     seed = scenario.seed if seed is None else seed
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
-    facts.rule = scenario.settings.capture.rule
+    facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
     judge = Judge([*scenario.assertions, *more], facts)
     level = level or (EVENTS if counts_messages(scenario) else CHANGES)
