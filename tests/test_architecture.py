@@ -52,6 +52,7 @@ STEPS = (
         "waiting",
         "ingest",
         "simulate",
+        "workload",
     ),
     ("figures",),
     ("widgets", "report"),

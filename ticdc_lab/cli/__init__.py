@@ -10,6 +10,7 @@ from ticdc_lab.cli import (
     log_commands,
     simulate_commands,
     why_commands,
+    workload_commands,
 )
 from ticdc_lab.cli.common import main
 
@@ -22,4 +23,5 @@ __all__ = [
     "main",
     "simulate_commands",
     "why_commands",
+    "workload_commands",
 ]
