@@ -172,10 +172,10 @@ def test_the_log_of_a_run_tells_of_its_cause_what_it_can(spark: SparkSession) ->
               for name, log in zip(names, logs, strict=True)]  # fmt: skip
     events = spark.createDataFrame(pa.concat_tables(topics))
     arrivals = events.withColumn("timestamp", F.expr("timestamp_micros(arrived_us)")).where("seq = 0")
-    rows = stall_causes(events, stall_s=2.2, arrivals=arrivals).collect()
+    rows = stall_causes(events, stall_s=1.5, arrivals=arrivals).collect()
     found = {r["topic"]: (causes(r), r["stood_s"]) for r in rows}
     assert [found[name][0][0] for name in names] == ["long-transaction", "ddl-barrier", "rows-went-on"]
-    assert len(rows) == 3 and all(1.9 < stood_s < 4.6 for _, stood_s in found.values())
+    assert len(rows) == 3 and all(1.5 < stood_s < 5 for _, stood_s in found.values())
 
 
 def test_what_cannot_be_answered_is_refused(spark: SparkSession) -> None:

@@ -116,8 +116,10 @@ def play(
     level = level or (EVENTS if counts_messages(scenario) else CHANGES)
     recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
     recorder.rows = Shown(judge, keep=keep)
+    load = load_of_scenario(scenario, seed)
+    facts.scheduler.wanted = {table.id for table in load.tables}
     run = simulate(
-        settings_of(scenario), load_of_scenario(scenario, seed), faults=faults_of(scenario, seed), seed=seed,
+        settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
         until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
         step_limit=scenario.step_limit, sample_us=sample_us, begun=facts.begin,
     )  # fmt: skip
