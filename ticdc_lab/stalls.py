@@ -43,10 +43,10 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         ``n_repeats`` (how often ``held_ts`` was stated again, in the partition that did so most), ``n_regressed``
         (lower values stated meanwhile); and of rows between both rungs, of these partitions: ``n_rows``,
         ``n_replayed`` (at or below held_ts), ``n_above`` (above it), ``n_beyond`` (above next_ts too),
-        ``tables`` (array<string>),
-        ``first`` (struct<commit_ts, table>: the lowest above held_ts), ``newest_commit_ts``, ``biggest`` (struct<rows,
-        commit_ts>: the transaction with most rows), ``longest`` (struct<start_ts, commit_ts>: the one above held_ts that
-        lasted longest; null where the protocol keeps no start_ts).
+        ``tables`` (array<string>), ``first`` (struct<commit_ts, table>: the lowest above held_ts),
+        ``newest_commit_ts``, ``biggest`` (struct<rows, commit_ts>: the transaction with most rows), ``longest``
+        (struct<start_ts, commit_ts>: the one above held_ts that lasted longest; null where the protocol keeps no
+        start_ts).
 
     Raises
     ------
