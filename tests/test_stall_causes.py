@@ -175,7 +175,9 @@ def test_the_log_of_a_run_tells_of_its_cause_what_it_can(spark: SparkSession) ->
     rows = stall_causes(events, stall_s=1.5, arrivals=arrivals).collect()
     found = {r["topic"]: (causes(r), r["stood_s"]) for r in rows}
     assert [found[name][0][0] for name in names] == ["long-transaction", "ddl-barrier", "rows-went-on"]
-    assert len(rows) == 3 and all(1.5 < stood_s < 5 for _, stood_s in found.values())
+    stood_s = [found[name][1] for name in names]
+    assert len(rows) == 3 and 3.9 < stood_s[0] < 4.1 and 2 < stood_s[1] < 2.3
+    assert stood_s[2] < 1  # the sink let it creep on, and then jump
 
 
 def test_what_cannot_be_answered_is_refused(spark: SparkSession) -> None:
