@@ -27,7 +27,7 @@ _DOTS = 6
 _MARKS = {"streaming": "", "scanning": "s", "asking": "?", "waiting": "?"}
 _LANE_PX = 92
 _NOTE = (
-    "A lane a table. Squares are its regions, coloured by their leader (s: being scanned, ?: asked for, red "
+    "A lane a table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, red "
     "frame: locked). Dots are rows on their way, more for more rows. Bars: full is {full}, else the most seen."
 )
 
@@ -100,8 +100,8 @@ def told(s: Scene, at_us: int) -> str:
     if held is None or held.ts is None:
         return f"At {at_us / 1e6:,.3f} s, {rows}"
     lag_s, name = max(0, at_us - us_of(held.ts)) / 1e6, holder(held)
-    by = f"held by {name}" if name else "and follows"
-    return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind, {by}"
+    by = f", held by {name}" if name else ""
+    return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind{by}"
 
 
 def moving(s: Scene, at_us: int) -> list[go.Scatter]:
@@ -191,11 +191,12 @@ def _regions(s: Scene, there: list[tuple[int, Spot]]) -> go.Scatter:
         for i, (region, store, state, locks) in enumerate(spot.regions[:_REGIONS]):
             x.append(AT["tikv"] - 0.3 + 0.3 * (i % 3))
             y.append(k - 0.18 + 0.34 * (i // 3) if len(spot.regions) > 3 else float(k))
-            colors.append(look(s.stores.index(store))["color"])
+            colors.append(look(s.stores.index(store))["color"] if store in s.stores else GREY)
             frames.append(3.5 if locks else 0)
             texts.append(_MARKS.get(state, "?"))
             held = f", {count(locks, 'transaction')} hold{'s' if locks == 1 else ''} locks in it" if locks else ""
-            hover.append(f"region {region}, led by {label(store)}: {state}{held}")
+            what = f"region {region}, led by {label(store)}" if region else "keys whose region PD is asked for"
+            hover.append(f"{what}: {state}{held}")
         if len(spot.regions) > _REGIONS:
             hover[-1] += f"; {len(spot.regions) - _REGIONS:,} more of this table are not drawn"
     marker = {"size": 22, "symbol": "square", "color": colors, "line": {"width": frames, "color": WRONG}, "opacity": 1}
