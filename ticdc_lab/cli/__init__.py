@@ -9,6 +9,8 @@ from ticdc_lab.cli import (
     dispatch_commands,
     log_commands,
     simulate_commands,
+    why_commands,
+    workload_commands,
 )
 from ticdc_lab.cli.common import main
 
@@ -20,4 +22,6 @@ __all__ = [
     "log_commands",
     "main",
     "simulate_commands",
+    "why_commands",
+    "workload_commands",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,6 +165,7 @@ def simulate(
     bugs: Mapping[str, Any] | None = None,
     stops_at_violation: bool = True,
     sample_us: int | None = None,
+    begun: Callable[[Kernel], None] | None = None,
 ) -> Run:
     """Run an upstream and a changefeed of it.
 
@@ -190,6 +191,8 @@ def simulate(
         Planted ones, by field of the store's, the capture's or the scheduler's machines.
     sample_us
         How often the states of all nodes are kept for pictures; None for never.
+    begun
+        Is given the world before anything happens in it: to look into it from the recorder.
 
     Returns
     -------
@@ -212,6 +215,8 @@ def simulate(
         machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
         step_limit=step_limit,
     )  # fmt: skip
+    if begun is not None:
+        begun(kernel)
     end = kernel.run(until_us)
     also = {
         "step_limit": step_limit, "name": recorder.run, "bugs": planted, "stops_at_violation": stops_at_violation,

@@ -43,7 +43,8 @@ class TikvSettings:
         How many write records of a key survive besides the newest (GC), apart from those of the last moments; None for
         all.
     splits_tables
-        Whether a table that is created later gets a region of its own when it is first written, as TiDB does it.
+        Whether a table that is created later gets a region of its own when it is first written, as TiDB does it; that
+        ends the streams of the region in which it was, and rows come again.
     """
 
     stores: int = 3
@@ -55,7 +56,7 @@ class TikvSettings:
     scan_batch: int = 1024
     store_down_us: int = 3_000_000
     keeps_versions: int | None = None
-    splits_tables: bool = True
+    splits_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ TS = [ts_of(n * SECOND) for n in range(9)]
 OLD_1, OLD_2, NEW_1, NEW_2 = (Raw((1, 2), (i, name)) for name in ("Jan", "Jan Su") for i in (1, 2))
 KEY_1, KEY_2 = key_of(104, 1), key_of(104, 2)
 BEFORE_TS = ts_of(SECOND // 2)
-SETTINGS = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1_000_000_000, splits_tables=False)
+SETTINGS = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1_000_000_000)
 
 
 class Alone:

@@ -27,6 +27,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import Store, committed, initial_regions, region_facts
+from ticdc_lab.simulate.scheduler.clock import before
 
 
 def register(alone, sender="capture-1", request_id=7, region=1, epoch=1, checkpoint_ts=0, span=(FIRST, LAST)):
@@ -98,11 +99,11 @@ def test_resolved_ts_is_told_to_initialised_streams_only_and_never_falls():
     register(alone, request_id=7)
     register(alone, request_id=8)
     scan(alone, request_id=7)
-    assert alone.resolved(6)[-1:] == [ResolvedTs(TS[6] - 1, ((7, 1),))]
+    assert alone.resolved(6)[-1:] == [ResolvedTs(before(TS[6]), ((7, 1),))]
     scan(alone, request_id=8)
     alone.command(prewrite(TS[3], KEY_2, NEW_1), 6)
-    assert alone.resolved(7) == [ResolvedTs(TS[6] - 1, ((7, 1), (8, 1)))]
-    assert region_facts(alone.state)[0].resolved_ts == TS[6] - 1
+    assert alone.resolved(7) == [ResolvedTs(before(TS[6]), ((7, 1), (8, 1)))]
+    assert region_facts(alone.state)[0].resolved_ts == before(TS[6])
 
 
 def test_resolved_ts_is_below_the_oldest_lock():
@@ -111,15 +112,15 @@ def test_resolved_ts_is_below_the_oldest_lock():
     alone.command(prewrite(TS[4], KEY_1, NEW_1), 4)
     alone.command(prewrite(TS[2], KEY_2, NEW_1), 4)
     alone.resolved(6)
-    assert region_facts(alone.state)[0].resolved_ts == TS[2] - 1
+    assert region_facts(alone.state)[0].resolved_ts == before(TS[2])
     alone.command(Rollback(1, 1, TS[2], (KEY_2,)), 6)
     alone.resolved(7)
-    assert region_facts(alone.state)[0].resolved_ts == TS[4] - 1
+    assert region_facts(alone.state)[0].resolved_ts == before(TS[4])
 
 
 def test_a_scan_comes_in_batches_and_takes_its_time():
     """``scan_batch`` rows each, at ``scan_rows_per_s``; the last one ends with ``initialized``."""
-    slow = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1000, scan_batch=4, splits_tables=False)
+    slow = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1000, scan_batch=4)
     alone = Alone()
     alone.store = replace(alone.store, settings=slow)
     keys = tuple(key_of(104, h) for h in range(10))

@@ -27,6 +27,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
 from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import region_facts
+from ticdc_lab.simulate.scheduler.clock import before
 
 
 def old(key, value):
@@ -73,12 +74,12 @@ def test_then_it_streams_and_resolved_ts_waits_for_the_lock():
     """resolved_ts stays below the start_ts of the lock; the commit streams alone; then resolved_ts goes on."""
     alone = at_ts5()
     scanned(alone, TS[1])
-    assert ResolvedTs(TS[3] - 1, ((7, 1),)) in alone.resolved(6)
+    assert ResolvedTs(before(TS[3]), ((7, 1),)) in alone.resolved(6)
     commit_ts = TS[6] + 1
     streamed = alone.command(Commit(1, 1, TS[3], commit_ts, (KEY_2,)), 7)
     assert streamed == [Entries(7, 1, (KvRow("commit", KEY_2, TS[3], commit_ts),))]
-    assert ResolvedTs(TS[8] - 1, ((7, 1),)) in alone.resolved(8)
-    assert region_facts(alone.state)[0].resolved_ts == TS[8] - 1
+    assert ResolvedTs(before(TS[8]), ((7, 1),)) in alone.resolved(8)
+    assert region_facts(alone.state)[0].resolved_ts == before(TS[8])
 
 
 def test_what_is_prewritten_after_the_scan_streams_with_its_old_value():

@@ -6,9 +6,10 @@ from bisect import bisect_left
 
 from ticdc_lab.simulate.pipeline.capture import sink
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.path_state import Row
 from ticdc_lab.simulate.pipeline.capture.puller import begun, frontier_ts
 from ticdc_lab.simulate.pipeline.capture.schema import applied, pruned, snapshot
-from ticdc_lab.simulate.pipeline.capture.state import Ddl, Row
+from ticdc_lab.simulate.pipeline.capture.state import Ddl
 from ticdc_lab.simulate.pipeline.keys import META, handle_of, span_of
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ticdc_lab.simulate.machine import Changed, Now
-from ticdc_lab.simulate.pipeline.capture.state import DataState, Path, Puller
+from ticdc_lab.simulate.pipeline.capture.path_state import Path, Puller
+from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, MQ, CaptureSettings
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor

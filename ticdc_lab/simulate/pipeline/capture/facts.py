@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, PD, Path, Puller
 from ticdc_lab.simulate.pipeline.capture.schema import info_at
 from ticdc_lab.simulate.pipeline.capture.sorter import in_memory, on_disk
-from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, DataState, Path, Puller
+from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import MQ
 from ticdc_lab.simulate.scheduler.executor import MAX_TS

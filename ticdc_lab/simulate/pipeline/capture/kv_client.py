@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from ticdc_lab.simulate.machine import Address, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mutants import FORGETS_PART, FROM_NOW
+from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, PD, SCANNING, STREAMING, WAITING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.capture.puller import failed, parts_of
-from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, SCANNING, STREAMING, WAITING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, RegionFailed, Register
 from ticdc_lab.simulate.pipeline.keys import META, shown
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, Region, Regions

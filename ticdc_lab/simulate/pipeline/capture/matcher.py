@@ -11,7 +11,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.pipeline.capture.mutants import DROPS_EARLY_COMMIT
-from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, STREAMING, UPDATE, Row, Stream
+from ticdc_lab.simulate.pipeline.capture.path_state import DELETE, INSERT, STREAMING, UPDATE, Row, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, INITIALIZED, PREWRITE, KvRow
 
 NOTHING: frozenset[str] = frozenset()

@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from ticdc_lab.simulate.pipeline.capture.mutants import NEWEST_SCHEMA
+from ticdc_lab.simulate.pipeline.capture.path_state import Row
 from ticdc_lab.simulate.pipeline.capture.schema import version_at
-from ticdc_lab.simulate.pipeline.capture.state import Row, Version
+from ticdc_lab.simulate.pipeline.capture.state import Version
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.tables import Cell, Change, TableInfo
 

@@ -7,10 +7,10 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Changed, Decided
 from ticdc_lab.simulate.pipeline.capture import kv_client, sink
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, Path, Sorter
 from ticdc_lab.simulate.pipeline.capture.puller import begun, span_of_key
-from ticdc_lab.simulate.pipeline.capture.state import ASKING, Path, Sorter
 from ticdc_lab.simulate.scheduler.capture_state import with_executor
-from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, WRITING, Pipeline, marked, scanned
+from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, WRITING, Pipeline, marked, scanned
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 Pipelines = Map[Key, Pipeline]
@@ -74,6 +74,8 @@ def measured(desk: Desk) -> None:
     marks = {}
     for key in in_turn(desk.paths):
         path, pipeline = desk.paths[key], executor.pipelines[key]
+        if pipeline.state == STOPPING and pipeline.due_us <= desk.at_us:
+            continue  # it ends now, at what was told last
         found = sink.marks_of(desk, path)
         if found != executor.marks.get(key):
             marks[key] = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pipeline.capture.mutants import FRONTIER_MAX
-from ticdc_lab.simulate.pipeline.capture.state import Gap, Puller, Stream
+from ticdc_lab.simulate.pipeline.capture.path_state import Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.keys import LAST, WIDTH, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import Region
 from ticdc_lab.simulate.scheduler.roles import Key

@@ -6,8 +6,8 @@ from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
 from ticdc_lab.simulate.pipeline.capture.mutants import EMITS_UNRESOLVED, SENT_IS_WRITTEN, STOP_LOSES_ROWS
+from ticdc_lab.simulate.pipeline.capture.path_state import Flight, Path, Row
 from ticdc_lab.simulate.pipeline.capture.sorter import taken
-from ticdc_lab.simulate.pipeline.capture.state import Flight, Path, Row
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Begin, Publish, Write, Written
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, STOPPING, WRITING, Marks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ticdc_lab.simulate.pipeline.capture.state import Row, Run, Sorter
+from ticdc_lab.simulate.pipeline.capture.path_state import Row, Run, Sorter
 
 
 def added(sorter: Sorter, rows: list[Row], memory_rows: int) -> Sorter:

@@ -6,9 +6,9 @@ from ticdc_lab.simulate.machine import Address, Broken, Ignored
 from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, sink
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.matcher import matched
+from ticdc_lab.simulate.pipeline.capture.path_state import STREAMING, Row, Stream
 from ticdc_lab.simulate.pipeline.capture.puller import frontier_ts
 from ticdc_lab.simulate.pipeline.capture.sorter import added
-from ticdc_lab.simulate.pipeline.capture.state import STREAMING, Row, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META, shown
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn

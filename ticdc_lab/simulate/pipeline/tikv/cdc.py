@@ -93,7 +93,7 @@ def _set(turn: Turn, region: int, streams: Sequence[Stream]) -> None:
 
 def _wait(turn: Turn, region: int, stream: Stream) -> None:
     """Send the next batch of a scan when it has been read."""
-    n = min(len(stream.keys), turn.store.settings.scan_batch)
+    n = min(len(stream.keys) - stream.at, turn.store.settings.scan_batch)
     after_us = n * 1_000_000 // turn.store.settings.scan_rows_per_s
     turn.out.append(Wake(after_us, (SCAN, region, stream.address, stream.request_id)))
 
@@ -106,13 +106,14 @@ def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
         return
     at, stream = found[0], streams[found[0]]
     assert stream.snapshot is not None
-    rows, left = next_batch(stream.snapshot, stream.keys, stream.checkpoint_ts, turn.store.settings.scan_batch)
+    most = turn.store.settings.scan_batch
+    rows, read = next_batch(stream.snapshot, stream.keys, stream.at, stream.checkpoint_ts, most)
     if turn.store.scan_misses_locks:
         rows = [row for row in rows if row.type != PREWRITE]
-    stream = stream._replace(keys=left)
-    if not left:
+    stream = stream._replace(at=read)
+    if read == len(stream.keys):
         rows.append(KvRow(INITIALIZED, 0, 0))
-        stream = stream._replace(snapshot=None)
+        stream = stream._replace(snapshot=None, keys=(), at=0)
         turn.out.append(Changed(f"stream:{region}:{address}", "scanning", "streaming", "its scan is at its end"))
     else:
         _wait(turn, region, stream)

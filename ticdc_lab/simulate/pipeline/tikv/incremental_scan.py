@@ -31,11 +31,16 @@ def rows_of(data: Data, key: int, checkpoint_ts: int) -> list[KvRow]:
     return rows
 
 
-def next_batch(data: Data, keys: tuple[int, ...], checkpoint_ts: int, most: int) -> tuple[list[KvRow], tuple[int, ...]]:
-    """Read on: at least one key, and no further key after ``most`` rows; give the rows and the keys that are left."""
+def next_batch(data: Data, keys: tuple[int, ...], at: int, checkpoint_ts: int, most: int) -> tuple[list[KvRow], int]:
+    """Read on from the key at a position: at least one key, and no further one after ``most`` rows.
+
+    Returns
+    -------
+    tuple[list[KvRow], int]
+        The rows, and the position of the key that is next.
+    """
     rows: list[KvRow] = []
-    for n, key in enumerate(keys):
-        if len(rows) >= most:
-            return rows, keys[n:]
-        rows += rows_of(data, key, checkpoint_ts)
-    return rows, ()
+    while at < len(keys) and (not rows or len(rows) < most):
+        rows += rows_of(data, keys[at], checkpoint_ts)
+        at += 1
+    return rows, at

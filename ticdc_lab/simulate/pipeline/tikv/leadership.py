@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.simulate.machine import Address, Changed
 from ticdc_lab.simulate.pipeline.kv_messages import NotLeader, RegionNotFound
 from ticdc_lab.simulate.pipeline.tikv.answers import answer
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
-from ticdc_lab.simulate.pipeline.tikv.raft_messages import RegionTerm
+from ticdc_lab.simulate.pipeline.tikv.raft_messages import Destroy, RegionTerm
 from ticdc_lab.simulate.pipeline.tikv.store_state import Peer
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn
 
@@ -41,6 +41,12 @@ def outvoted(turn: Turn, stale: Iterable[RegionTerm]) -> None:
         if peer.led is not None:
             peer = stepped_down(turn, region, f"a peer knows term {term}, which is later than {peer.term}")
         turn.put(region, peer._replace(term=term, votes=None))
+
+
+def destroyed(turn: Turn, sender: Address, message: Destroy) -> None:
+    """Obey the leader of the region that took others in."""
+    for region in message.regions:
+        destroy(turn, region)
 
 
 def destroy(turn: Turn, region: int) -> None:

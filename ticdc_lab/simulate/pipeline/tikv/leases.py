@@ -1,9 +1,9 @@
 """Is this store still the leader, and up to which resolved_ts: asked of the followers every ``resolved_us``.
 
 Why nothing is committed at or below a resolved_ts for the first time after it. Let ``sent_us`` be the moment when the
-question was sent and ``ts = ts_of(sent_us) - 1``. A client takes its commit_ts when all its prewrites were answered, so
-of a commit_ts at or below ``ts`` the prewrites were answered before ``sent_us``, by a leader to which a majority had
-confirmed them:
+question was sent and ``ts = before(ts_of(sent_us))``. A client takes its commit_ts when all its prewrites were
+answered, so of a commit_ts at or below ``ts`` they were answered before ``sent_us``, by a leader to which a majority
+had confirmed them:
 
 - a later leader: a majority had promised its term before ``sent_us``, and no majority would have agreed to this one;
 - this one: it had applied them, as it answers only what is applied;
@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import Admit, CheckedLeader,
 from ticdc_lab.simulate.pipeline.tikv.replication import by_majority, replicate
 from ticdc_lab.simulate.pipeline.tikv.store_state import Led, Peer
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.clock import before, ts_of
 
 RESOLVE = "resolve"
 
@@ -125,9 +125,9 @@ def _advance(turn: Turn, region: int, sent_us: int) -> None:
     led = peer.led
     if led is None or led.applied is None or led.applied.merging is not None:
         return
-    ts = ts_of(sent_us) - 1
+    ts = before(ts_of(sent_us))
     if led.applied.locks and not turn.store.ignores_locks:
-        ts = min(ts, min(led.applied.locks.values())[0] - 1)
+        ts = min(ts, before(min(led.applied.locks.values())[0]))
     if ts > led.resolved_ts:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
@@ -151,7 +151,7 @@ def _admit(turn: Turn, region: int, follower: str) -> None:
         turn.send(follower, Admit(((region, peer.term),)))
 
 
-def admitted(turn: Turn, message: Admit) -> None:
+def admitted(turn: Turn, sender: Address, message: Admit) -> None:
     """Vote from now on."""
     for region, term in message.regions:
         peer = turn.state.peers.get(region)

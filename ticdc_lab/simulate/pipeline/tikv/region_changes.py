@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Changed, Decided, Send
+from ticdc_lab.simulate.machine import Address, Changed, Decided, Send
 from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
@@ -69,7 +69,7 @@ def split_for_table(turn: Turn, data: Data, key: int) -> None:
         _ask_split(turn, data, start)
 
 
-def split(turn: Turn, message: SplitId) -> None:
+def split(turn: Turn, sender: Address, message: SplitId) -> None:
     """Divide a region at a key with the id that PD gave, if it is still the same region."""
     region, epoch, key, new = message
     peer = turn.state.peers.get(region)

@@ -173,19 +173,6 @@ def _campaign(turn: Turn, sender: Address, message: Campaign) -> None:
     elections.campaign(turn, message.regions, message.because)
 
 
-def _destroy(turn: Turn, sender: Address, message: Destroy) -> None:
-    for region in message.regions:
-        leadership.destroy(turn, region)
-
-
-def _split(turn: Turn, sender: Address, message: SplitId) -> None:
-    region_changes.split(turn, message)
-
-
-def _admit(turn: Turn, sender: Address, message: Admit) -> None:
-    leases.admitted(turn, message)
-
-
 _MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyType(
     {
         BatchCommands: commands.take_batch,
@@ -196,10 +183,10 @@ _MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyTyp
         Vote: elections.vote,
         Voted: elections.voted,
         Campaign: _campaign,
-        Admit: _admit,
-        Destroy: _destroy,
+        Admit: leases.admitted,
+        Destroy: leadership.destroyed,
         Stores: _stores,
-        SplitId: _split,
+        SplitId: region_changes.split,
         Register: cdc.register,
         Deregister: cdc.deregister,
     }

@@ -122,8 +122,8 @@ class Stream(NamedTuple):
         Of its registration.
     whole
         Nothing of the region is outside of ``start`` and ``end``.
-    snapshot, keys
-        While it scans: what is read, and which keys are still to be sent; None and empty afterwards.
+    snapshot, keys, at
+        While it scans: what is read, which of its keys, and how many of them are sent; None and empty afterwards.
     """
 
     address: Address
@@ -134,6 +134,7 @@ class Stream(NamedTuple):
     whole: bool
     snapshot: Data | None
     keys: tuple[int, ...]
+    at: int = 0
 
 
 class Due(NamedTuple):
