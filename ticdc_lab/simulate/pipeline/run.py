@@ -23,7 +23,7 @@ from ticdc_lab.simulate.pipeline.settings import MEASURED, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change, Job, Raw
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
-from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
@@ -122,12 +122,11 @@ class Run:
     def _committed(self) -> tuple[list[tuple[Any, ...]], list[tuple[int, Job]]]:
         rows: list[tuple[Any, ...]] = []
         jobs: list[tuple[int, Job]] = []
-        for store in self.settings.stores():
-            for row in committed(self.kernel.states[self.kernel.address[store]]):
-                if isinstance(row[4], Job):
-                    jobs.append((row[0], row[4]))
-                else:
-                    rows.append(row)
+        for row in committed_in(self.kernel.states[self.kernel.address[store]] for store in self.settings.stores()):
+            if isinstance(row[4], Job):
+                jobs.append((row[0], row[4]))
+            else:
+                rows.append(row)
         return rows, sorted(jobs, key=lambda j: j[0])
 
     def again(self, at_us: int, faults: Sequence[Fault]) -> Run:

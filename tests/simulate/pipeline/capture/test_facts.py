@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from scripted import MS, World, ddl, history, regions
-from test_ddl import ADD, LAYOUT
+from test_capture_ddl import ADD, LAYOUT
 
 from ticdc_lab.simulate.faults import Ask, Part
 from ticdc_lab.simulate.machine import Now, Received, Send

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_run import CRASHES, SECOND, ddl_load, run
+from test_pipeline_run import CRASHES, SECOND, ddl_load, run
 
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from checks import broken
 from scripted import MS, Txn, World, ddl, history, regions, row
-from test_ddl import ADD
+from test_capture_ddl import ADD
 from test_regions import BEFORE, LEADER_CHANGE, SPLIT
 
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Relink, Restart
