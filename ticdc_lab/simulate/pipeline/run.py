@@ -202,14 +202,14 @@ def simulate(
     with no_cycles():
         return _simulate(
             settings, load, faults, chaos, seed, until_us, network, level, recorder, step_limit, name, dict(bugs or {}),
-            stops_at_violation, sample_us,
+            stops_at_violation, sample_us, begun,
         )  # fmt: skip
 
 
 def _simulate(
     settings: Settings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
     network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str, planted: dict[str, Any],
-    stops_at_violation: bool, sample_us: int | None,
+    stops_at_violation: bool, sample_us: int | None, begun: Callable[[Kernel], None] | None,
 ) -> Run:  # fmt: skip
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
