@@ -10,6 +10,8 @@ from ticdc_lab.cli import (
     dispatch_commands,
     log_commands,
     simulate_commands,
+    why_commands,
+    workload_commands,
 )
 from ticdc_lab.cli.common import main
 
@@ -22,4 +24,6 @@ __all__ = [
     "log_commands",
     "main",
     "simulate_commands",
+    "why_commands",
+    "workload_commands",
 ]
