@@ -39,6 +39,8 @@ class Model:
         What ``plot`` may name.
     play
         Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.play.play`.
+    steady, balanced
+        What runs of many seeds are compared by: all has its place, and nobody has more than one too many.
     load
         Reads what clients do; None where a model has no load but its events.
     """
@@ -58,6 +60,8 @@ class Model:
     invariants: tuple[str, ...]
     figures: frozenset[str]
     play: Callable[..., Any]
+    steady: Claim
+    balanced: Claim
     load: Callable[[Value, Names], Any] | None = None
 
 
@@ -71,5 +75,6 @@ def model_of(value: Value) -> Model:
 MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
+    "ddl-service": "ticdc_lab.simulate.ddl_service.model",
 }
 """Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

@@ -36,12 +36,12 @@ def settings(value: Value | None, kind: type[T], *, without: Collection[str] = (
     found: dict[str, Any] = {}
     for key, one in value.fields(names).items():
         name = names[key]
-        if name in choices:
+        if name in choices and get_origin(hints[name]) is not frozenset:
             found[name] = one.choice(choices[name], "one of the known settings")
         elif is_dataclass(hints[name]):
             found[name] = settings(one, hints[name], without=without, choices=choices)
         else:
-            found[name] = _setting(one, hints[name], duration=name.endswith("_us"))
+            found[name] = _setting(one, hints[name], choices.get(name, ()), duration=name.endswith("_us"))
     try:
         return kind(**found)
     except (ValueError, TiCDCLabError) as error:
@@ -54,13 +54,15 @@ def _hints(kind: type, names: Collection[str]) -> dict[str, Any]:
     return get_type_hints(some, vars(sys.modules[kind.__module__]))
 
 
-def _setting(value: Value, kind: Any, *, duration: bool) -> Any:
+def _setting(value: Value, kind: Any, among: Collection[str] = (), *, duration: bool) -> Any:
     if get_origin(kind) in (Union, UnionType):
         if value.is_empty or value.text() == "none":
             return None
         kind = next(k for k in get_args(kind) if k is not NoneType)
     if duration:
         return value.duration_us()
+    if get_origin(kind) is frozenset:
+        return frozenset(one.choice(among, "one of the known settings") for one in value.items())
     if get_origin(kind) is Literal:
         return value.choice(get_args(kind), "one of the known settings")
     return _PLAIN[kind](value)

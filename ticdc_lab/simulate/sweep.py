@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.recorder import EVENTS
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.scheduler.vocabulary import BALANCED, STEADY
 from ticdc_lab.simulate.trace import TRACE
 
 RUNS = pa.schema(
@@ -29,15 +28,15 @@ RUNS = pa.schema(
         ("time_us", pa.int64()),  # virtual time at the end
         ("steps", pa.int64()),
         ("messages", pa.int64()),
-        ("overlap_us", pa.int64()),  # time in which a table had two writers, all tables together
-        ("gap_us", pa.int64()),  # time in which a table had none after its first
-        ("doubled_us", pa.int64()),  # upstream time whose changes were written again
-        ("moves", pa.int64()),  # tables that went to another capture
+        ("overlap_us", pa.int64()),  # time in which a table had two writers (a cluster two owners), all together
+        ("gap_us", pa.int64()),  # time in which a table (a cluster) had none after its first
+        ("doubled_us", pa.int64()),  # upstream time whose changes were written again; null where nothing is written
+        ("moves", pa.int64()),  # tables (clusters) that went to another capture (worker)
         ("thrash", pa.float64()),  # the share of them that came back within a minute
-        ("balanced_us", pa.int64()),  # since when the captures differ by one table at most; null if not at the end
-        ("steady_us", pa.int64()),  # since when every table replicates; null if not at the end
+        ("balanced_us", pa.int64()),  # since when they differ by one at most; null if not at the end
+        ("steady_us", pa.int64()),  # since when every table replicates (every cluster is owned); null if not at the end
         ("converged_us", pa.int64()),  # how long that took after the last fault
-        ("lag_us", pa.int64()),  # of the global checkpoint at the end
+        ("lag_us", pa.int64()),  # of the global checkpoint at the end; null where there is none
         ("again", pa.string()),  # the command that runs it again
     ]
 )
@@ -136,13 +135,14 @@ def _runs(
 
 def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
     for seed, label, scenario in jobs:
-        also = [Assertion("eventually", claim, -1, scenario.until_us) for claim in (STEADY, BALANCED)]
+        compared = (scenario.model.steady, scenario.model.balanced)
+        also = [Assertion("eventually", claim, -1, scenario.until_us) for claim in compared]
         row = measures(scenario.model.play(scenario, seed=seed, keep=False, also=also)) | {"settings": label}
         yield pa.RecordBatch.from_pylist([row], schema=RUNS)
 
 
 def measures(played: Any) -> dict[str, Any]:
-    """Give the row of a run; :data:`STEADY` and :data:`BALANCED` were judged ``also``."""
+    """Give the row of a run; what its model is compared by was judged ``also``."""
     end, cost, facts = played.run.end, played.measures, played.facts
     steady, balanced = (o.at_us if o.held else None for o in played.also)
     faults_end_us = played.scenario.faults_end_us or 0

@@ -5,7 +5,7 @@ It believes no message: it reads the states of the nodes. One that is paused or 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,8 +69,8 @@ class Monitor:
         Sizes of a backfill's batch that were ever set, by store.
     ownerless_us
         Time in which a registered cluster had no owner, summed over clusters.
-    elected
-        How often a worker became the owner of a cluster.
+    elected, elected_of
+        How often a worker became the owner of a cluster, in all and by cluster.
     """
 
     versions: Versions = CURRENT
@@ -82,6 +82,7 @@ class Monitor:
     since_us: dict[str, int] = field(default_factory=dict)
     ownerless_us: int = 0
     elected: int = 0
+    elected_of: Counter[str] = field(default_factory=Counter)
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""
@@ -129,6 +130,7 @@ class Monitor:
         if at in owners:
             return None
         self.elected += 1
+        self.elected_of[cluster] += 1
         if not owners:
             self.ownerless_us += kernel.now_us - self.since_us.get(cluster, 0)
         owners.append(at)

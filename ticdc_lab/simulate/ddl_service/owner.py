@@ -69,6 +69,11 @@ def stopped(o: OwnerState, because: str) -> list[Output]:
     return [*outputs, *left(o.link)]
 
 
+def resigned(o: OwnerState) -> tuple[OwnerState, list[Output]]:
+    """Give the DDL up for another campaign, which is the youngest."""
+    return OwnerState(o.cluster, renewed(o.link)), stopped(o, "it resigns")
+
+
 def settled(o: OwnerState, done: Done) -> OwnerState:
     """Take the answer to a transaction."""
     if done.tag[2] == "min-start-ts" and done.succeeded:  # type: ignore[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from ticdc_lab.simulate.ddl_service.checks import Found
 from ticdc_lab.simulate.ddl_service.monitor import Monitor
 from ticdc_lab.simulate.ddl_service.quiet import unsettled
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
-from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
@@ -46,6 +46,8 @@ class Run:
     monitor: Monitor
     messages: int
     kernel: Kernel = field(repr=False)
+    network: Network = QUIET
+    level: str = EVENTS
 
     @property
     def violation(self) -> Violation | None:
@@ -57,6 +59,26 @@ class Run:
         """The trace as an Arrow table (:data:`ticdc_lab.simulate.trace.TRACE`)."""
         return self.kernel.recorder.table()
 
+    def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
+        """Run once more with other faults from ``at_us`` on: the same world up to there.
+
+        Workers that would have joined later still do, unless another :class:`Join` says when.
+
+        Raises
+        ------
+        ValueError
+            A new fault lies before ``at_us``.
+        """
+        early = [f for f in faults if f.at_us < at_us]
+        if early:
+            raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
+        joining = {f.node for f in faults if isinstance(f, Join)}
+        kept = [f for f in self.faults if f.at_us < at_us or (isinstance(f, Join) and f.node not in joining)]
+        return simulate(
+            self.settings, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us, network=self.network,
+            level=self.level,
+        )  # fmt: skip
+
 
 def simulate(
     settings: Settings,
@@ -67,6 +89,9 @@ def simulate(
     until_us: int = 30_000_000,
     network: Network = QUIET,
     level: str = EVENTS,
+    recorder: Recorder | None = None,
+    step_limit: int = 50_000_000,
+    begun: Callable[[Kernel], None] | None = None,
 ) -> Run:
     """Run a service.
 
@@ -86,6 +111,12 @@ def simulate(
         How messages travel.
     level
         How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+    recorder
+        Takes the trace; one of its own by default.
+    step_limit
+        A run that takes more steps ends there.
+    begun
+        Is given the world before anything happens in it.
 
     Returns
     -------
@@ -94,13 +125,15 @@ def simulate(
     """
     planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
     monitor = Monitor(settings.duties.versions)
-    recorder = Recorder(f"ddl-service seed {seed}", level)
     kernel = Kernel(
-        machines(settings), network=network, faults=planned, seed=seed, auditor=monitor, recorder=recorder
+        machines(settings), network=network, faults=planned, seed=seed, auditor=monitor,
+        recorder=recorder or Recorder(f"ddl-service seed {seed}", level), step_limit=step_limit,
     )  # fmt: skip
+    if begun:
+        begun(kernel)
     end = kernel.run(until_us)
     found = None if end.violation else unsettled(kernel, settings)
-    return Run(settings, planned, seed, until_us, end, found, monitor, kernel.n_sent, kernel)
+    return Run(settings, planned, seed, until_us, end, found, monitor, kernel.n_sent, kernel, network, level)
 
 
 def mishaps(settings: Settings, chaos: Chaos, seed: int) -> list[Fault]:

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.ddl_service import keys, server_duties
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, asked, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.owner import values
-from ticdc_lab.simulate.ddl_service.server_state import HABITS, PREFIXES, Habits, Schema, ServerState
+from ticdc_lab.simulate.ddl_service.server_state import HABITS, PREFIXES, Habits, Schema, ServerState, Slow
 from ticdc_lab.simulate.ddl_service.store_messages import Done, Put
 from ticdc_lab.simulate.machine import (
     Address,
@@ -64,6 +64,8 @@ class Server:
         if isinstance(event, Received):
             return self._received(state, event, now)
         if isinstance(event, Asked):
+            if isinstance(event.command, Slow):
+                return state._replace(slow_us=event.command.load_us), []
             return self._acted(state._replace(wishes=(*state.wishes, event.command)), now)
         outputs = []
         if event.name == "loaded":
@@ -83,7 +85,7 @@ class Server:
         outputs = left(state.link)
         if state.serves:
             outputs = [Changed("schema", state.serves.version, None, because), *outputs]
-        return ServerState(state.address, renewed(state.link), wishes=state.wishes), outputs
+        return ServerState(state.address, renewed(state.link), wishes=state.wishes, slow_us=state.slow_us), outputs
 
     def _received(self, state: ServerState, event: Received, now: Now) -> tuple[ServerState, list[Output]]:
         message: Any = event.message
@@ -124,7 +126,7 @@ class Server:
         outputs: list[Output] = []
         if state.loading is None and (state.loaded is None or state.loaded.version != newest):
             state = state._replace(loading=Schema(newest, values(mirror.under(keys.SCHEMA))))
-            outputs.append(Wake(self.habits.load_us, "loaded"))
+            outputs.append(Wake(state.slow_us or self.habits.load_us, "loaded"))
         state, more = self._tells(state, newest, now)
         outputs += more
         loaded = state.loaded

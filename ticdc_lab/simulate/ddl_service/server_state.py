@@ -47,6 +47,12 @@ class SetVariable(NamedTuple):
     value: str
 
 
+class Slow(NamedTuple):
+    """Asked of a server: it takes so long to load a schema from now on; as before with 0."""
+
+    load_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
     """How a tidb-server works.
@@ -110,6 +116,8 @@ class ServerState(NamedTuple):
         Whether it upgrades the meta now.
     wishes
         What users have asked for and the store does not have yet.
+    slow_us
+        How long it takes to load a schema, where that is not its habit.
     """
 
     address: Address
@@ -121,6 +129,7 @@ class ServerState(NamedTuple):
     published: int = -1
     upgrading: bool = False
     wishes: tuple[Submit | Cancel | SetVariable, ...] = ()
+    slow_us: int = 0
 
     @property
     def ddl_id(self) -> str:

@@ -17,6 +17,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Entry,
     Expire,
     Expired,
+    ExpireOf,
     Grant,
     Granted,
     Happened,
@@ -100,6 +101,8 @@ class Store:
             return self._expired(state, now)
         if isinstance(event, ReceivedMany):
             return one_by_one(self, state, event, now)
+        if isinstance(event.command, ExpireOf):
+            return self._expired_of(state, event.command.node)
         if isinstance(event.command, Expire):
             entry = state.keys.get(event.command.key, ABSENT)
             return ended(state, entry.lease, "a fault ended it") if entry.lease in state.leases else (state, [])
@@ -153,6 +156,14 @@ class Store:
         for number, lease in sorted(state.leases.items()):
             if lease.expires_us <= now.at_us:
                 state, more = ended(state, number, "its lease ran out")
+                outputs += more
+        return state, outputs
+
+    def _expired_of(self, state: StoreState, node: str) -> tuple[StoreState, list[Output]]:
+        outputs: list[Output] = []
+        for number, lease in sorted(state.leases.items()):
+            if lease.holder == node or lease.holder.startswith(f"{node}."):
+                state, more = ended(state, number, "a fault ended it")
                 outputs += more
         return state, outputs
 

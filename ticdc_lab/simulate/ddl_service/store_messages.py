@@ -138,5 +138,11 @@ class Expire(NamedTuple):
     key: str
 
 
+class ExpireOf(NamedTuple):
+    """Asked of a store: all leases of a node end now, as if they had run out."""
+
+    node: str
+
+
 Request: TypeAlias = Grant | KeepAlive | Revoke | Txn | Observe
 Answer: TypeAlias = Granted | KeptAlive | Expired | Done | Snapshot | Happened

@@ -11,14 +11,16 @@ from typing import Any
 
 from ticdc_lab.simulate.ddl_service import following, leading, owner, planted
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
+from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
 from ticdc_lab.simulate.ddl_service.store_messages import Done
-from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, WorkerState, registered
+from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
     Changed,
     Event,
+    Exit,
     Fired,
     Ignored,
     Now,
@@ -69,7 +71,7 @@ class Worker:
         if isinstance(event, Fired) and isinstance(event.name, tuple):
             return self._of_owner(state, str(event.name[1]), now)
         if isinstance(event, Asked):
-            return following.asked_for(state, event.command, self.duties, now)
+            return self._asked(state, event.command, now)
         state, outputs = self._acted(state, now)
         state, more = self._all_owners(state, now)
         again = [Wake(self.duties.tick_us, "tick")] if isinstance(event, Fired) and event.name == "tick" else []
@@ -82,6 +84,21 @@ class Worker:
             outputs.append(Changed("leader", state.leads, None, because))
         outputs += left(state.service)
         return WorkerState(state.node, renewed(state.service), lives=state.lives), outputs
+
+    def _asked(self, state: WorkerState, command: Any, now: Now) -> tuple[WorkerState, list[Output]]:
+        if isinstance(command, Leave):
+            because = "it leaves the service"
+            state, outputs = self.ended(state, because)
+            return state, [*outputs, Exit(command.back_us, because)]
+        if not isinstance(command, Resign):
+            return following.asked_for(state, command, self.duties, now)
+        own = state.owners.get(command.cluster)
+        if own is None or own.status != IS_OWNER:
+            return state, [Ignored(command, f"{state.node} does not own the DDL of {command.cluster}")]
+        after, outputs = owner.resigned(own)
+        state = state._replace(owners=state.owners.set(command.cluster, after))
+        state, more = self._of_owner(state, command.cluster, now)
+        return state, [*outputs, *more]
 
     def _received(self, state: WorkerState, event: Received, now: Now) -> tuple[WorkerState, list[Output]]:
         message: Any = event.message

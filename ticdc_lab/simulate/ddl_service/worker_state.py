@@ -61,6 +61,18 @@ class Unregister(NamedTuple):
     cluster: str
 
 
+class Resign(NamedTuple):
+    """Asked of a worker: it gives the DDL of a cluster up, and campaigns anew."""
+
+    cluster: str
+
+
+class Leave(NamedTuple):
+    """Asked of a worker: it stops its owners, gives its sessions back and ends; it comes back after a while."""
+
+    back_us: int = 1 << 62
+
+
 def registered(state: WorkerState) -> Entry | None:
     """Give the key of the worker's node, if this session has registered it."""
     mirror: Mirror | None = state.service.mirror

@@ -34,6 +34,10 @@ class Settings:
         Habits of single servers by their names.
     bootstrapped
         The version that the meta of the clusters has.
+    joining
+        Workers that come later; a :class:`ticdc_lab.simulate.faults.Join` says when.
+    unregistered
+        Clusters, the last ones, that are not registered at first.
     """
 
     workers: int = 3
@@ -43,10 +47,12 @@ class Settings:
     habits: Habits = HABITS
     slow: Map[str, Habits] = Map()
     bootstrapped: str = "v6.5.0"
+    joining: tuple[str, ...] = ()
+    unregistered: int = 0
 
     def worker_names(self) -> tuple[str, ...]:
         """Give the names of the workers."""
-        return tuple(f"ddl-service-node-{i + 1}" for i in range(self.workers))
+        return (*(f"ddl-service-node-{i + 1}" for i in range(self.workers)), *self.joining)
 
     def cluster_names(self) -> tuple[str, ...]:
         """Give the ids of the clusters."""
@@ -71,7 +77,8 @@ def machines(settings: Settings) -> dict[str, Any]:
     """Give all nodes."""
     names = settings.cluster_names()
     registered = tuple(
-        (keys.REGISTERS + c, records.written(records.Cluster(store_of(c), settings.habits.version))) for c in names
+        (keys.REGISTERS + c, records.written(records.Cluster(store_of(c), settings.habits.version)))
+        for c in names[: len(names) - settings.unregistered]
     )
     found: dict[str, Any] = {PD: Store(registered)}
     found |= {store_of(c): Store(((keys.BOOTSTRAPPED, settings.bootstrapped),)) for c in names}

@@ -49,5 +49,7 @@ MODEL = Model(
     invariants=(*SCHEDULER.invariants, *INVARIANTS),
     figures=SCHEDULER.figures,
     play=play,
+    steady=SCHEDULER.steady,
+    balanced=SCHEDULER.balanced,
     load=load,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
-from ticdc_lab.simulate.scheduler.narrative import last_state
+from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.play import Shown, command, counts_messages
 from ticdc_lab.simulate.scheduler.translation import faults_of, network_of
 
@@ -68,6 +68,11 @@ class Played:
     def trace(self) -> pa.Table:
         """:data:`ticdc_lab.simulate.trace.TRACE`."""
         return self.run.trace
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
 
     @property
     def last(self) -> list[str]:

@@ -54,4 +54,6 @@ MODEL = Model(
     invariants=(DOUBLE, LOST, MONOTONE, REVISIONS, "One Owner a Revision", "Responses Match Orders"),
     figures=frozenset(FIGURES),
     play=play,
+    steady=vocabulary.STEADY,
+    balanced=vocabulary.BALANCED,
 )

@@ -33,7 +33,7 @@ def narrative(rows: Iterable[Row]) -> list[Line]:
     for (_, time_us, node), together in groupby(rows, key=lambda row: (row.step, row.time_us, row.node)):
         of_step = list(together)
         for row in of_step:
-            if line := _line(row):
+            if line := line_of(row):
                 lines.append(line)
         lines += [Line(time_us, node, what, because) for what, because in _tables(of_step)]
     return _without_repeats(lines)
@@ -67,7 +67,8 @@ def _order(key: str) -> tuple[int, str]:
     return int(key.partition("[")[0]), key
 
 
-def _line(row: Row) -> Line | None:
+def line_of(row: Row) -> Line | None:
+    """Say what a row tells; None where it is left out."""
     because = row.because or ""
     if row.kind == "started" and row.time_us:
         return Line(row.time_us, row.node, "starts", because)

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
-from ticdc_lab.simulate.scheduler.narrative import last_state
+from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.translation import faults_of, network_of, settings_of
 
@@ -78,6 +78,11 @@ class Played:
     def messages(self) -> int:
         """How many were sent."""
         return self.run.messages
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
 
     @property
     def last(self) -> list[str]:

@@ -1,0 +1,182 @@
+"""What is so at a moment of a run: who leads, who is to own and who owns what, how jobs stand; kept row by row.
+
+Who owns and which jobs there are is the auditor's to say (:mod:`.monitor`), which reads the nodes themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.simulate.ddl_service.checks import Found
+from ticdc_lab.simulate.ddl_service.monitor import Monitor
+from ticdc_lab.simulate.ddl_service.quiet import unsettled
+from ticdc_lab.simulate.ddl_service.store import Store
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.scheduler.writing import Total, capture_of
+
+_LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
+
+
+@dataclass(slots=True)
+class ServiceFacts:
+    """The present of a run.
+
+    Attributes
+    ----------
+    settings, kernel
+        The world, from its beginning on.
+    registered, assigned
+        Clusters, and the worker that each is assigned to.
+    leaders
+        Workers that lead, with the revision of their campaign.
+    moves, returns
+        How often a cluster was taken from a worker that is registered for another one, and how often it came back.
+    unowned
+        Time in which a registered cluster that had an owner has none, over all clusters.
+    broken
+        Invariants that were violated.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    kernel: Kernel | None = None
+    changes: int = 0
+    registered: set[str] = field(default_factory=set)
+    assigned: dict[str, str] = field(default_factory=dict)
+    came_from: dict[str, str] = field(default_factory=dict)
+    alive: set[str] = field(default_factory=set)
+    leaders: dict[str, int] = field(default_factory=dict)
+    n_leaders: int = 0
+    moves: int = 0
+    returns: int = 0
+    n_sent: int = 0
+    sent: Counter[str] = field(default_factory=Counter)
+    other: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    since_us: dict[str, int] = field(default_factory=dict)
+    unowned: Total = field(default_factory=Total)
+    dirty: int | None = None
+    at_us: int = 0
+    checkpoint_us: int | None = None
+
+    def begin(self, kernel: Kernel) -> None:
+        """Take the world in which all will happen."""
+        self.kernel = kernel
+        service = kernel.machines[PD]
+        assert isinstance(service, Store)
+        self.registered = {k.removeprefix(keys.REGISTERS) for k, _ in service.first if k.startswith(keys.REGISTERS)}
+
+    def see(self, row: Any) -> None:
+        """Take a row of the trace."""
+        if self.dirty is not None and row.step != self.dirty:
+            self._settle()
+        self.at_us = row.time_us
+        kind = row.kind
+        if kind == "sent":
+            self.n_sent += 1
+            self.sent[row.message if isinstance(row.message, str) else type(row.message).__name__] += 1
+        elif kind == "changed":
+            self._changed(row)
+        elif kind == "violated":
+            self.broken[row.subject] += 1
+            self.changes += 1
+        elif kind in _LIVES:
+            self.changes += 1
+            self.dirty = row.step
+            if kind == "crashed":
+                self.leaders.pop(row.node, None)
+        else:
+            self.other[kind] += 1
+
+    @property
+    def monitor(self) -> Monitor:
+        """The auditor."""
+        assert self.kernel is not None and isinstance(self.kernel.auditor, Monitor)
+        return self.kernel.auditor
+
+    def owners(self, cluster: str) -> list[str]:
+        """Give the workers that own the DDL of a cluster."""
+        return sorted(capture_of(a) for a in self.monitor.owners.get(cluster, ()))
+
+    @property
+    def leader(self) -> str | None:
+        """The worker that leads, by the latest campaign."""
+        latest = max(self.leaders, key=lambda a: (self.leaders[a], a), default=None)
+        return None if latest is None else capture_of(latest)
+
+    @property
+    def loads(self) -> dict[str, int]:
+        """How many clusters are assigned to each registered worker."""
+        counts = Counter(self.assigned.values())
+        return {worker: counts[worker] for worker in sorted(self.alive)}
+
+    def jobs(self, cluster: str | None = None) -> list[records.Job]:
+        """Give the jobs, of one cluster or of all, as they stand."""
+        store = None if cluster is None else store_of(cluster)
+        return [job for (at, _), job in sorted(self.monitor.known.items()) if store in (None, at)]
+
+    @property
+    def left(self) -> list[records.Job]:
+        """The jobs of registered clusters that have not ended; who is not registered has nobody to run them."""
+        stores = {store_of(c) for c in self.registered}
+        known = sorted(self.monitor.known.items())
+        return [job for (at, _), job in known if at in stores and job.state not in records.ENDS]
+
+    def states(self, cluster: str, element: str) -> dict[str, str]:
+        """Give the schema state of an element on every server that serves; it is none where nobody has it."""
+        serving = self.monitor.schemas.get(cluster, {})
+        return {capture_of(a): s.elements.get(element, jobs.NONE) for a, s in sorted(serving.items())}
+
+    def unsettled(self) -> Found:
+        """Give what is not as it should be of a service that is quiet."""
+        assert self.kernel is not None
+        return unsettled(self.kernel, self.settings)
+
+    def _changed(self, row: Any) -> None:
+        subject: str = row.subject
+        self.changes += 1
+        if row.node == PD:
+            self._of_service(subject, row.before, row.after)
+        elif subject == "leader":
+            if row.after is None:
+                self.leaders.pop(row.node, None)
+            else:
+                self.leaders[row.node] = int(row.after)
+                self.n_leaders += 1
+        elif subject.startswith("ddl-owner:"):
+            self.dirty = row.step
+
+    def _of_service(self, key: str, before: Any, after: Any) -> None:
+        if key.startswith(keys.ASSIGNMENTS):
+            self._assigned(key.removeprefix(keys.ASSIGNMENTS), before, after)
+        elif key.startswith(keys.WORKERS):
+            (self.alive.discard if after is None else self.alive.add)(key.removeprefix(keys.WORKERS))
+        elif key.startswith(keys.REGISTERS):
+            (self.registered.discard if after is None else self.registered.add)(key.removeprefix(keys.REGISTERS))
+            self.dirty = -1
+
+    def _assigned(self, cluster: str, before: Any, after: Any) -> None:
+        if after is None:
+            self.assigned.pop(cluster, None)
+            return
+        self.assigned[cluster] = after
+        if before in self.alive:
+            self.moves += 1
+            self.returns += self.came_from.get(cluster) == after
+            self.came_from[cluster] = before
+
+    def _settle(self) -> None:
+        """A step is over in which an owner came or went."""
+        self.dirty = None
+        found = self.monitor.owners
+        for cluster in sorted(found):
+            idle = cluster in self.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
+            since_us = self.since_us.get(cluster)
+            if idle and since_us is None:
+                self.since_us[cluster] = self.at_us
+                self.unowned.begin(self.at_us)
+            elif not idle and since_us is not None:
+                self.unowned.end(self.since_us.pop(cluster), self.at_us)

@@ -1,0 +1,69 @@
+"""Faults of this model that come at random, beside those that every model knows: all that the rules must stand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ticdc_lab.simulate.ddl_service.server_state import Slow
+from ticdc_lab.simulate.ddl_service.store_messages import ExpireOf
+from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.faults import Ask, Fault, Part
+
+_CUT_US = (5_000_000, 9_000_000)
+"""Longer than a lease, with the settings that workers have unless told otherwise."""
+
+
+def mischief(
+    settings: Settings, kinds: tuple[str, ...], *, from_us: int, until_us: int, every_us: int, seed: int
+) -> list[Fault]:
+    """Draw faults of some kinds, one about every ``every_us``, all over at ``until_us``.
+
+    Parameters
+    ----------
+    kinds
+        Of :data:`KINDS`: ``expire`` (the service ends a worker's session), ``cut`` (a worker loses a store for longer
+        than a lease), ``resign`` (an owner gives up), ``leave`` (a worker leaves and comes back), ``slow`` (a server
+        takes up to a second to load a schema).
+    """
+    chance = random.Random(f"mischief {seed}")
+    found: list[Fault] = []
+    at_us = from_us
+    while (at_us := at_us + 1 + int(chance.expovariate(1 / every_us))) < until_us:
+        found += KINDS[chance.choice(kinds)](chance, settings, at_us, until_us)
+    return sorted(found, key=lambda f: f.at_us)
+
+
+def _expire(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    return [Ask(at_us, PD, ExpireOf(chance.choice(settings.worker_names())))]
+
+
+def _cut(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    worker = chance.choice(settings.worker_names())
+    stores = chance.choice([(PD,), tuple(map(store_of, settings.cluster_names())), (PD, store_of("cluster1"))])
+    for_us = max(1, min(chance.randrange(*_CUT_US), until_us - at_us))
+    one_way = chance.random() < 0.3
+    return [Part(at_us, worker, store, one_way, for_us) for store in stores]
+
+
+def _resign(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    cluster = chance.choice(settings.cluster_names())
+    return [Ask(at_us, worker, Resign(cluster)) for worker in settings.worker_names()]
+
+
+def _leave(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    back_us = max(1, min(1 + int(chance.random() * 4_000_000), until_us - at_us))
+    return [Ask(at_us, chance.choice(settings.worker_names()), Leave(back_us))]
+
+
+def _slow(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    server, back_us = chance.choice(settings.server_names()), chance.randrange(1_000_000, 5_000_000)
+    load_us = chance.randrange(100_000, 1_000_000)
+    return [Ask(at_us, server, Slow(load_us)), Ask(min(until_us, at_us + back_us), server, Slow(0))]
+
+
+KINDS: Mapping[str, Callable[[random.Random, Settings, int, int], list[Fault]]] = MappingProxyType(
+    {"expire": _expire, "cut": _cut, "resign": _resign, "leave": _leave, "slow": _slow}
+)

@@ -1,0 +1,109 @@
+"""Play a scenario of DDL as a Service: one run, its assertions judged while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
+from ticdc_lab.simulate.ddl_service.narrative import last_state, narrative
+from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.translation import faults_of, settings_of
+from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scheduler.narrative import Line
+from ticdc_lab.simulate.scheduler.play import Shown, command, counts_messages
+from ticdc_lab.simulate.scheduler.translation import network_of
+
+
+class Measures(NamedTuple):
+    """What clusters had of owners: time with two of them, and with none after their first, over all clusters."""
+
+    overlap_us: int
+    gap_us: int
+    doubled_us: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played:
+    """A scenario that has run; as :class:`ticdc_lab.simulate.scheduler.play.Played`."""
+
+    scenario: Scenario
+    seed: int
+    run: Run
+    outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
+    facts: ServiceFacts = field(repr=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held, no invariant was violated and the run came to its end."""
+        return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        return command("ddl-service", self.scenario, self.seed)
+
+    @property
+    def measures(self) -> Measures:
+        """What clusters had of owners; two at once end a run."""
+        return Measures(0, self.facts.unowned.until(self.run.end.time_us))
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return self.run.messages
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        return last_state(self.facts, self.run.end.time_us)
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return self.run.trace
+
+
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+) -> Played:
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``ddl-service``.
+    seed, keep, level, also
+        As for :func:`ticdc_lab.simulate.scheduler.play.play`; the seed draws what users do too.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, ServiceFacts)
+    facts.settings = settings_of(scenario)
+    judge = Judge([*scenario.assertions, *also], facts)
+    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
+    recorder = Recorder(f"{scenario.name} seed {seed}", level)
+    recorder.rows = Shown(judge, keep=keep)
+    run = simulate(
+        facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
+        network=network_of(scenario.network), level=level, recorder=recorder, step_limit=scenario.step_limit,
+        begun=facts.begin,
+    )  # fmt: skip
+    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)

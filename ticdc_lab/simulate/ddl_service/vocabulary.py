@@ -1,0 +1,233 @@
+"""The sentences that assertions about DDL as a Service are made of.
+
+True or false of a moment::
+
+    every cluster is owned              cluster1 is owned              cluster1 is owned by ddl-service-node-1
+    no cluster on ddl-service-node-2    there is a leader              leader is ddl-service-node-1
+    every job has ended                 job 1 of cluster1 is synced    orders/by_day of cluster1 is public
+    cluster1 is assigned to ddl-service-node-1                         no cluster has two owners
+    cluster1 is registered              cluster1 is not registered     the service is settled
+    no violation                        One DDL Owner is violated
+
+A state of a job may be of several words (``rollback done``, ``cancelled`` for a rejected one). ``ELEMENT of CLUSTER is
+STATE`` speaks of every server that serves. ``every job has ended``: those of registered clusters. ``the service is
+settled``: every cluster owned by whom it is assigned to, balanced, no job left, every server serves.
+
+Comparisons of a number or a duration::
+
+    imbalance <= 1          moves = 2           owner changes <= 3         leader changes = 1
+    jobs ended = 4          jobs left = 0       jobs rejected = 1          jobs rolled back = 1
+    time without owner < 9s messages < 1000         clusters on ddl-service-node-1 = 2
+    rows backfilled of job 1 of cluster1 >= 500
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ticdc_lab.simulate.ddl_service import jobs, records
+from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
+from ticdc_lab.simulate.ddl_service.world import PD
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
+from ticdc_lab.simulate.scheduler.vocabulary import read_limit
+
+_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
+_CLUSTER, _WORKER, _JOB = r"(?P<cluster>\S+)", r"(?P<worker>\S+)", r"job (?P<job>\d+) of (?P<cluster>\S+)"
+_STATES = (records.QUEUEING, records.RUNNING, records.CANCELLING, records.ROLLING_BACK, *sorted(records.ENDS))
+Words = Mapping[str, str]
+
+
+def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
+    """Read a sentence that is true or false."""
+    text = " ".join(value.text().split())
+    if compared := _COMPARED.fullmatch(text):
+        measured, sign, limit = compared.groups()
+        found = measure(value, names, measured)
+        return Compared(text, found, sign, read_limit(value, found, limit))
+    for pattern, make in _SENTENCES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names, invariants))
+    raise value.wrong("a sentence of the vocabulary", hint=_known())
+
+
+def measure(value: Value, names: Names, text: str | None = None) -> Measure:
+    """Read what is counted or measured."""
+    text = " ".join((value.text() if text is None else text).split())
+    for pattern, make in _MEASURES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names, ()))
+    raise value.wrong("something that can be measured", found=text, hint=_known())
+
+
+def _checked(value: Value, found: Words, names: Names, invariants: Collection[str]) -> Words:
+    """What a sentence speaks of is there."""
+    servers = {n for n in names.nodes if "/" in n and "://" not in n}
+    known: dict[str, Collection[str]] = {
+        "cluster": {s.split("/")[0] for s in servers},
+        "worker": {n for n in names.nodes if n != PD and "/" not in n},
+        "message": names.messages,
+        "invariant": invariants,
+        "state": (*_STATES, jobs.NONE, jobs.DELETE_ONLY, jobs.WRITE_ONLY, jobs.WRITE_REORG, jobs.PUBLIC),
+    }
+    for what, name in found.items():
+        if what in known and name not in known[what]:
+            hint = f"There is {', '.join(sorted(known[what])[:40])}."
+            raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
+    return found
+
+
+def _of(facts: Any) -> ServiceFacts:
+    assert isinstance(facts, ServiceFacts)
+    return facts
+
+
+def _said(test: Callable[[ServiceFacts, Words], bool], tell: Callable[[ServiceFacts, Words], str]) -> Any:
+    """Make a sentence of what it says and what is told instead."""
+    return lambda text, w: Said(text, lambda f, t: test(_of(f), w), lambda f, t: tell(_of(f), w))
+
+
+def _measured(
+    read: Callable[[ServiceFacts, Words, int], int], unit: str = "", *, ages: bool = False
+) -> Callable[[str, Words], Measure]:
+    return lambda text, w: Measure(text, lambda f, t: read(_of(f), w, t), unit, ages)
+
+
+# What is there, in words
+
+
+def _owner(f: ServiceFacts, w: Words) -> str:
+    owners, given = f.owners(w["cluster"]), f.assigned.get(w["cluster"], "nobody")
+    return f"{w['cluster']} is owned by {' and '.join(owners) or 'nobody'} and assigned to {given}"
+
+
+def _unowned(f: ServiceFacts) -> list[str]:
+    return sorted(c for c in f.registered if len(f.owners(c)) != 1)
+
+
+def _missing(f: ServiceFacts, w: Words) -> str:
+    idle = _unowned(f)
+    if not idle:
+        return f"all {len(f.registered)} clusters are owned"
+    more = f"; {len(idle)} clusters in all are not owned by one worker" if len(idle) > 3 else ""
+    return "; ".join(_owner(f, {"cluster": c}) for c in idle[:3]) + more
+
+
+def _on(f: ServiceFacts, worker: str) -> list[str]:
+    return sorted(c for c in f.monitor.owners if worker in f.owners(c))
+
+
+def _leader(f: ServiceFacts, w: Words) -> str:
+    return f"{f.leader} leads" if f.leader else "nobody leads"
+
+
+def _job(f: ServiceFacts, w: Words) -> records.Job | None:
+    return next((j for j in f.jobs(w["cluster"]) if j.id == int(w["job"])), None)
+
+
+def _told(f: ServiceFacts, w: Words) -> str:
+    job = _job(f, w)
+    if job is None:
+        return f"{w['cluster']} has no job {w['job']}"
+    rows = f", {job.row_count} of {job.rows} rows" if job.rows else ""
+    state = f" at {job.schema_state}" if job.schema_state else ""
+    return f"job {job.id} of {w['cluster']} is {job.state}{state}{rows}" + (f": {job.error}" if job.error else "")
+
+
+def _left(f: ServiceFacts, w: Words) -> str:
+    first = f", the first {f.left[0].kind} {f.left[0].element}, {f.left[0].state}" if f.left else ""
+    return f"{_ended(f, *records.ENDS)} jobs have ended, {len(f.left)} of registered clusters have not{first}"
+
+
+def _element(f: ServiceFacts, w: Words) -> str:
+    found = f.states(w["cluster"], w["element"])
+    return "; ".join(f"{s} has {w['element']} {state}" for s, state in found.items()) or "no server serves"
+
+
+def _is(f: ServiceFacts, w: Words) -> bool:
+    found = f.states(w["cluster"], w["element"])
+    return bool(found) and set(found.values()) == {w["state"]}
+
+
+def _doubled(f: ServiceFacts) -> list[str]:
+    return sorted(c for c in f.monitor.owners if len(f.owners(c)) > 1)
+
+
+def _broken(f: ServiceFacts, w: Words) -> str:
+    return f"{', '.join(sorted(f.broken))} is violated" if f.broken else "no invariant is violated"
+
+
+def _settled(f: ServiceFacts, w: Words) -> str:
+    found = f.unsettled()
+    return f"{found[0]}: {found[1]}" if found else "all is as it should be"
+
+
+_SENTENCES: Mapping[str, Callable[[str, Words], Said]] = {
+    "every cluster is owned": _said(lambda f, w: bool(f.registered) and not _unowned(f), _missing),
+    "the service is settled": _said(lambda f, w: f.unsettled() is None, _settled),
+    "no cluster has two owners": _said(
+        lambda f, w: not _doubled(f), lambda f, w: "; ".join(_owner(f, {"cluster": c}) for c in _doubled(f)) or "none"
+    ),
+    "every job has ended": _said(lambda f, w: not f.left, _left),
+    "there is a leader": _said(lambda f, w: f.leader is not None, _leader),
+    f"leader is {_WORKER}": _said(lambda f, w: f.leader == w["worker"], _leader),
+    f"no cluster on {_WORKER}": _said(
+        lambda f, w: not _on(f, w["worker"]),
+        lambda f, w: f"{w['worker']} owns {', '.join(_on(f, w['worker'])) or 'none'}",
+    ),
+    f"{_CLUSTER} is owned by {_WORKER}": _said(lambda f, w: f.owners(w["cluster"]) == [w["worker"]], _owner),
+    f"{_CLUSTER} is owned": _said(lambda f, w: len(f.owners(w["cluster"])) == 1, _owner),
+    f"{_CLUSTER} is assigned to {_WORKER}": _said(lambda f, w: f.assigned.get(w["cluster"]) == w["worker"], _owner),
+    f"{_CLUSTER} is registered": _said(
+        lambda f, w: w["cluster"] in f.registered, lambda f, w: f"registered: {', '.join(sorted(f.registered))}"
+    ),
+    f"{_CLUSTER} is not registered": _said(
+        lambda f, w: w["cluster"] not in f.registered, lambda f, w: f"registered: {', '.join(sorted(f.registered))}"
+    ),
+    f"{_JOB} is (?P<state>.+)": _said(lambda f, w: getattr(_job(f, w), "state", "") == w["state"], _told),
+    r"(?P<element>\S+/\S*) of (?P<cluster>\S+) is (?P<state>.+)": _said(_is, _element),
+    "no violation": _said(lambda f, w: not f.broken, _broken),
+    r"(?P<invariant>.+) is violated": _said(lambda f, w: w["invariant"] in f.broken, _broken),
+}
+"""Sentences as patterns; a group's name says what must be there."""
+
+
+def _ended(f: ServiceFacts, *states: str) -> int:
+    return sum(j.state in states for j in f.jobs())
+
+
+_MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
+    "imbalance": _measured(lambda f, w, t: max(f.loads.values(), default=0) - min(f.loads.values(), default=0)),
+    "moves": _measured(lambda f, w, t: f.moves),
+    "workers": _measured(lambda f, w, t: len(f.alive)),
+    "owner changes": _measured(lambda f, w, t: f.monitor.elected - len(f.monitor.elected_of)),
+    "leader changes": _measured(lambda f, w, t: max(f.n_leaders - 1, 0)),
+    "jobs": _measured(lambda f, w, t: len(f.jobs())),
+    "jobs ended": _measured(lambda f, w, t: _ended(f, *records.ENDS)),
+    "jobs left": _measured(lambda f, w, t: len(f.left)),
+    "jobs rejected": _measured(lambda f, w, t: sum(j.state == records.CANCELLED and bool(j.error) for j in f.jobs())),
+    "jobs rolled back": _measured(lambda f, w, t: _ended(f, records.ROLLED_BACK)),
+    f"rows backfilled of {_JOB}": _measured(lambda f, w, t: getattr(_job(f, w), "row_count", 0)),
+    f"clusters on {_WORKER}": _measured(lambda f, w, t: f.loads.get(w["worker"], 0)),
+    "time without owner": _measured(lambda f, w, t: f.unowned.until(t), "us", ages=True),
+    "messages": _measured(lambda f, w, t: f.n_sent, ages=True),
+    "(ignored|lost|resent|refused) messages": lambda text, w: Measure(
+        text, lambda f, t: _of(f).other[text.split()[0]], ages=True
+    ),
+    r"(?P<message>\w+) messages": _measured(lambda f, w, t: f.sent[w["message"]], ages=True),
+    "violations": _measured(lambda f, w, t: sum(f.broken.values())),
+}
+"""Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
+
+
+def _known() -> str:
+    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
+    return f"Known are: {'; '.join(said)}."
+
+
+STEADY = _SENTENCES["every cluster is owned"]("every cluster is owned", {})
+BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+"""What runs are compared by, whatever their scenario asserts."""
