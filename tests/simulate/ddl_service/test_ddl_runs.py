@@ -12,7 +12,7 @@ from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server_state import HABITS, Cancel, Habits, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
-from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Part, Restart
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Lose, Part, Restart
 from ticdc_lab.simulate.recorder import NOTHING
 
 SECOND = 1_000_000
@@ -113,6 +113,20 @@ def test_one_slow_server_shows_why_a_ddl_waits() -> None:
     assert len(waits) >= 4
     quick = simulate(Settings(), faults=[Ask(8 * SECOND, "cluster1/tidb-1", INDEX)], until_us=40 * SECOND)
     assert ended_us(run) - ended_us(quick) > 4 * 2 * SECOND
+
+
+@pytest.mark.parametrize("message", ["Txn", "Done"])
+def test_a_lost_request_does_not_hold_a_job_for_good(message: str) -> None:
+    """Without an answer for the time of a lease the session is given up, and the next one goes on (found by a seed)."""
+    owner, store = assignments(simulate(Settings(), until_us=SECOND))["cluster1"], store_of("cluster1")
+    ends = (owner, store) if message == "Txn" else (store, owner)
+    lost = Lose(2 * SECOND + 150_000, message, *ends)
+    run = simulate(Settings(), faults=[Ask(2 * SECOND, "cluster1/tidb-1", INDEX), lost], until_us=20 * SECOND)
+    held(run)
+    assert pc.sum(pc.equal(run.trace["kind"], "lost")).as_py() == 1
+    (job,) = history(run)
+    assert (job.state, job.row_count) == (records.DONE, 5000)
+    assert 7 * SECOND < ended_us(run) < 9 * SECOND
 
 
 HABITS_SLOW = Habits(load_us=2_500_000)

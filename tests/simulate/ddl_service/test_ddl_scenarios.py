@@ -65,7 +65,7 @@ def test_random_faults_of_every_kind_come() -> None:
     ]
     assert drawn[0] == drawn[1] != drawn[2]
     commands = {type(getattr(f, "command", f)).__name__ for f in drawn[0]}
-    assert commands == {"ExpireOf", "Part", "Resign", "Leave", "Slow"}
+    assert commands == {"ExpireOf", "Part", "Resign", "Leave", "Slow", "Lose"}
     assert all(f.at_us + (getattr(f, "for_us", 0) or 0) <= 9_000_000 for f in drawn[0])
 
 

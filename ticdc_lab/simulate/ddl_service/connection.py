@@ -90,10 +90,16 @@ def is_over(c: Connection, now: Now) -> bool:
 
 
 def kept(c: Connection, terms: Terms, now: Now) -> tuple[Connection, list[Output]]:
-    """Ask for what the session needs: a lease, a snapshot, to be kept alive."""
+    """Ask for what the session needs: a lease, a snapshot, to be kept alive.
+
+    A request that has no answer for the time of a lease is lost, and nobody knows with what effect: the session is
+    given up, and the next one begins with what is there.
+    """
     at_us = clock(now)
     if not c.lease:
         return _asked(c, "grant", Grant((c.name, c.life, "grant"), terms.ttl_us, at_us), terms, now)
+    if any(at_us - since_us >= terms.ttl_us for since_us in c.pending.values()):
+        return c._replace(ends_us=-NEVER), []
     outputs: list[Output] = []
     if c.mirror is None:
         c, outputs = _asked(c, "observe", Observe((c.name, c.life, "observe"), c.prefixes, c.lease), terms, now)

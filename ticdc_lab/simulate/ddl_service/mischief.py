@@ -10,7 +10,7 @@ from ticdc_lab.simulate.ddl_service.server_state import Slow
 from ticdc_lab.simulate.ddl_service.store_messages import ExpireOf
 from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
-from ticdc_lab.simulate.faults import Ask, Fault, Part
+from ticdc_lab.simulate.faults import Ask, Fault, Lose, Part
 
 _CUT_US = (5_000_000, 9_000_000)
 """Longer than a lease, with the settings that workers have unless told otherwise."""
@@ -26,7 +26,7 @@ def mischief(
     kinds
         Of :data:`KINDS`: ``expire`` (the service ends a worker's session), ``cut`` (a worker loses a store for longer
         than a lease), ``resign`` (an owner gives up), ``leave`` (a worker leaves and comes back), ``slow`` (a server
-        takes up to a second to load a schema).
+        takes up to a second to load a schema), ``lose`` (a request to a store, or its answer, is lost for good).
     """
     chance = random.Random(f"mischief {seed}")
     found: list[Fault] = []
@@ -64,6 +64,17 @@ def _slow(chance: random.Random, settings: Settings, at_us: int, until_us: int) 
     return [Ask(at_us, server, Slow(load_us)), Ask(min(until_us, at_us + back_us), server, Slow(0))]
 
 
+def _lose(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+    """Requests and answers that come often: what is to be lost must not wait until after the end.
+
+    Not what a store tells of changes: who observes it would know of the gap, and ask anew.
+    """
+    node = chance.choice([*settings.worker_names(), *settings.server_names()])
+    message = chance.choice(("KeepAlive", "Txn", "KeptAlive", "Done"))
+    asks = message in ("KeepAlive", "Txn")
+    return [Lose(at_us, message, node if asks else None, None if asks else node)]
+
+
 KINDS: Mapping[str, Callable[[random.Random, Settings, int, int], list[Fault]]] = MappingProxyType(
-    {"expire": _expire, "cut": _cut, "resign": _resign, "leave": _leave, "slow": _slow}
+    {"expire": _expire, "cut": _cut, "resign": _resign, "leave": _leave, "slow": _slow, "lose": _lose}
 )
