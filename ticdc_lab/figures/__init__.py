@@ -6,6 +6,7 @@ Each title is the finding in words, and one sentence under the figure says what 
 from __future__ import annotations
 
 from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
+from ticdc_lab.figures.assignment_gantt import assignment_gantt
 from ticdc_lab.figures.beside import beside
 from ticdc_lab.figures.column_families import column_families, column_families_stepped
 from ticdc_lab.figures.consumer_lanes import consumer_lanes
@@ -13,6 +14,7 @@ from ticdc_lab.figures.counterexample import counterexample
 from ticdc_lab.figures.ddl_timeline import ddl_timeline
 from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
 from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
+from ticdc_lab.figures.fleet_map import fleet_map, fleet_map_stepped
 from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.invariant_curve import invariant_curve
@@ -31,6 +33,7 @@ from ticdc_lab.figures.queue_curves import queue_curves
 from ticdc_lab.figures.row_life import row_life
 from ticdc_lab.figures.scan_and_stream import scan_and_stream
 from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
+from ticdc_lab.figures.schema_timeline import schema_timeline
 from ticdc_lab.figures.semantics_matrix import semantics_matrix
 from ticdc_lab.figures.sequence_diagram import sequence_diagram
 from ticdc_lab.figures.skew_curves import skew_curves
@@ -49,6 +52,7 @@ __all__ = [
     "CONFIG",
     "Order",
     "anomaly_matrix",
+    "assignment_gantt",
     "beside",
     "column_families",
     "column_families_stepped",
@@ -58,6 +62,8 @@ __all__ = [
     "ddl_timeline",
     "dispatch_over_time",
     "fidelity_matrix",
+    "fleet_map",
+    "fleet_map_stepped",
     "grafana_panel",
     "grafana_panels",
     "guarantee_matrix",
@@ -77,6 +83,7 @@ __all__ = [
     "scan_and_stream",
     "scheduling_at",
     "scheduling_stepped",
+    "schema_timeline",
     "semantics_matrix",
     "sequence_diagram",
     "skew_curves",

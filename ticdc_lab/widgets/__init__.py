@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ticdc_lab.widgets.browse_panel import BrowseView, RowView, TableView, browse_panel, row_panel, table_panel
 from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
+from ticdc_lab.widgets.ddl_service_panel import DdlServiceView, ServiceView, ddl_service_panel, service_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
@@ -13,19 +14,23 @@ from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
 __all__ = [
     "BrowseView",
     "ConsumerView",
+    "DdlServiceView",
     "LogView",
     "Panel",
     "PipelineView",
     "RowView",
     "SchedulerView",
+    "ServiceView",
     "TableView",
     "WhatIfView",
     "browse_panel",
     "consumer_panel",
+    "ddl_service_panel",
     "log_panel",
     "pipeline_panel",
     "row_panel",
     "scheduler_panel",
+    "service_panel",
     "table_panel",
     "what_if_panel",
 ]

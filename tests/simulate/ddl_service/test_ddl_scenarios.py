@@ -106,7 +106,7 @@ def test_a_run_is_told_in_sentences_and_exit_codes_say_how_it_ended() -> None:
         "slow-server (proposal, seed 0): 20s, ",
         "owns the DDL of cluster1 as ddl-service-",
         "cluster1/tidb-2-",
-        "job 1, add index orders/by_day, is synced",
+        "job 1, add index t1/by_day, is synced",
         "jobs: 2 synced",
         "held    always: job 1 of cluster1 is running (from 4s to 10s)",
     ):

@@ -16,6 +16,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
@@ -44,6 +45,14 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceDdl:
+    """DDL that a service runs for the cluster: a scenario file of the model ``ddl-service``, and the cluster's id."""
+
+    file: str
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSettings:
     """What clients do.
 
@@ -59,6 +68,8 @@ class LoadSettings:
         When steady transactions begin and end; None for the end of the run less three seconds.
     rolled_back, deleted
         The share of transactions that roll back, and of changes that delete.
+    ddl
+        Of a service; its jobs come at the moments at which they were done there.
     workload
         Instead of all that: one that brings its own tables and DDL; the run's seed is its own.
     """
@@ -72,6 +83,7 @@ class LoadSettings:
     deleted: Fraction = Fraction(0)
     transactions: tuple[Named, ...] = ()
     workload: Workload | None = None
+    ddl: ServiceDdl | None = None
 
 
 NO_LOAD = LoadSettings(rows_per_s=0)
@@ -84,7 +96,9 @@ def load(value: Value, names: Names) -> LoadSettings:
     if any(key.text() == "workload" for key, _ in value.entries()):
         only = value.fields({"workload"})["workload"]
         return replace(NO_LOAD, workload=settings_read(only, Workload, without=_OF_LOGS, choices={"kind": KINDS}))
-    given = value.fields(("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions"))
+    given = value.fields(
+        ("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions", "ddl")
+    )
     return LoadSettings(
         rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,
         rows=given["rows"].integer(least=1, most=1000) if "rows" in given else 2,
@@ -94,7 +108,17 @@ def load(value: Value, names: Names) -> LoadSettings:
         rolled_back=given["rolled_back"].probability() if "rolled_back" in given else Fraction(0),
         deleted=given["deleted"].probability() if "deleted" in given else Fraction(0),
         transactions=tuple(_named(v, names) for v in given["transactions"].items()) if "transactions" in given else (),
+        ddl=_service(given["ddl"]) if "ddl" in given else None,
     )
+
+
+def _service(value: Value) -> ServiceDdl:
+    """Read ``{of: ../ddl-service/slow-server.yaml, cluster: cluster1}``; the path begins at the file's own folder."""
+    given = value.fields({"of", "cluster"}, required=["of", "cluster"])
+    file = Path(value.file).parent / given["of"].text()
+    if not file.is_file():
+        raise given["of"].wrong("a scenario file of the model ddl-service")
+    return ServiceDdl(str(file), given["cluster"].text())
 
 
 def _named(value: Value, names: Names) -> Named:

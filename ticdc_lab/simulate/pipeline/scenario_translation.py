@@ -6,18 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.pipeline import kv_messages as kv
 from ticdc_lab.simulate.pipeline import planned as own
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.load import Load
-from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, Named, made, table_info
+from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, SCHEMA, Named, ServiceDdl, made, table_info
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
 from ticdc_lab.simulate.planned import Planned
-from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scheduler.planned import Join
 from ticdc_lab.simulate.scheduler.translation import happens
 from ticdc_lab.workload.load import load_of
@@ -44,7 +46,22 @@ def load_of_scenario(scenario: Scenario, seed: int) -> Load:
     held = [e for e in scenario.events if isinstance(e.what, own.LongTransaction)]
     named = [_held(e, given.handles + 1000 * n) for n, e in enumerate(held)]
     settings = replace(given, transactions=(*given.transactions, *named))
-    return made(settings, scenario.cluster.tables, tuple(_jobs(scenario)), seed, scenario.until_us)
+    jobs = tuple(sorted([*_jobs(scenario), *_of_service(scenario, given.ddl, seed)], key=lambda job: job[0]))
+    return made(settings, scenario.cluster.tables, jobs, seed, scenario.until_us)
+
+
+def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterator[tuple[int, Job]]:
+    """Run the service that owns the DDL of this cluster, and give what it has done by the end."""
+    if ddl is None:
+        return
+    from ticdc_lab.simulate.ddl_service.replicated import done_jobs, pipeline_jobs
+
+    service = read_scenario(ddl.file)
+    if ddl.cluster not in getattr(service.cluster, "clusters_named", ()):
+        raise ScenarioError(f"{scenario.file}: {ddl.file} has no cluster {ddl.cluster}.", hint="See its `cluster`.")
+    done = done_jobs(service.model.play(service, seed=seed, level=CHANGES).trace, ddl.cluster)
+    jobs = pipeline_jobs(done, map(table_info, scenario.cluster.tables), schema=SCHEMA)
+    yield from ((at_us, job) for at_us, job in jobs if at_us <= scenario.until_us)
 
 
 def _held(event: Planned, first: int) -> Named:

@@ -1,0 +1,120 @@
+"""A fleet over time, and a job over time, as they are read from traces and from the answers of a running service."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.ddl_service import jobs
+from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Stretches, fleet_in, fleet_polled
+from ticdc_lab.simulate.ddl_service.play import Played, play
+from ticdc_lab.simulate.ddl_service.progress import job_progress
+from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.scenario import read_scenario
+from ticdc_lab.simulate.trace import TRACE
+
+FOLDER = Path(__file__).resolve().parents[3] / "data/scenarios/ddl-service"
+ONE, TWO, THREE = (f"ddl-service-node-{i}" for i in (1, 2, 3))
+
+
+@cache
+def played(name: str) -> Played:
+    """A scenario that has run."""
+    return play(read_scenario(FOLDER / f"{name}.yaml"), level=CHANGES)
+
+
+def test_the_fleet_of_a_trace_agrees_with_the_auditor() -> None:
+    """Who owns what at the end, who leads, who is down; and no cluster is in two stretches at a time."""
+    for name in ("worker-crash", "rolling-upgrade", "chaos"):
+        run = played(name)
+        fleet = fleet_in(run.trace)
+        held, alive = fleet.at()
+        owned = {r.cluster: r.worker for r in held.itertuples() if r.status == "OWNER"}
+        assert owned == {c: run.facts.owners(c)[0] for c in run.facts.registered if run.facts.owners(c)}
+        assert set(alive[alive["state"] == LEADS]["worker"]) == {run.facts.leader}
+        for _, mine in fleet.held.groupby("cluster"):
+            ordered = mine.sort_values("since_us")
+            assert (ordered["until_us"].iloc[:-1].to_numpy() <= ordered["since_us"].iloc[1:].to_numpy()).all()
+
+
+def test_between_a_crash_and_the_next_owner_a_cluster_is_only_assigned() -> None:
+    """To the one that is gone, then to the one that will own it."""
+    fleet = fleet_in(played("worker-crash").trace)
+    mine = fleet.held[(fleet.held["cluster"] == "cluster1") & (fleet.held["since_us"] >= 4_500_000)]
+    assert list(zip(mine["worker"], mine["status"], strict=True)) == [
+        (ONE, "SCHEDULING"), (TWO, "SCHEDULING"), (TWO, "CAMPAIGNING"), (TWO, "OWNER")
+    ]  # fmt: skip
+    _, alive = fleet.at(6_000_000)
+    assert set(alive[alive["state"] == IS_DOWN]["worker"]) == {ONE}
+    what = fleet.moments[fleet.moments["time_us"] >= 4_000_000]
+    assert list(what["what"]) == ["crash", "left", "new leader"]
+
+
+def test_two_owners_are_in_the_fleet() -> None:
+    """Both names, at the very end, where the run stopped."""
+    held, _ = fleet_in(played("two-owners-broken-rule").trace).at()
+    assert f"{ONE} and {TWO}" in set(held["worker"])
+
+
+def answer(*owned: tuple[str, str, str]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """What a service with two workers answers: (cluster, worker, status) each."""
+    schedules = {c: {"assigned_to": w, "status": s} for c, w, s in owned}
+    workers = sorted({w for _, w, _ in owned if w})
+    given = [{"id": w, "assignments": []} for w in workers]
+    return given, [{"id": c, "store_addr": "tikv://x:1", "schedule": s} for c, s in schedules.items()]
+
+
+def test_answers_of_a_running_service_become_the_same_tables() -> None:
+    """A stretch lasts until the answer in which it is another one; a worker that is no longer listed has left."""
+    first = answer(("c1", "a", "OWNER"), ("c2", "b", "OWNER"))
+    gone = answer(("c1", "a", "OWNER"), ("c2", "a", "SCHEDULING"))
+    then = answer(("c1", "a", "OWNER"), ("c2", "a", "OWNER"))
+    fleet = fleet_polled([(0, *first), (1000, *first), (2000, *gone), (3000, *then), (4000, *then)])
+    rows = sorted(fleet.held.itertuples(index=False, name=None))
+    assert rows == [
+        ("c1", "a", "OWNER", 0, 4000), ("c2", "a", "OWNER", 3000, 4000), ("c2", "a", "SCHEDULING", 2000, 3000),
+        ("c2", "b", "OWNER", 0, 2000),
+    ]  # fmt: skip
+    assert list(fleet.moments[["time_us", "node", "what"]].itertuples(index=False, name=None)) == [(2000, "b", "left")]
+    nobody = fleet_polled([(0, *answer(("c1", "", "SCHEDULING"))), (9, *answer(("c1", "", "SCHEDULING")))])
+    assert nobody.held["worker"].isna().all()
+    assert fleet_polled([]).held.empty
+
+
+def test_a_job_waits_for_the_slow_server_and_for_nobody_else() -> None:
+    """Two seconds for each of four states; at any moment servers are in neighbouring states."""
+    p = job_progress(played("slow-server").trace, cluster="cluster1")
+    assert p
+    (slow, us), *_ = p.waited_us.items()
+    assert slow == "cluster1/tidb-2" and 7_500_000 < us < 8_200_000
+    assert sum(p.waited_us.values()) <= p.until_us - p.since_us
+    mine = p.served[p.served["server"] == slow].sort_values("since_us")
+    assert list(mine["state"]) == [jobs.NONE, jobs.DELETE_ONLY, jobs.WRITE_ONLY, jobs.WRITE_REORG, jobs.PUBLIC]
+    for t in p.served["since_us"]:
+        live = set(p.served[(p.served["since_us"] <= t) & (t < p.served["until_us"])]["state"])
+        assert all(jobs.neighbours(p.job.element, a, b) for a in live for b in live)
+
+
+def test_a_dead_server_serves_nothing_and_is_waited_for() -> None:
+    """Until its lease has ended."""
+    p = job_progress(played("server-crash").trace, cluster="cluster1")
+    assert p and next(iter(p.waited_us)) == "cluster1/tidb-2"
+    mine = p.served[p.served["server"] == "cluster1/tidb-2"]
+    assert not ((mine["since_us"] < 12_000_000) & (mine["until_us"] > 2_000_000)).any()
+
+
+def test_there_is_no_progress_of_a_job_that_nobody_sent() -> None:
+    """Nor in an empty trace."""
+    assert job_progress(played("slow-server").trace, cluster="cluster1", job=9) is None
+    assert job_progress(TRACE.empty_table(), cluster="cluster1") is None
+    assert fleet_in(pa.table({f.name: pa.array([], f.type) for f in TRACE}, schema=TRACE)).held.empty
+
+
+def test_stretches_leave_out_what_has_no_length() -> None:
+    """And end with the time at which all ends."""
+    s = Stretches()
+    for value, at_us in (("a", 0), ("b", 5), ("c", 5), ("c", 7), (None, 9), ("d", 11)):
+        s.set("k", value, at_us)
+    assert s.end(20) == [("k", "a", 0, 5), ("k", "c", 5, 9), ("k", "d", 11, 20)]

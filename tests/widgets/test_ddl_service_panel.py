@@ -1,0 +1,109 @@
+"""The panels of DDL as a Service, headless: buttons inject faults, pictures answer, a service that is gone is words."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ticdc_lab.ddl_service.watch import UnreachableServiceError, Watch
+from ticdc_lab.simulate.ddl_service.tryout import ADD, FAULTS, SPARE, Incident, faults_of, tried
+from ticdc_lab.simulate.faults import Join
+from ticdc_lab.widgets import DdlServiceView, Panel, ServiceView, ddl_service_panel, service_panel
+
+UNTIL_S = 16.0
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel[DdlServiceView]:
+    """A panel over the model."""
+    return ddl_service_panel(tried(UNTIL_S), faults=tuple(FAULTS), plan=faults_of, until_s=UNTIL_S)
+
+
+def finding(panel: Any) -> str:
+    """Give the title."""
+    return str(panel.figure.layout.meta["finding"])
+
+
+def test_a_press_injects_a_fault_and_undo_takes_it_back(panel: Panel[DdlServiceView]) -> None:
+    """The worker and the moment are those beside the buttons; what was before stays the same."""
+    faults: Any = panel.controls["faults"]
+    panel.value = replace(panel.value, picture="assignment over time", faults=())
+    before = finding(panel)
+    faults.node.value, faults.at_s.value = "ddl-service-node-2", 5.0
+    faults.buttons["kill"].click()
+    assert panel.value.faults == (("kill", "ddl-service-node-2", 5.0),)
+    assert "ownership changes 2 times" in finding(panel) != before
+    faults.buttons[ADD].click()
+    assert faults.told.value == f"5 s: kill (ddl-service-node-2); 5 s: {ADD} (ddl-service-node-2)"
+    faults.undo.click()
+    faults.undo.click()
+    assert panel.value.faults == () and finding(panel) == before
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_survived(panel: Panel[DdlServiceView], fault: str) -> None:
+    """Whatever is pressed, every cluster is owned at the end, and the picture answers."""
+    panel.value = replace(
+        panel.value, faults=((fault, "ddl-service-node-1", 3.2),), picture="fleet map", step=100
+    )  # fmt: skip
+    assert "own 6 clusters" in finding(panel) and "without owner" not in finding(panel)
+
+
+def test_every_picture_answers(panel: Panel[DdlServiceView]) -> None:
+    """With a slow server the index job takes longer, and its picture says for whom it waits."""
+    for picture in panel.controls["picture"].options:
+        panel.value = replace(panel.value, picture=picture, faults=(), step=50, load_ms=20)
+        assert finding(panel) and panel.figure.data
+    panel.value = replace(panel.value, picture="the index job", load_ms=1000)
+    assert finding(panel).endswith("waits for cluster1/tidb-2")
+    panel.value = replace(panel.value, load_ms=20)
+
+
+def test_workers_can_be_added_as_many_as_are_spare() -> None:
+    """The n-th press adds the n-th one, and no more than there are."""
+    added = [Incident(ADD, "ddl-service-node-1", i) for i in range(SPARE + 1)]
+    found = [f.node for f in faults_of(added, 3, 6) if isinstance(f, Join)]
+    assert found == ["ddl-service-node-4", "ddl-service-node-5"]
+
+
+ANSWERS: dict[str, list[Any]] = {
+    "worker_nodes": [{"id": "a", "assignments": []}, {"id": "b", "assignments": []}],
+    "registered_clusters": [{"id": "c1", "schedule": {"assigned_to": "a", "status": "OWNER"}}],
+}
+
+
+class _Service(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.headers.get("Authorization") != "Bearer hush":
+            self.send_error(401)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(ANSWERS[self.path.removeprefix("/ddlservice/")]).encode())
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_the_same_pictures_attach_to_a_running_service() -> None:
+    """Each tick asks its API again; a worker that does not answer is passed over, and when none does it is said."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    watch = Watch("http://127.0.0.1:1", url, secret="hush")
+    panel: Panel[ServiceView] = service_panel(watch.look)
+    assert "2 workers own 1 cluster, 0 to 1 each" in finding(panel) and len(watch.answers) == 1
+    panel.value = replace(panel.value, tick=1, picture="assignment over time")
+    assert finding(panel).startswith("1 cluster has an owner") and len(watch.answers) == 2
+    with pytest.raises(UnreachableServiceError, match="401"):
+        Watch(url).look()
+    server.shutdown()
+    server.server_close()
+    panel.value = replace(panel.value, tick=2)
+    assert finding(panel) == "The service does not answer"
+    assert len(watch.answers) == 2

@@ -1,0 +1,187 @@
+"""Assignment over time: which worker owns the DDL of which cluster, when nobody does, and what happened meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ticdc_lab.figures.fleet_map import workers_of
+from ticdc_lab.figures.theme import GREY, HEAT, WRONG, count, finish, label, look, sentence
+from ticdc_lab.simulate.ddl_service.fleet import Fleet
+from ticdc_lab.simulate.ddl_service.records import IS_OWNER
+from ticdc_lab.simulate.ownership import natural
+
+MOMENT_LOOK = {
+    "crash": (WRONG, "dash", "x"), "left": ("#CC79A7", "dot", "triangle-down"),
+    "joined": ("#009E73", "dot", "triangle-up"), "new leader": ("#0072B2", "solid", "star"),
+    "parted": ("#E69F00", "dot", "square"), "violated": (WRONG, "solid", "hourglass"),
+}  # fmt: skip
+"""Colour, dash and symbol of each kind of moment."""
+
+_MOST = 40
+_NOTE = (
+    "A row per cluster, coloured by the worker that owns its DDL. Hatched: assigned, and not owned yet; grey: the one "
+    "it is assigned to is gone, or it is nobody's. Red: two own it. Only rows of workers that came or went may change."
+)
+_NOTE_MANY = (
+    "A row per worker, the lighter the more clusters it owns. After a crash the others take what was its own, after a "
+    "join each gives a few: soon all rows should be of one shade again, with as few moves as that takes."
+)
+_LOOKS = 241
+"""Moments at which clusters are counted where they are many."""
+
+
+def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> go.Figure:
+    """Draw who owns what over time.
+
+    Parameters
+    ----------
+    fleet
+        Of a run (:func:`ticdc_lab.simulate.ddl_service.fleet.fleet_in`) or of a running service (``fleet_polled``).
+    most
+        Rows drawn; of more clusters a row is drawn for each worker, with how many it owns.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if fleet.held.empty:
+        return sentence("No cluster is registered", "Nobody's DDL was to be owned when the service was looked at.")
+    clusters = sorted(set(fleet.held["cluster"]), key=natural)
+    many = len(clusters) > most
+    fig = go.Figure(_counts(fleet) if many else _bars(fleet, clusters))
+    high = _axis(fig, fleet, clusters, many=many)
+    for trace in _moments(fleet, high):
+        fig.add_trace(trace)
+    fig.update_xaxes(title_text="time, s", rangemode="tozero", zeroline=False)
+    legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
+    fig.update_layout(barmode="overlay", bargap=0.2, hovermode="closest", legend=legend)
+    height = 280 + 26 * (min(_MOST, len(workers_of(fleet))) if many else len(clusters))
+    title = label(finding, most=300) or told(fleet)
+    fig = finish(fig, title=title, note=_NOTE_MANY if many else _NOTE, height=height)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
+
+
+def told(fleet: Fleet) -> str:
+    """Say how often clusters changed hands, and how long one was nobody's."""
+    owned = fleet.held[fleet.held["status"] == IS_OWNER]
+    names = owned.sort_values("since_us").groupby("cluster")["worker"]
+    moves = int(names.agg(lambda of: int((of != of.shift()).sum()) - 1).sum()) if len(owned) else 0
+    begun = owned.groupby("cluster")["since_us"].min()
+    idle = fleet.held[fleet.held["status"] != IS_OWNER]
+    idle = idle[idle["since_us"] >= idle["cluster"].map(begun).fillna(fleet.end_us)]
+    lengths = (idle["until_us"] - idle["since_us"]).groupby(idle["cluster"]).sum()
+    first = f"{count(len(begun), 'cluster')} {'has' if len(begun) == 1 else 'have'} an owner"
+    changed = f"ownership changes {count(moves, 'time')}" if moves else "no ownership changes"
+    two = owned[owned["worker"].str.contains(" and ", regex=False)]
+    if len(two):
+        return f"{label(two.iloc[0]['cluster'])} has two owners: {label(two.iloc[0]['worker'], most=80)}"
+    if lengths.empty:
+        return f"{first}, {changed}, and none is left alone"
+    return f"{first}, {changed}; {label(lengths.idxmax())} is without one for {lengths.max() / 1e6:,.3f} s, the longest"
+
+
+def _bars(fleet: Fleet, clusters: list[str]) -> list[go.Bar]:
+    row = {name: i for i, name in enumerate(clusters)}
+    gone = _gone(fleet)
+    out = []
+    for i, worker in enumerate(workers_of(fleet)):
+        mine = fleet.held[fleet.held["worker"] == worker]
+        for owned in (True, False):
+            part = mine[(mine["status"] == IS_OWNER) == owned]
+            part = (
+                part
+                if owned
+                else part[[(w, s) not in gone for w, s in zip(part["worker"], part["since_us"], strict=True)]]
+            )
+            shape = {"shape": "" if owned else "/", "fgcolor": "white", "size": 6, "solidity": 0.5}
+            marker = {"color": look(i)["color"], "pattern": shape, "line": {"width": 0.5, "color": "white"}}
+            name = worker if owned else f"{worker}, not yet"
+            out.append(_bar(part, row, marker, name, show=owned and len(part) > 0))
+    two = fleet.held[fleet.held["worker"].fillna("").str.contains(" and ", regex=False)]
+    out.append(_bar(two, row, {"color": WRONG}, "two owners", show=len(two) > 0))
+    lost = [w is None or (w, s) in gone for w, s in zip(fleet.held["worker"], fleet.held["since_us"], strict=True)]
+    alone = fleet.held[lost] if len(fleet.held) else fleet.held
+    hatch = {"shape": "x", "fgcolor": GREY, "fillmode": "overlay", "size": 7, "solidity": 0.3}
+    marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
+    out.append(_bar(alone, row, marker, "nobody's", show=len(alone) > 0))
+    return out
+
+
+def _gone(fleet: Fleet) -> set[tuple[str, int]]:
+    """(worker, since) of stretches in which the worker that a cluster is assigned to was down."""
+    down = fleet.alive[fleet.alive["state"] == "down"]
+    found = set()
+    for r in fleet.held[fleet.held["status"] != IS_OWNER].itertuples():
+        spans = down[(down["worker"] == r.worker) & (down["since_us"] <= r.since_us) & (r.since_us < down["until_us"])]
+        if len(spans):
+            found.add((r.worker, r.since_us))
+    return found
+
+
+def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], name: str, *, show: bool) -> go.Bar:
+    hover = [
+        f"{label(r.cluster)}: {label(r.worker or 'nobody', most=60)}, {r.status}<br>"
+        f"{r.since_us / 1e6:,.3f} to {r.until_us / 1e6:,.3f} s"
+        for r in mine.itertuples()
+    ]
+    return go.Bar(
+        orientation="h", base=(mine["since_us"] / 1e6).tolist(),
+        x=((mine["until_us"] - mine["since_us"]) / 1e6).tolist(), y=[row[c] for c in mine["cluster"]], width=0.78,
+        marker=marker, name=label(name).replace("ddl-service-", ""), hovertext=hover, hoverinfo="text", showlegend=show,
+    )  # fmt: skip
+
+
+def _counts(fleet: Fleet) -> list[go.Heatmap]:
+    """How many clusters each worker owns, looked at at as many moments as are wide apart on a page."""
+    owned = fleet.held[fleet.held["status"] == IS_OWNER]
+    workers = workers_of(fleet)
+    times = np.linspace(0, fleet.end_us, _LOOKS)
+    counts = np.zeros((len(workers), _LOOKS), dtype=int)
+    for i, worker in enumerate(workers):
+        mine = owned[owned["worker"] == worker]
+        begun, ended = np.sort(mine["since_us"].to_numpy()), np.sort(mine["until_us"].to_numpy())
+        late = ended[ended < fleet.end_us]
+        counts[i] = np.searchsorted(begun, times, side="right") - np.searchsorted(late, times, side="right")
+    return [
+        go.Heatmap(
+            x=times / 1e6, y=list(range(len(workers))), z=counts, colorscale=HEAT, zmin=0,
+            colorbar={"title": {"text": "clusters"}, "thickness": 14},
+            customdata=[[label(w)] * _LOOKS for w in workers],
+            hovertemplate="%{customdata} owns %{z} clusters at %{x:.3f} s<extra></extra>",
+        )
+    ]  # fmt: skip
+
+
+def _axis(fig: go.Figure, fleet: Fleet, clusters: list[str], *, many: bool) -> tuple[float, float]:
+    names = [w.removeprefix("ddl-service-") for w in workers_of(fleet)] if many else clusters
+    ends = (len(names) - 0.4, -1.0)
+    fig.update_yaxes(
+        tickvals=list(range(len(names))), ticktext=[label(n, most=24) for n in names], range=list(ends),
+        showgrid=False, zeroline=False,
+    )  # fmt: skip
+    return ends[0], -0.75
+
+
+def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[go.Scatter]:
+    """A line for each incident, with a mark on its top."""
+    out = []
+    for what, (color, dash, symbol) in MOMENT_LOOK.items():
+        mine = fleet.moments[fleet.moments["what"] == what]
+        if mine.empty:
+            continue
+        x = [v for t in mine["time_us"] for v in (t / 1e6, t / 1e6, None)]
+        hover = [
+            v
+            for r in mine.itertuples()
+            for v in [f"{what}: {label(r.node)}{f'<br>{label(r.because, most=120)}' if r.because else ''}"] * 3
+        ]
+        out.append(
+            go.Scatter(
+                x=x, y=[v for _ in mine["time_us"] for v in (ends[1], ends[0], None)], mode="lines+markers",
+                line={"color": color, "dash": dash, "width": 1.6}, hovertext=hover, hoverinfo="text", name=what,
+                marker={"symbol": symbol, "color": color, "size": [v for _ in mine["time_us"] for v in (11, 0, 0)]},
+            )
+        )  # fmt: skip
+    return out

@@ -1,0 +1,231 @@
+"""Who had which cluster when: a fleet over time, from the trace of a run or from what a running service answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, IS_OWNER, SCHEDULING
+from ticdc_lab.simulate.ddl_service.world import PD
+from ticdc_lab.simulate.scheduler.writing import capture_of
+
+HELD = ("cluster", "worker", "status", "since_us", "until_us")
+ALIVE = ("worker", "state", "since_us", "until_us")
+MOMENTS = ("time_us", "node", "what", "because")
+BEGINNING_US = 100_000
+"""Workers that come in this time are there from the beginning."""
+
+LEADS, IS_UP, IS_DOWN = "leader", "registered", "down"
+
+
+class Fleet(NamedTuple):
+    """A fleet over time.
+
+    Attributes
+    ----------
+    held
+        :data:`HELD`: a cluster's worker, and how far that is: ``OWNER``, ``CAMPAIGNING`` or ``SCHEDULING``. A worker
+        that owns a cluster which is assigned to another still has it; a cluster that nobody has is of worker None.
+    alive
+        :data:`ALIVE`: when a worker was ``registered``, the ``leader``, or ``down``; the last two beside the first.
+    moments
+        :data:`MOMENTS`: ``crash``, ``joined``, ``left``, ``new leader``, ``parted``, ``violated``.
+    end_us
+        Until when.
+    """
+
+    held: pd.DataFrame
+    alive: pd.DataFrame
+    moments: pd.DataFrame
+    end_us: int
+
+    def at(self, at_us: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Give the rows of ``held`` and ``alive`` that hold at a moment, by default at the end."""
+        moment = self.end_us if at_us is None else min(at_us, self.end_us)
+        return _now(self.held, moment, self.end_us), _now(self.alive, moment, self.end_us)
+
+
+def _now(frame: pd.DataFrame, at_us: int, end_us: int) -> pd.DataFrame:
+    lasts = (frame["until_us"] > at_us) | ((frame["until_us"] == end_us) & (at_us == end_us))
+    return frame[(frame["since_us"] <= at_us) & lasts].reset_index(drop=True)
+
+
+@dataclass(slots=True)
+class Stretches:
+    """Stretches of time, each of a key and what it was then; a stretch of no length is left out."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    open: dict[Any, tuple[Any, int]] = field(default_factory=dict)
+
+    def set(self, key: Any, value: Any, at_us: int) -> None:
+        """Let a key be something from now on; None for nothing."""
+        old, since_us = self.open.get(key, (None, at_us))
+        if old == value and key in self.open:
+            return
+        if old is not None and since_us < at_us:
+            self.rows.append((key, old, since_us, at_us))
+        self.open[key] = (value, at_us)
+
+    def end(self, at_us: int) -> list[tuple[Any, ...]]:
+        """End all."""
+        for key in list(self.open):
+            self.set(key, None, at_us)
+        return sorted(self.rows, key=lambda row: (row[2], str(row[0])))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is so while a trace is read."""
+
+    registered: set[str] = field(default_factory=set)
+    assigned: dict[str, str] = field(default_factory=dict)
+    started: dict[str, set[str]] = field(default_factory=dict)
+    owners: dict[str, dict[str, None]] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    held: Stretches = field(default_factory=Stretches)
+    alive: Stretches = field(default_factory=Stretches)
+    moments: list[tuple[int, str, str, str]] = field(default_factory=list)
+
+    def tell(self, cluster: str, at_us: int) -> None:
+        """Who has a cluster may be another one now."""
+        owners = [a for a in self.owners.get(cluster, {}) if a not in self.paused]
+        worker = self.assigned.get(cluster)
+        if owners:
+            value: tuple[str, str] | None = (" and ".join(map(capture_of, owners)), IS_OWNER)
+        elif worker is not None:
+            begun = worker in {capture_of(a) for a in self.started.get(cluster, ())}
+            value = (worker, CAMPAIGNING if begun else SCHEDULING)
+        else:
+            value = ("", SCHEDULING) if cluster in self.registered else None
+        self.held.set(cluster, value, at_us)
+
+
+def fleet_in(trace: pa.Table) -> Fleet:
+    """Read a run.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`; level ``changes`` is enough.
+    """
+    kinds = ("changed", "crashed", "started", "restarted", "paused", "resumed", "parted", "violated")
+    rows = trace.filter(pc.is_in(trace["kind"], pa.array(kinds)))
+    names = ["time_us", "node", "kind", "peer", "subject", "before", "after", "because"]
+    r = _Reading()
+    for time_us, node, kind, peer, subject, before, after, because in zip(
+        *(rows[n].to_pylist() for n in names), strict=True
+    ):
+        if kind == "changed" and node == PD:
+            _stored(r, subject, before, after, time_us)
+        elif kind == "changed":
+            _worked(r, node, subject, after, because or "", time_us)
+        else:
+            _befell(r, node, kind, peer, because or "", time_us)
+    end_us = int(trace["time_us"][-1].as_py()) if len(trace) else 0
+    if any(what == "violated" for _, _, what, _ in r.moments):
+        end_us += max(1, end_us // 50)  # what broke the invariant began at the very end, and is to be seen
+    return _fleet(r.held, r.alive, r.moments, end_us)
+
+
+def _stored(r: _Reading, key: str, before: Any, after: Any, at_us: int) -> None:
+    if key.startswith(keys.ASSIGNMENTS):
+        cluster = key.removeprefix(keys.ASSIGNMENTS)
+        if after is None:
+            r.assigned.pop(cluster, None)
+        else:
+            r.registered.add(cluster)
+            r.assigned[cluster] = after
+        r.tell(cluster, at_us)
+    elif key.startswith(keys.REGISTERS):
+        cluster = key.removeprefix(keys.REGISTERS)
+        (r.registered.discard if after is None else r.registered.add)(cluster)
+        r.tell(cluster, at_us)
+    elif key.startswith(keys.WORKERS) and (before is None or after is None):
+        worker = key.removeprefix(keys.WORKERS)
+        r.alive.set((worker, IS_UP), None if after is None else IS_UP, at_us)
+        if at_us > BEGINNING_US:
+            r.moments.append((at_us, worker, "left" if after is None else "joined", "its key in the service's store"))
+
+
+def _worked(r: _Reading, node: str, subject: str, after: Any, because: str, at_us: int) -> None:
+    if subject == "leader":
+        r.alive.set((capture_of(node), LEADS), None if after is None else LEADS, at_us)
+        if after is not None:
+            r.moments.append((at_us, capture_of(node), "new leader", because))
+    elif subject.startswith("assigned:"):
+        r.started.setdefault(subject[9:], set()).add(node)
+        r.tell(subject[9:], at_us)
+    elif subject.startswith("ddl-owner:"):
+        owners = r.owners.setdefault(subject[10:], {})
+        if after is None:
+            owners.pop(node, None)
+        else:
+            owners[node] = None
+        r.tell(subject[10:], at_us)
+
+
+def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, at_us: int) -> None:
+    name = capture_of(node)
+    if kind == "violated":
+        r.moments.append((at_us, name, "violated", because))
+    elif kind == "parted":
+        r.moments.append((at_us, name, "parted", f"from {peer}"))
+    elif "/" in name:
+        return
+    elif kind == "crashed":
+        r.moments.append((at_us, name, "crash", because))
+        for owners in r.owners.values():
+            owners.pop(node, None)
+        for started in r.started.values():
+            started.discard(node)
+        r.alive.set((name, LEADS), None, at_us)
+    if kind in ("crashed", "paused"):
+        r.alive.set((name, IS_DOWN), IS_DOWN, at_us)
+        r.paused.add(node)
+    elif kind in ("started", "resumed", "restarted"):
+        r.alive.set((name, IS_DOWN), None, at_us)
+        r.paused.discard(node)
+    for cluster in sorted(r.owners):
+        r.tell(cluster, at_us)
+
+
+def fleet_polled(answers: Sequence[tuple[int, Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]) -> Fleet:
+    """Read what a running service answered, time after time.
+
+    Parameters
+    ----------
+    answers
+        (moment in µs, the answer to GET ``/ddlservice/worker_nodes``, that to ``/ddlservice/registered_clusters``) in
+        order; each holds until the next.
+    """
+    held, alive, moments = Stretches(), Stretches(), []
+    known: set[str] = set()
+    for at_us, workers, clusters in answers:
+        names = {str(w["id"]) for w in workers}
+        for name in sorted(names - known):
+            alive.set((name, IS_DOWN), None, at_us)
+            alive.set((name, IS_UP), IS_UP, at_us)
+            moments += [(at_us, name, "joined", "it is in the list of workers")] if known else []
+        for name in sorted(known - names):
+            alive.set((name, IS_UP), None, at_us)
+            moments.append((at_us, name, "left", "it is in the list of workers no more"))
+        schedules = {str(c["id"]): (str(c["schedule"]["assigned_to"]), str(c["schedule"]["status"])) for c in clusters}
+        for cluster in sorted(held.open.keys() | schedules.keys()):
+            held.set(cluster, schedules.get(cluster), at_us)
+        known = names
+    end_us = answers[-1][0] if answers else 0
+    return _fleet(held, alive, moments, end_us)
+
+
+def _fleet(held: Stretches, alive: Stretches, moments: Iterable[tuple[Any, ...]], end_us: int) -> Fleet:
+    own = [(cluster, *value, since, until) for cluster, value, since, until in held.end(end_us)]
+    lived = [(name, state, since, until) for (name, state), _, since, until in alive.end(end_us)]
+    frame = pd.DataFrame(own, columns=list(HELD))
+    frame["worker"] = frame["worker"].where(frame["worker"] != "", None)
+    return Fleet(frame, pd.DataFrame(lived, columns=list(ALIVE)), pd.DataFrame(moments, columns=list(MOMENTS)), end_us)

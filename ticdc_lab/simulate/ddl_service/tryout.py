@@ -1,0 +1,94 @@
+"""A service to try out in a panel: a small load of DDL, and which faults can be injected at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.server_state import Habits, Slow, Submit
+from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Restart
+from ticdc_lab.simulate.recorder import CHANGES
+
+SPARE = 2
+"""Workers that can be added."""
+
+JOBS = (
+    (3_000_000, Submit("add index", "orders", "by_day", rows=40_000)),
+    (10_000_000, Submit("add column", "orders", "remark")),
+)
+"""What a user of the first cluster sends, and when."""
+
+SLOW_SERVER = "cluster1/tidb-2"
+_BACK_US, _CUT_US, _SLOW_US, _LOAD_US = 3_000_000, 9_000_000, 6_000_000, 1_500_000
+
+
+class Incident(NamedTuple):
+    """A fault (of :data:`FAULTS`) that a worker has at a moment."""
+
+    fault: str
+    worker: str
+    at_us: int
+
+
+class Place(NamedTuple):
+    """Where an incident happens: moment, worker, the next worker that is not there, and how many clusters there are."""
+
+    at_us: int
+    worker: str
+    spare: str
+    clusters: int
+
+
+def tried(until_s: float) -> Callable[[int, int, int, int], Run]:
+    """Give what a panel calls: workers, clusters, ms that one tidb-server takes to load a schema, seed."""
+
+    def ran(workers: int, clusters: int, load_ms: int, seed: int) -> Run:
+        until_us = round(1e6 * until_s)
+        spare = tuple(f"ddl-service-node-{workers + 1 + i}" for i in range(SPARE))
+        slow = Map({SLOW_SERVER: Habits(load_us=1_000 * load_ms)})
+        settings = Settings(workers, clusters, servers=3, slow=slow, joining=spare)
+        asked = [Ask(at_us, "cluster1/tidb-1", statement) for at_us, statement in JOBS]
+        never = [Join(until_us + 1, name) for name in spare]
+        return simulate(settings, faults=[*asked, *never], seed=seed, until_us=until_us, level=CHANGES)
+
+    return ran
+
+
+def faults_of(incidents: Sequence[Incident], workers: int, clusters: int) -> list[Fault]:
+    """Give the faults of some incidents, by time; the n-th worker that is added is the n-th spare one."""
+    found: list[Fault] = []
+    added = 0
+    for one in sorted(incidents, key=lambda i: i.at_us):
+        spare = f"ddl-service-node-{workers + 1 + min(added, SPARE - 1)}"
+        if one.fault != ADD or added < SPARE:
+            found += FAULTS[one.fault](Place(one.at_us, one.worker, spare, clusters))
+        added += one.fault == ADD
+    return sorted(found, key=lambda f: f.at_us)
+
+
+def _cut(p: Place) -> list[Fault]:
+    stores = [PD, *(store_of(f"cluster{i + 1}") for i in range(p.clusters))]
+    return [Part(p.at_us, p.worker, store, for_us=_CUT_US) for store in stores]
+
+
+ADD = "add a worker"
+FAULTS: Mapping[str, Callable[[Place], list[Fault]]] = MappingProxyType(
+    {
+        "kill": lambda p: [Crash(p.at_us, p.worker)],
+        "kill, back after 3 s": lambda p: [Crash(p.at_us, p.worker), Restart(p.at_us + _BACK_US, p.worker)],
+        "cut off for 9 s": _cut,
+        "remove": lambda p: [Ask(p.at_us, p.worker, Leave())],
+        ADD: lambda p: [Join(p.at_us, p.spare)],
+        "resign": lambda p: [Ask(p.at_us, p.worker, Resign(f"cluster{i + 1}")) for i in range(p.clusters)],
+        "slow tidb-server for 6 s": lambda p: [
+            Ask(p.at_us, SLOW_SERVER, Slow(_LOAD_US)), Ask(p.at_us + _SLOW_US, SLOW_SERVER, Slow(0))
+        ],
+    }
+)  # fmt: skip
+"""What can be injected; the last is of a server, whichever worker is chosen."""
