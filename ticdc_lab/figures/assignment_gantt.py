@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from ticdc_lab.figures.fleet_map import workers_of
 from ticdc_lab.figures.theme import GREY, HEAT, WRONG, count, finish, label, look, sentence
-from ticdc_lab.simulate.ddl_service.fleet import Fleet
+from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, Fleet
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ownership import natural
 
@@ -84,39 +84,32 @@ def told(fleet: Fleet) -> str:
 
 def _bars(fleet: Fleet, clusters: list[str]) -> list[go.Bar]:
     row = {name: i for i, name in enumerate(clusters)}
-    gone = _gone(fleet)
+    held = fleet.held.assign(lost=_lost(fleet))
     out = []
     for i, worker in enumerate(workers_of(fleet)):
-        mine = fleet.held[fleet.held["worker"] == worker]
+        mine = held[(held["worker"] == worker) & ~held["lost"]]
         for owned in (True, False):
-            part = mine[(mine["status"] == IS_OWNER) == owned]
-            part = (
-                part
-                if owned
-                else part[[(w, s) not in gone for w, s in zip(part["worker"], part["since_us"], strict=True)]]
-            )
             shape = {"shape": "" if owned else "/", "fgcolor": "white", "size": 6, "solidity": 0.5}
             marker = {"color": look(i)["color"], "pattern": shape, "line": {"width": 0.5, "color": "white"}}
+            part = mine[(mine["status"] == IS_OWNER) == owned]
             name = worker if owned else f"{worker}, not yet"
             out.append(_bar(part, row, marker, name, show=owned and len(part) > 0))
-    two = fleet.held[fleet.held["worker"].fillna("").str.contains(" and ", regex=False)]
+    two = held[held["worker"].fillna("").str.contains(" and ", regex=False)]
     out.append(_bar(two, row, {"color": WRONG}, "two owners", show=len(two) > 0))
-    lost = [w is None or (w, s) in gone for w, s in zip(fleet.held["worker"], fleet.held["since_us"], strict=True)]
-    alone = fleet.held[lost] if len(fleet.held) else fleet.held
+    alone = held[held["lost"]]
     hatch = {"shape": "x", "fgcolor": GREY, "fillmode": "overlay", "size": 7, "solidity": 0.3}
     marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
     out.append(_bar(alone, row, marker, "nobody's", show=len(alone) > 0))
     return out
 
 
-def _gone(fleet: Fleet) -> set[tuple[str, int]]:
-    """(worker, since) of stretches in which the worker that a cluster is assigned to was down."""
-    down = fleet.alive[fleet.alive["state"] == "down"]
-    found = set()
-    for r in fleet.held[fleet.held["status"] != IS_OWNER].itertuples():
+def _lost(fleet: Fleet) -> list[bool]:
+    """Whether a stretch is of nobody, or of a worker that was down and yet had the cluster assigned to it."""
+    down = fleet.alive[fleet.alive["state"] == IS_DOWN]
+    found = []
+    for r in fleet.held.itertuples():
         spans = down[(down["worker"] == r.worker) & (down["since_us"] <= r.since_us) & (r.since_us < down["until_us"])]
-        if len(spans):
-            found.add((r.worker, r.since_us))
+        found.append(r.worker is None or pd.isna(r.worker) or (r.status != IS_OWNER and len(spans) > 0))
     return found
 
 

@@ -96,7 +96,7 @@ def _live(p: JobProgress) -> list[tuple[int, set[str]]]:
 def _thirds(p: JobProgress) -> list[tuple[int, int]]:
     """Stretches in which more than two states were in use, or two that are no neighbours."""
     live = _live(p)
-    ends = [*(t for t, _ in live[1:]), p.until_us]
+    ends = [*(t for t, _ in live[1:]), p.until_us][: len(live)]
     return [
         (t, max(end, t + 1 + (p.until_us - p.since_us) // 50))
         for (t, states), end in zip(live, ends, strict=True)

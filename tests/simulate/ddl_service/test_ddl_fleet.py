@@ -74,7 +74,7 @@ def test_answers_of_a_running_service_become_the_same_tables() -> None:
     fleet = fleet_polled([(0, *first), (1000, *first), (2000, *gone), (3000, *then), (4000, *then)])
     rows = sorted(fleet.held.itertuples(index=False, name=None))
     assert rows == [
-        ("c1", "a", "OWNER", 0, 4000), ("c2", "a", "OWNER", 3000, 4000), ("c2", "a", "SCHEDULING", 2000, 3000),
+        ("c1", "a", "OWNER", 0, 4001), ("c2", "a", "OWNER", 3000, 4001), ("c2", "a", "SCHEDULING", 2000, 3000),
         ("c2", "b", "OWNER", 0, 2000),
     ]  # fmt: skip
     assert list(fleet.moments[["time_us", "node", "what"]].itertuples(index=False, name=None)) == [(2000, "b", "left")]

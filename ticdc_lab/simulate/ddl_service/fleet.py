@@ -202,7 +202,7 @@ def fleet_polled(answers: Sequence[tuple[int, Sequence[Mapping[str, Any]], Seque
     ----------
     answers
         (moment in µs, the answer to GET ``/ddlservice/worker_nodes``, that to ``/ddlservice/registered_clusters``) in
-        order; each holds until the next.
+        order; each holds until the next, the last one for a µs.
     """
     held, alive, moments = Stretches(), Stretches(), []
     known: set[str] = set()
@@ -219,7 +219,7 @@ def fleet_polled(answers: Sequence[tuple[int, Sequence[Mapping[str, Any]], Seque
         for cluster in sorted(held.open.keys() | schedules.keys()):
             held.set(cluster, schedules.get(cluster), at_us)
         known = names
-    end_us = answers[-1][0] if answers else 0
+    end_us = answers[-1][0] + 1 if answers else 0
     return _fleet(held, alive, moments, end_us)
 
 
