@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -87,6 +87,9 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Never ring: who has the file open is told nothing, and asks."""
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request to one of the stores; what is not carried out for want of the file has not happened."""
