@@ -7,16 +7,13 @@ over, whether or not etcd can be reached.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
-from concurrent.futures import TimeoutError as TooLate
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 from aetcd import rpc
 
-from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_session import ANSWERS_S, Session, Stubs
 from ticdc_lab.errors import SourceError
@@ -47,7 +44,7 @@ class EtcdStore:
         self._bell: Callable[[], None] = lambda: None
         self._sessions: dict[tuple[str, str], Session] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._channel, self._stubs = _now(_opened(etcd))
+        self._channel, self._stubs = etcd_loop.done(_opened(etcd), ANSWERS_S + 1)
 
     def ring(self, bell: Callable[[], None]) -> None:
         """Ring a bell at each answer, from another thread."""
@@ -55,7 +52,7 @@ class EtcdStore:
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Hand a request on; its answer is among the news."""
-        _loop().call_soon_threadsafe(self._asked, store, request)
+        etcd_loop.loop().call_soon_threadsafe(self._asked, store, request)
         return []
 
     def news(self) -> list[tuple[str, Answer]]:
@@ -67,7 +64,7 @@ class EtcdStore:
 
     def close(self) -> None:
         """Give back what is being given back, and hang up."""
-        _now(self._closed())
+        etcd_loop.done(self._closed(), LEAVING_S + 5)
 
     def _asked(self, store: str, request: Request) -> None:
         if isinstance(request, Revoke):
@@ -86,7 +83,7 @@ class EtcdStore:
             if session.lease == lease:
                 session.close()
                 del self._sessions[name]
-        task = asyncio.get_running_loop().create_task(self._given_back(lease))
+        task = asyncio.get_runningetcd_loop.loop().create_task(self._given_back(lease))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -121,19 +118,3 @@ async def _opened(etcd: Etcd) -> tuple[Any, Stubs]:
         hint = "Is it running, and do TLS and certificates fit? Give its address with --etcd."
         raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint=hint) from None
     return channel, Stubs(channel)
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of all stores of this process: gRPC wants one."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="etcd", daemon=True).start()
-    return loop
-
-
-def _now(work: Coroutine[Any, Any, Any]) -> Any:
-    """Have the loop do something, and wait for it."""
-    try:
-        return asyncio.run_coroutine_threadsafe(work, _loop()).result(ANSWERS_S + LEAVING_S + 2)
-    except TooLate:
-        raise SourceError("etcd does not answer", hint="Look at its log.") from None

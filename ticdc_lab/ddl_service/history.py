@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any, NamedTuple
 
 from aetcd import rpc
 
-from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.sqlite_store import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Written(NamedTuple):
@@ -60,8 +59,8 @@ def of_etcd(etcd: Etcd) -> list[Written]:
         It has been compacted.
     """
     try:
-        return asyncio.run(_read(etcd))
-    except (rpc.AioRpcError, TimeoutError) as error:
+        return etcd_loop.done(_read(etcd), PATIENCE_S)
+    except rpc.AioRpcError as error:
         raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error}", hint="Is it running?") from None
 
 
@@ -69,8 +68,7 @@ async def _read(etcd: Etcd) -> list[Written]:
     channel = etcd_rpc.channel(etcd)
     try:
         answer = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"/"), timeout=PATIENCE_S, wait_for_ready=True)
-        async with asyncio.timeout(PATIENCE_S + answer.header.revision / 1000):
-            return await _watched(channel, answer.header.revision)
+        return await _watched(channel, answer.header.revision)
     finally:
         await channel.close()
 

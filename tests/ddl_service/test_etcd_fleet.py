@@ -1,0 +1,99 @@
+"""Worker processes over a real etcd: kill -9 of the leader, of owners and of etcd itself."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import real_etcd
+from fleet import START_S, TTL_S, Fleet, rows_of, tidb, until
+
+from ticdc_lab.ddl_service.node import Node
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.server_state import SetVariable, Submit
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH
+
+CLUSTERS = {f"cluster{i}": f"tikv://10.0.0.{i}:2379" for i in range(1, 7)}
+FIRST = CLUSTERS["cluster1"]
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[real_etcd.Server]:
+    """One etcd."""
+    found = real_etcd.begun(tmp_path / "etcd")
+    yield found
+    found.kill()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, etcd: real_etcd.Server) -> Iterator[Fleet]:
+    """Workers that are killed at the end."""
+    found = Fleet(tmp_path, etcd.endpoint)
+    yield found
+    found.close()
+
+
+def leader(fleet: Fleet) -> str:
+    """The worker whose campaign is the oldest."""
+    campaigns: dict[str, tuple[int, str]] = {}
+    for w in fleet.written():
+        if w.key.startswith(keys.LEADER):
+            campaigns.pop(w.key, None)
+            if w.value is not None:
+                campaigns[w.key] = w.created, w.value
+    return min(campaigns.values())[1]
+
+
+def begun(fleet: Fleet, *names: str, rows: int) -> Node:
+    """Start workers, register clusters, and begin a job whose backfill goes on for a while."""
+    fleet.begin(*names)
+    for cluster, store_addr in CLUSTERS.items():
+        fleet.register(cluster, store_addr)
+    until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
+    server = tidb(fleet, FIRST, "tidb-1")
+    server.post(SetVariable(BATCH, "16"))
+    server.post(Submit("add index", "orders", "by_day", rows=rows))
+    until(lambda: rows_of(fleet, FIRST) > 100, START_S)
+    return server
+
+
+def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: real_etcd.Server) -> None:
+    """Within three leases another leads and owns; without etcd nobody owns anything; when it is back the job ends."""
+    server = begun(fleet, "node-1", "node-2", rows=4800)
+    began_s, lost = time.monotonic(), leader(fleet)
+    fleet.kill(lost)
+    until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
+    took_s = time.monotonic() - began_s
+    etcd.kill()
+    until(lambda: all(fleet.ask(name, "worker_nodes") is None for name in fleet.processes), START_S)
+    etcd.begin()
+    until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
+    (job,) = until(lambda: fleet.jobs(FIRST), START_S)
+    assert (job.state, job.row_count) == (records.DONE, 4800)
+    assert fleet.wrong() == []
+    server.stop()
+    assert leader(fleet) != lost
+    assert took_s < 3 * TTL_S
+
+
+@pytest.mark.soak
+def test_an_owner_that_is_stopped_for_longer_than_its_lease_writes_nothing_more(fleet: Fleet) -> None:
+    """SIGSTOP in the midst of a backfill, SIGCONT when another goes on with it."""
+    server = begun(fleet, "node-1", "node-2", rows=6400)
+    stopped = fleet.owners()["cluster1"]
+    process = fleet.processes.pop(stopped)
+    process.send_signal(signal.SIGSTOP)
+    fleet.gone[stopped] = time.time()
+    try:
+        until(lambda: fleet.owners().get("cluster1"), START_S)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        fleet.processes[stopped] = process
+    (job,) = until(lambda: fleet.jobs(FIRST), START_S)
+    assert (job.state, job.row_count) == (records.DONE, 6400)
+    until(lambda: len(fleet.get("worker_nodes") or []) == 2, START_S)
+    assert fleet.wrong() == []
+    server.stop()
