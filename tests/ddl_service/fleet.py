@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -147,3 +148,21 @@ def tidb(fleet: Fleet, store_addr: str, name: str, **habits: Any) -> Node:
 def rows_of(fleet: Fleet, store_addr: str) -> int:
     """Give how many rows the job of a cluster has backfilled; 0 where none runs."""
     return sum(job.row_count for job in fleet.jobs(store_addr, ended=False))
+
+
+def failed_over(fleet: Fleet, clusters: int) -> float:
+    """Kill the worker that was begun first, and give how long it takes until all is owned again, s."""
+    lost = next(iter(fleet.processes))
+    began_s = time.monotonic()
+    fleet.kill(lost)
+    until(lambda: len(fleet.owners()) == clusters, 300)
+    return time.monotonic() - began_s
+
+
+def cpu_s(fleet: Fleet) -> float:
+    """CPU seconds that the workers have used."""
+    found = 0.0
+    for process in fleet.processes.values():
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found

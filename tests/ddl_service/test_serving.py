@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 from fleet import START_S, TTL_S, Fleet, rows_of, tidb, until
 
 from ticdc_lab.simulate.ddl_service import records
@@ -75,65 +72,3 @@ def test_a_worker_that_is_stopped_and_goes_on_owns_nothing_any_more(fleet: Fleet
     assert fleet.wrong() == []
     until(lambda: len(fleet.get("worker_nodes") or []) == 2, START_S)
     server.stop()
-
-
-def test_the_api_answers_as_the_proposal_says(fleet: Fleet) -> None:
-    """PUT, GET, DELETE; 4xx with hints; metrics by cluster; strangers and other names are kept out."""
-    secret = fleet.folder / "secret"
-    secret.write_text("open sesame\n")
-    fleet.begin("ddl-service-node-1", options=("--secret-file", str(secret)))
-    base = fleet.url("ddl-service-node-1", "")
-    own = requests.Session()
-    own.headers["Authorization"] = "Bearer open sesame"
-    url = f"{base}/ddlservice/registered_clusters"
-    assert requests.get(url, timeout=20).status_code == 401
-    assert own.get(url, headers={"Host": "evil.example"}, timeout=20).status_code == 403
-    until(lambda: own.get(url, timeout=20).status_code == 200, START_S)
-    seed = '{\n  "store_addr": "tikv://192.168.1.100:2379",\n}'
-    assert own.put(f"{url}/cluster1", data=seed, timeout=20).status_code == 200
-    schedule = {"assigned_to": "ddl-service-node-1", "status": "OWNER"}
-    expected = [{"id": "cluster1", "store_addr": "tikv://192.168.1.100:2379", "schedule": schedule}]
-    until(lambda: own.get(url, timeout=20).json() == expected, START_S)
-    nodes = own.get(f"{base}/ddlservice/worker_nodes", timeout=20).json()
-    assert nodes == [{"id": "ddl-service-node-1", "assignments": [{"cluster_id": "cluster1", "schedule": schedule}]}]
-    for method, path, status in (
-        ("DELETE", "/nobody", 404), ("PUT", "/bad%20id", 400), ("PUT", "/two", 409), ("POST", "/two", 405),
-        ("GET", "/x/y", 404),
-    ):  # fmt: skip
-        answer = own.request(method, url + path, data=seed, timeout=20)
-        assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"}), path
-    server = tidb(fleet, "tikv://192.168.1.100:2379", "tidb-1")
-    server.post(Submit("add index", "orders", "by_day", rows=300))
-    until(lambda: fleet.jobs("tikv://192.168.1.100:2379"), START_S)
-    idle = 'tidb_ddl_running_job_count{cluster="cluster1",type="add index"} 0.0'
-    text = until(lambda: _with(own.get(f"{base}/metrics", timeout=20).text, idle), START_S)
-    assert 'tidb_ddl_add_index_total{cluster="cluster1"} 300.0' in text
-    assert 'tidb_ddl_backfill_percentage_progress{cluster="cluster1",type="add index"} 100.0' in text
-    assert 'tidb_ddl_worker_operation_total{cluster="cluster1",type="add index"}' in text
-    for name in ("owner_handle_syncer", "worker_operation", "job_table"):
-        assert f"tidb_ddl_{name}_duration_seconds_count{{" in text, name
-    paths = own.get(f"{base}/openapi.json", timeout=20).json()["paths"]
-    assert set(paths["/ddlservice/registered_clusters/{id}"]) == {"put", "delete"}
-    assert own.delete(f"{url}/cluster1", timeout=20).status_code == 200
-    assert own.get(url, timeout=20).json() == []
-    server.stop()
-    assert fleet.end("ddl-service-node-1") == 0
-
-
-def _with(text: str, line: str) -> str:
-    """The text, once it has a line."""
-    return text if line in text else ""
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_callers_without_a_certificate_are_kept_out(fleet: Fleet) -> None:
-    """TLS with certificates of callers."""
-    cert, key = fleet.folder / "cert.pem", fleet.folder / "key.pem"
-    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {cert}"
-    subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    options = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(cert))
-    fleet.begin("node-1", options=options)
-    url = fleet.url("node-1", "/openapi.json").replace("http:", "https:")
-    assert requests.get(url, verify=str(cert), cert=(str(cert), str(key)), timeout=20).status_code == 200
-    with pytest.raises(requests.exceptions.RequestException):
-        requests.get(url, verify=str(cert), timeout=20)

@@ -13,6 +13,7 @@ import requests
 from ticdc_lab.errors import TiCDCLabError
 
 ANSWERS_S = 20.0
+CLUSTERS = "ddlservice/registered_clusters"
 DEFAULT = "http://127.0.0.1:10080"
 
 
@@ -86,30 +87,32 @@ class Client:
     def register(self, cluster: str, store_addr: str, *, version: str | None = None) -> RegisteredCluster:
         """Register a cluster, or update it; ``version`` is that of its tidb-servers, the service's own without it."""
         body = {"store_addr": store_addr} | ({"version": version} if version else {})
-        return _cluster(self._ask("PUT", f"registered_clusters/{quote(cluster, safe='')}", orjson.dumps(body)).json())
+        return _cluster(self._ask("PUT", f"{CLUSTERS}/{quote(cluster, safe='')}", orjson.dumps(body)).json())
 
     def remove(self, cluster: str) -> None:
         """Unregister a cluster."""
-        self._ask("DELETE", f"registered_clusters/{quote(cluster, safe='')}")
+        self._ask("DELETE", f"{CLUSTERS}/{quote(cluster, safe='')}")
 
     def clusters(self) -> list[RegisteredCluster]:
         """Give all registered clusters."""
-        return [_cluster(found) for found in self._ask("GET", "registered_clusters").json()]
+        return [_cluster(found) for found in self._ask("GET", CLUSTERS).json()]
 
     def workers(self) -> list[WorkerNode]:
         """Give all workers that have a session."""
         return [
             WorkerNode(w["id"], tuple((a["cluster_id"], Schedule(**a["schedule"])) for a in w["assignments"]))
-            for w in self._ask("GET", "worker_nodes").json()
+            for w in self._ask("GET", "ddlservice/worker_nodes").json()
         ]
+
+    def metrics(self) -> str:
+        """Give what one worker has counted, in Prometheus' text format."""
+        return self._ask("GET", "metrics").text
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> requests.Response:
         last = ServiceError(0, "there is no worker to ask", hint="Give the address of one.")
         for url in self._urls:
             try:
-                answer = self._session.request(
-                    method, f"{url.rstrip('/')}/ddlservice/{path}", data=body, timeout=ANSWERS_S
-                )
+                answer = self._session.request(method, f"{url.rstrip('/')}/{path}", data=body, timeout=ANSWERS_S)
             except requests.RequestException as error:
                 last = ServiceError(0, f"no worker answers at {url}: {error}", hint="Does `ddl-service serve` run?")
                 continue

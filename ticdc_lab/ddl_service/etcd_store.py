@@ -83,7 +83,7 @@ class EtcdStore:
             if session.lease == lease:
                 session.close()
                 del self._sessions[name]
-        task = asyncio.get_runningetcd_loop.loop().create_task(self._given_back(lease))
+        task = asyncio.get_running_loop().create_task(self._given_back(lease))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
