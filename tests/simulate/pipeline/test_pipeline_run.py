@@ -205,6 +205,18 @@ def test_a_table_that_is_moved_goes_on_where_it_was():
     assert "capture-2" in writers
 
 
+@pytest.mark.parametrize("variant", ["v3", "v4"])
+def test_snapshots_show_nothing_twice_when_the_new_writer_is_lost_before_the_checkpoint_came_to_its_start(variant):
+    """A long transaction of another table holds the checkpoint while tables move and their new capture crashes."""
+    long = Txn(SECOND, 5 * SECOND, (Mutation(key_of(103, 999), PUT, Raw((1, 2), (999, "long"))),))
+    load = Load(TABLES, tuple(sorted([*LOAD.transactions, long], key=lambda t: t.start_us)))
+    moves = [Ask(3 * SECOND, f"capture-{n}", MoveTable(t, "capture-3")) for t in (100, 101) for n in (1, 2, 3)]
+    faults = [*moves, Crash(3_800_000, "capture-3"), Restart(4_800_000, "capture-3")]
+    found = run(load, captures=3, variant=variant, rule=MQ, semantics=BY_SNAPSHOT, faults=faults, until_us=20 * SECOND)
+    assert_whole(found)
+    assert in_order(delivered(found)) == found.changes
+
+
 @pytest.mark.parametrize("rule", [BASE, MQ])
 @pytest.mark.parametrize("faults", [[], [Crash(2_990_000, "capture-1"), Restart(4 * SECOND, "capture-1")]])
 def test_a_ddl_stands_between_the_rows_before_and_after_it(rule, faults):

@@ -96,18 +96,28 @@ def test_deduplication_drops_what_came_before_but_nothing_of_the_same_transactio
 
 
 def test_what_is_staged_is_seen_when_the_checkpoint_is_persisted_and_void_when_another_writes():
-    """What the new writer's start covers was complete; what is above comes again."""
+    """What the new writer's start covers is complete and waits for the checkpoint; what is above comes again."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     state, _ = told(machine, Begin(7, 5), Write(1, 7, (change(10), change(11), change(12))), Publish(7, 10))
     assert seen(state) == [10]
     state, _ = told(machine, Begin(7, 11), Write(1, 7, (change(12), change(13))), sender="capture-2", state=state)
-    assert seen(state) == [10, 11]
+    assert seen(state) == [10]
     late, outputs = told(machine, Write(2, 7, (change(12),)), state=state)
     assert late.staged == state.staged
     assert not [o for o in outputs if isinstance(o, Send)]
     state, _ = told(machine, Resolved(13), sender="capture-2", state=state)
     assert seen(state) == [10, 11, 12, 13]
     assert isinstance(entries(state)[-1], Mark)
+
+
+def test_a_writer_that_is_lost_before_the_checkpoint_came_to_its_start_leaves_nothing_that_is_seen_twice():
+    """The third writer begins where the checkpoint is, below the second."""
+    machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
+    state, _ = told(machine, Begin(7, 5), Write(1, 7, (change(10), change(11))))
+    state, _ = told(machine, Begin(7, 11), Write(1, 7, (change(12),)), sender="capture-2", state=state)
+    again = Write(1, 7, (change(10), change(11), change(12)))
+    state, _ = told(machine, Begin(7, 5), again, Resolved(12), sender="capture-3", state=state)
+    assert seen(state) == [10, 11, 12]
 
 
 def test_a_staged_write_that_is_sent_again_is_staged_once():

@@ -219,17 +219,22 @@ class Downstream:
     def _begun(
         self, state: DownstreamState, sender: Address, begin: Begin, now: Now
     ) -> tuple[DownstreamState, list[Output]]:
-        """Let another capture write: what is covered by its start was complete, what is above will come again."""
+        """Let another capture write: what is above its start will come again.
+
+        What is covered by its start is complete, and still waits for the global checkpoint: if this writer is lost
+        before, the next one starts below and writes it once more.
+        """
         if self.semantics != BY_SNAPSHOT:
             return state, []
-        state = self._published(state, begin.table, begin.start_ts, sender, now)
-        void = len(state.staged.get(begin.table, ()))
+        staged = state.staged.get(begin.table, ())
+        kept = tuple(c for c in staged if c.commit_ts <= begin.start_ts)
+        void = len(staged) - len(kept)
         because = f"{sender} writes from {begin.start_ts} on" + (f", {void} staged changes are void" if void else "")
         changed = Changed(f"writer:{begin.table}", state.writers.get(begin.table), sender, because)
         return (
             state._replace(
                 writers=state.writers.set(begin.table, sender),
-                staged=state.staged.set(begin.table, ()),
+                staged=state.staged.set(begin.table, kept),
                 dropped=state.dropped + void,
             ),
             [changed],
