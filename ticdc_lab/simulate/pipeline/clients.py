@@ -120,12 +120,13 @@ class Clients:
         waiting: list[int] = []
         blocked: set[int] = set()
         blocked_tables: set[int] = set()
+        awaited_tables: set[int] = set()
         for number in due:
             item = self.items[number]
             keys = [m.key for m in item.mutations]
             tables = item.tables
             if item.job:
-                free = not any(t in writers or t in altering or t in blocked_tables for t in tables)
+                free = tables.isdisjoint(awaited_tables) and not any(t in writers or t in altering for t in tables)
             else:
                 free = (
                     not any(k in latches or k in blocked for k in keys)
@@ -135,6 +136,7 @@ class Clients:
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
+                awaited_tables |= tables
                 if item.job:
                     blocked_tables |= tables
                 continue
