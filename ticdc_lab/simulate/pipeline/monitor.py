@@ -86,6 +86,8 @@ class PipelineMonitor:
         Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
     jobs
         DDL jobs that are done upstream and not downstream, by finished_ts.
+    decided
+        commit_ts, start_ts and item of every transaction that got a commit_ts, in that order.
     told
         The last resolved_ts of each stream, by capture and request.
     written
@@ -104,6 +106,7 @@ class PipelineMonitor:
     order: deque[int] = field(default_factory=deque)
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
+    decided: list[tuple[int, int, int]] = field(default_factory=list)
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
     written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
@@ -157,6 +160,7 @@ class PipelineMonitor:
         for start_ts in after.decided:
             txn = after.open[start_ts]
             item, commit_ts = self.items[txn.item], txn.commit_ts
+            self.decided.append((commit_ts, start_ts, txn.item))
             if commit_ts <= self.start_ts:
                 continue
             if item.job:
