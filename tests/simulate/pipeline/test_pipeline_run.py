@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Pause, Restart
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
 from ticdc_lab.simulate.pipeline.capture.mutants import (
     DDL_BEFORE_BARRIER,
     DROPS_EARLY_COMMIT,
@@ -189,6 +189,25 @@ def test_a_capture_that_crashes_repeats_loses_or_neither_as_the_semantics_say(se
     assert (bool(missing), bool(repeated)) == expected
     if semantics != AT_MOST_ONCE:
         assert final(changes) == final(found.changes)
+
+
+def test_an_older_version_that_was_lost_on_the_way_takes_the_newer_ones_with_it():
+    """One write is lost for good and those behind it are acknowledged: all of them are written again, in order."""
+    versions = [Mutation(key_of(100, 5), PUT, Raw((1, 2), (5, f"v{n}"))) for n in range(100)]
+    hot = Load(TABLES, tuple(Txn(20_000 + n * 20_000, 0, (one,)) for n, one in enumerate(versions)))
+    found = run(hot, faults=[Lose(1_900_000, "Write", to="downstream")], sink_batch_rows=1, until_us=8 * SECOND)
+    assert_whole(found)
+    assert found.measures.repeated
+    assert final(delivered(found)) == final(found.changes)
+
+
+def test_a_capture_that_ended_by_itself_and_is_resumed_with_its_state_ends_again():
+    """Its session is over; it writes nothing and its streams are gone already."""
+    faults = [Part(SECOND, "capture-1", "etcd", for_us=8 * SECOND), Restart(5_400_000, "capture-1", keep_state=True)]
+    found = run(faults=faults, until_us=20 * SECOND)
+    ends = [r for r in found.kernel.recorder.rows if r.kind == "crashed" and r.node.startswith("capture-1")]
+    assert len(ends) >= 2
+    assert_whole(found)
 
 
 def test_regions_that_change_their_leader_split_and_merge_lose_nothing():

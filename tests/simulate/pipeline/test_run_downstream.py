@@ -67,6 +67,18 @@ def test_a_write_that_is_sent_again_while_it_waits_is_taken_once():
     assert seen(state) == [10]
 
 
+def test_writes_that_come_again_stay_in_their_order():
+    """The first was done when it came again; the newer ones that waited follow it once more, else it would stand."""
+    machine = Downstream(DownstreamSettings(rows_per_s=1000), AT_LEAST_ONCE)
+    writes = [Write(n, 7, (change(10 * n),)) for n in (1, 2, 3)]
+    state, _ = told(machine, *writes)
+    state, _ = machine.step(state, Fired("due"), Now(1000))
+    state, _ = told(machine, *writes, *writes, state=state, at_us=1500)
+    for at_us in range(2000, 9000, 1000):
+        state, _ = machine.step(state, Fired("due"), Now(at_us))
+    assert seen(state) == [10, 20, 30, 10, 20, 30]
+
+
 def test_a_downstream_that_stands_still_goes_on_when_it_is_given_a_pace():
     """What waited is planned anew."""
     machine = Downstream(DownstreamSettings(rows_per_s=0), AT_LEAST_ONCE)
@@ -126,6 +138,17 @@ def test_a_staged_write_that_is_sent_again_is_staged_once():
     write = Write(1, 7, (change(10), change(11)))
     state, outputs = told(machine, Begin(7, 5), write, write, Publish(7, 20))
     assert seen(state) == [10, 11]
+    assert outputs.count(Send("capture-1", Written(1, 7))) == 2
+
+
+def test_a_staged_write_that_is_sent_again_after_it_was_published_is_not_staged_again():
+    """A slow downstream answers late; what can be seen is not to be seen twice."""
+    machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
+    write = Write(1, 7, (change(10), change(11)))
+    state, outputs = told(
+        machine, Begin(7, 5), write, Publish(7, 20), write, Write(2, 7, (change(12),)), Publish(7, 20)
+    )
+    assert seen(state) == [10, 11, 12]
     assert outputs.count(Send("capture-1", Written(1, 7))) == 2
 
 

@@ -184,7 +184,8 @@ def simulate(
     level, recorder, step_limit, name, stops_at_violation
         As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
     bugs
-        Planted ones, by field of the store's, the capture's or the scheduler's machines.
+        Planted ones, by field of the store's, the downstream's or the scheduler's machines, or of
+        :data:`ticdc_lab.simulate.pipeline.capture.mutants.MUTANTS`.
     sample_us
         How often the states of all nodes are kept for pictures; None for never.
     begun
@@ -251,7 +252,8 @@ def _machines(
             own.stop_lag_us, own.restart_us,
         )  # fmt: skip
         machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, of_capture)
-    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics)
+    forgets = bool(planted.get("forgets_places"))
+    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, forgets)
     return machines
 
 
