@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import orjson
 import pyarrow as pa
@@ -25,7 +27,7 @@ def write_messages(messages: pa.Table, out: str) -> None:
     messages
         Of :func:`ticdc_lab.simulate.pipeline.log.messages`.
     out
-        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same messages give the same bytes.
+        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same messages give the same bytes, whatever the name.
 
     Raises
     ------
@@ -62,10 +64,15 @@ def write_events(events: pa.Table, out: str) -> None:
                 target.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _opened(out: str) -> IO[bytes]:
-    if out.endswith(".gz"):
-        return gzip.GzipFile(out, "wb", mtime=0)  # the moment of writing would make the same log another file
-    return Path(out).open("wb")
+@contextmanager
+def _opened(out: str) -> Iterator[BinaryIO]:
+    """Open a file; neither its name nor the moment of writing is part of what is written."""
+    with Path(out).open("wb") as plain:
+        if not out.endswith(".gz"):
+            yield plain
+            return
+        with gzip.GzipFile("", "wb", fileobj=plain, mtime=0) as packed:
+            yield cast(BinaryIO, packed)
 
 
 def _require_writable(out: str) -> None:
