@@ -82,11 +82,12 @@ def test_the_truth_is_the_same_in_every_form(spark: SparkSession, written: Path)
         (("--seeds", "0..1", "--log", "log.parquet"), "--log and --truth are of one run"),
         (("--log", "log.csv"), "expected a name that ends in one of .parquet, .jsonl, .jsonl.gz"),
         (("--log", "nowhere/log.parquet"), "its folder does not exist"),
+        (("--log", "log.parquet", "--protocol", "smoke"), "smoke"),
     ],
 )
 def test_what_cannot_be_written_is_refused(args: tuple[str, ...], said: str) -> None:
-    """With what is wrong."""
-    done = simulate(*args)
+    """With what is wrong, before the scenario is even read."""
+    done = simulate(*args, name="there is none")
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
 

@@ -101,6 +101,7 @@ def pipeline(
     if seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth)
+    files.check()
     sys.exit(
         _ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, files, as_json=as_json)
     )
@@ -112,6 +113,16 @@ class _Files(NamedTuple):
     log: str | None
     protocol: str
     truth: str | None
+
+    def check(self) -> None:
+        """Refuse what cannot be written before the run, which may take long."""
+        from ticdc_lab.encode import encoder
+        from ticdc_lab.simulate.pipeline.log_files import require_writable
+
+        encoder(self.protocol)
+        for out in (self.log, self.truth):
+            if out:
+                require_writable(out)
 
     def write(self, run: Any) -> None:
         from ticdc_lab.simulate.pipeline.log import messages

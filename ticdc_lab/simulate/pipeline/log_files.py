@@ -34,7 +34,7 @@ def write_messages(messages: pa.Table, out: str) -> None:
     SourceError
         Another ending, or the folder does not exist.
     """
-    _require_writable(out)
+    require_writable(out)
     if out.endswith(".parquet"):
         pq.write_table(messages, out)
         return
@@ -54,7 +54,7 @@ def write_events(events: pa.Table, out: str) -> None:
     SourceError
         Another ending, or the folder does not exist.
     """
-    _require_writable(out)
+    require_writable(out)
     if out.endswith(".parquet"):
         pq.write_table(events, out)
         return
@@ -75,7 +75,14 @@ def _opened(out: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, packed)
 
 
-def _require_writable(out: str) -> None:
+def require_writable(out: str) -> None:
+    """Refuse a file that cannot be written, before there is anything to write.
+
+    Raises
+    ------
+    SourceError
+        Another ending, or the folder does not exist.
+    """
     if not out.endswith(ENDINGS):
         raise SourceError(f"Cannot write {out}: expected a name that ends in one of {', '.join(ENDINGS)}.",
                           hint="Name the file so.")  # fmt: skip
