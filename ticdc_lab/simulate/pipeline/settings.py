@@ -67,7 +67,8 @@ class CaptureSettings:
     Attributes
     ----------
     rule, semantics
-        Of :data:`RULES` and :data:`SEMANTICS`.
+        Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses
+        rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
     sorter_memory_rows
         Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
     sink_batch_rows, sink_window_rows
