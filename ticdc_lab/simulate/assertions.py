@@ -140,10 +140,21 @@ class Judge:
         self.tracks = [_Track(a) for a in self.assertions]
         self.live = list(self.tracks)
 
+    @property
+    def looks(self) -> bool:
+        """Whether a claim reads the live world, so that it must be looked at between rows too (:meth:`look`)."""
+        return any(_reads_the_world(t.of.claim) for t in self.live)
+
+    def look(self, at_us: int) -> None:
+        """Judge at a moment of the world at which no row need come."""
+        if at_us > self.at_us and self.step >= 0:
+            self._look(at_us)
+            self._advance(at_us)
+
     def see(self, row: Any) -> None:
         """Take a row of the trace; rows come in order."""
         if row.step != self.step or row.time_us != self.at_us:
-            self._look()
+            self._look(row.time_us)
             if row.time_us > self.at_us:
                 self._advance(row.time_us)
             self.step = row.step
@@ -151,22 +162,23 @@ class Judge:
 
     def end(self, at_us: int) -> list[Outcome]:
         """Let the run end at a moment."""
-        self._look()
+        self._look(at_us)
         if at_us > self.at_us:
             self._advance(at_us)
         for track in self.live:
             self._close(track, at_us)
         return [t.outcome for t in self.tracks if t.outcome]
 
-    def _look(self) -> None:
-        """Judge what a step left."""
+    def _look(self, now_us: int) -> None:
+        """Judge what a step left; a claim that reads the world only where that is still of the step's moment."""
         if self.step < 0:
             return
         changed = self.facts.changes != self.seen
         self.seen = self.facts.changes
         if changed or any(t.of.claim.ages for t in self.live):
             for track in self.live:
-                if (changed or track.of.claim.ages) and track.of.from_us < self.at_us:
+                late = now_us > self.at_us and _reads_the_world(track.of.claim)
+                if (changed or track.of.claim.ages) and track.of.from_us < self.at_us and not late:
                     self._judge(track, self.at_us)
             self._drop_done()
 
@@ -174,7 +186,7 @@ class Judge:
         """Judge what time alone changes, and open and close windows, before anything happens at ``at_us``."""
         for track in self.live:
             until_us = min(at_us, track.of.until_us)
-            if track.of.from_us < until_us and not track.begun:
+            if track.of.from_us < until_us and not track.begun and not _reads_the_world(track.of.claim):
                 self._judge(track, max(track.of.from_us, 0))
             if track.of.from_us < until_us and track.of.claim.ages and track.outcome is None:
                 self._judge(track, until_us)
@@ -219,3 +231,7 @@ class Judge:
     def _drop_done(self) -> None:
         if any(t.outcome for t in self.live):
             self.live = [t for t in self.live if t.outcome is None]
+
+
+def _reads_the_world(claim: Claim) -> bool:
+    return bool(getattr(claim, "live", False))

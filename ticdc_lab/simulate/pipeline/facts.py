@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ticdc_lab.simulate.assertions import Judge
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.moment import Moment
@@ -15,10 +16,11 @@ from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.queue import CALL
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 
-LOOK_US, KEPT = 100_000, 64
+LOOK_US, KEPT = 100_000, 256
 """What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
 
 
@@ -53,9 +55,17 @@ class PipelineFacts:
         """Take a row of the trace."""
         self.scheduler.see(row)
 
-    def begin(self, kernel: Kernel) -> None:
-        """Take the world in which all will happen."""
+    def begin(self, kernel: Kernel, judge: Judge) -> None:
+        """Take the world in which all will happen; it is shown to the judge every :data:`LOOK_US` while it lives."""
         self.kernel = kernel
+
+        def look() -> None:
+            judge.look(kernel.now_us)
+            if kernel.queue and judge.looks:
+                kernel.put(kernel.now_us + LOOK_US, CALL, look)
+
+        if judge.looks:
+            kernel.put(LOOK_US, CALL, look)
 
     def end(self, run: Run) -> None:
         """Take the whole run; what its outcome is can be said from now on."""

@@ -118,7 +118,7 @@ def play(
     run = simulate(
         settings_of(scenario), load_of_scenario(scenario, seed), faults=faults_of(scenario, seed), seed=seed,
         until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
-        step_limit=scenario.step_limit, sample_us=sample_us, begun=facts.begin,
+        step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
     )  # fmt: skip
     facts.end(run)
     outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
