@@ -157,8 +157,11 @@ def seed_events() -> pa.Table:
 def delivered() -> pd.DataFrame:
     """Give what became of rows under each semantics."""
     rows = [
-        ("at-most-once", "capture crash", 40, 0, False), ("at-most-once", "leader change", 0, 0, True),
-        ("at-least-once", "capture crash", 0, 120, True), ("at-least-once", "leader change", 0, 16, True),
-        ("exactly-once-deduplication", "capture crash", 0, 0, True),
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=["semantics", "fault", "lost", "repeated", "final_right"])
+        ("at-most-once", "capture crash", 40, 0, 0, False, False),
+        ("at-most-once", "leader change", 0, 0, 0, True, True),
+        ("at-least-once", "capture crash", 0, 120, 3, True, False),
+        ("at-least-once", "leader change", 0, 16, 0, True, False),
+        ("exactly-once-deduplication", "capture crash", 0, 0, 0, True, True),
+    ]
+    ends = ["final_right_idempotent", "final_right_blind"]
+    return pd.DataFrame(rows, columns=["semantics", "fault", "lost", "repeated", "regressed", *ends])

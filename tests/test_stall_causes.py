@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import events_frame
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.simulate.pipeline.play import play
+from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.stall_causes import CAUSES, stall_causes
 from ticdc_lab.stalls import stalls
 from ticdc_lab.tso import compose
@@ -157,6 +161,23 @@ def test_watermarks_removed_from_a_golden_log_are_found(events_of: Any) -> None:
     assert len(rows) > 3 and all(causes(r) for r in rows)
     assert all([order[c] for c in causes(r)] == sorted(order[c] for c in causes(r)) for r in rows)
     assert sum(r["n_rows"] for r in rows if r["everywhere"]) <= events.where("kind = 'row'").count()
+
+
+def test_the_log_of_a_run_tells_of_its_cause_what_it_can(spark: SparkSession) -> None:
+    """A simulated changefeed whose cause is known: a lock, a DDL, a slow sink, which alone no log can name."""
+    folder = Path(__file__).parents[1] / "data/scenarios/pipeline"
+    names = ("long-transaction", "ddl-barrier", "slow-sink")
+    logs = [play(read_scenario(folder / f"{name}.yaml"), keep=False).run.log for name in names]
+    topics = [log.set_column(log.schema.get_field_index("topic"), "topic", pa.array([name] * log.num_rows))
+              for name, log in zip(names, logs, strict=True)]  # fmt: skip
+    events = spark.createDataFrame(pa.concat_tables(topics))
+    arrivals = events.withColumn("timestamp", F.expr("timestamp_micros(arrived_us)")).where("seq = 0")
+    rows = stall_causes(events, stall_s=1.5, arrivals=arrivals).collect()
+    found = {r["topic"]: (causes(r), r["stood_s"]) for r in rows}
+    assert [found[name][0][0] for name in names] == ["long-transaction", "ddl-barrier", "rows-went-on"]
+    stood_s = [found[name][1] for name in names]
+    assert len(rows) == 3 and 3.9 < stood_s[0] < 4.1 and 2 < stood_s[1] < 2.3
+    assert stood_s[2] < 1  # the sink let it creep on, and then jump
 
 
 def test_what_cannot_be_answered_is_refused(spark: SparkSession) -> None:

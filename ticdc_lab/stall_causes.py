@@ -77,7 +77,7 @@ def stall_causes(
 
 def _candidates(stall_s: float, big_rows: int) -> list[Column]:
     """One struct a cause, null where nothing supports it."""
-    began, ended = F.col("oldest.start_ts"), F.col("oldest.commit_ts")
+    began, ended = F.col("longest.start_ts"), F.col("longest.commit_ts")
     long_s = lag_s_col(began, now_ts=ended)
     near = F.abs(lag_s_col(began, now_ts=F.col("held_ts"))) <= _NEAR_S
     begins_again = (F.col("n_regressed") > 0) | (F.col("n_replayed") > 0)

@@ -43,10 +43,10 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         ``n_repeats`` (how often ``held_ts`` was stated again, in the partition that did so most), ``n_regressed``
         (lower values stated meanwhile); and of rows between both rungs, of these partitions: ``n_rows``,
         ``n_replayed`` (at or below held_ts), ``n_above`` (above it), ``n_beyond`` (above next_ts too),
-        ``tables`` (array<string>),
-        ``first`` (struct<commit_ts, table>: the lowest above held_ts), ``newest_commit_ts``, ``biggest`` (struct<rows,
-        commit_ts>: the transaction with most rows), ``oldest`` (struct<start_ts, commit_ts>: the one that began first;
-        null where the protocol keeps no start_ts).
+        ``tables`` (array<string>), ``first`` (struct<commit_ts, table>: the lowest above held_ts),
+        ``newest_commit_ts``, ``biggest`` (struct<rows, commit_ts>: the transaction with most rows), ``longest``
+        (struct<start_ts, commit_ts>: the one above held_ts that lasted longest; null where the protocol keeps no
+        start_ts).
 
     Raises
     ------
@@ -156,5 +156,7 @@ def _sums() -> list[Column]:
         F.min(F.when(above, F.struct("commit_ts", F.array_min("tables").alias("table")))).alias("first"),
         F.max("commit_ts").alias("newest_commit_ts"),
         F.max(F.struct("rows", "commit_ts")).alias("biggest"),
-        F.min(F.when(above & F.col("start_ts").isNotNull(), F.struct("start_ts", "commit_ts"))).alias("oldest"),
+        F.max_by(F.struct("start_ts", "commit_ts"), F.when(above, F.col("commit_ts") - F.col("start_ts"))).alias(
+            "longest"
+        ),
     ]

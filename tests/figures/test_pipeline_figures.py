@@ -216,6 +216,8 @@ def test_semantics_are_told_apart() -> None:
     assert colors == ["rgba(213", "rgba(0", "rgba(230", "rgba(230", "rgba(0", "rgba(0"]
     texts = [a.text for a in fig.layout.annotations]
     assert texts[0] == "<b>✖</b> 40 lost<br>0 repeated" and texts[5] == "not tried"
+    assert texts[2] == "<b>✔</b> 0 lost<br>120 repeated<br>3 overwritten"
+    assert "but not if differences are added up" in fig.data[0].hovertext[2]
     assert title(fig).startswith("at-most-once loses 40 rows; at-least-once repeats 136 rows")
     assert title(fig).endswith("the downstream ends wrong under at-most-once")
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from replayed import definition_at, key_of, rows_of, values
+from workload_rows import definition_at, key_of, rows_of, values
 
 from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
 from ticdc_lab.simulate.pipeline.load import Load

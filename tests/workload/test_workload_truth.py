@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from decimal import Decimal
 
 import pytest
-from replayed import commits, definition_at, key_of, rows_of, statements_of, values, watermarks_of
+from workload_rows import commits, definition_at, key_of, rows_of, statements_of, values, watermarks_of
 
 from ticdc_lab import tso
 from ticdc_lab.errors import ContractError

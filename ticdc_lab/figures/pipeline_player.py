@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from ticdc_lab.figures.pipeline_picture import dots, drawn, fullest, moving, nothing, told
+from ticdc_lab.figures.pipeline_picture import drawn, fullest, nothing, told
 from ticdc_lab.figures.pipeline_scene import Scene, scene
+from ticdc_lab.figures.pipeline_traces import dots, moving
 from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
 from ticdc_lab.simulate.pipeline.samples import Seen
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.pipeline.chains import Chain, chains
 from ticdc_lab.simulate.pipeline.samples import Seen
 from ticdc_lab.simulate.pipeline.stages import STAGES
@@ -48,7 +49,7 @@ class Scene:
     full
         Rows at which a stage's bar is full.
     stores
-        Names of all stores, sorted.
+        Names of all stores that lead a region, sorted.
     held
         Moment to who holds the checkpoint.
     """
@@ -87,7 +88,7 @@ def scene(seen: Seen, *, memory_rows: int | None, most: int) -> Scene | None:
             lag = lags.get(at, (None, None))
             spots[time_us][table] = Spot(nodes[at], found[at], left.get(at, {}), regions.get(at, ()), *lag)
     full = most_rows | ({} if memory_rows is None else {"sorter": memory_rows})
-    stores = tuple(sorted({r["store"] for r in seen.regions.to_pylist()}))
+    stores = tuple(sorted({r["store"] for r in seen.regions.to_pylist() if r["region"]}, key=natural))
     held = {c.time_us: c for c in chains(seen.watermarks)}
     return Scene(dict(lanes), len({r["table"] for r in rows}) - len(lanes), spots, full, stores, held)
 

@@ -25,9 +25,8 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> go
     Parameters
     ----------
     cases
-        ``semantics``, ``fault``, ``lost`` and ``repeated`` (row changes), ``final_right`` (bool) and, where known,
-        ``overwritten`` (repeats that for a while put an older value over a newer one). Rows and columns come in the
-        order in which they are first named.
+        :data:`ticdc_lab.simulate.pipeline.semantics.DELIVERY`. Rows and columns come in the order in which they are
+        first named.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
@@ -49,7 +48,7 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> go
 def told(rows: pd.DataFrame) -> str:
     """Say who loses and who repeats."""
     sums = rows.groupby("semantics", sort=False)[["lost", "repeated"]].sum()
-    wrong = rows[~rows["final_right"].astype(bool)]
+    wrong = rows[~rows["final_right_idempotent"].astype(bool)]
     parts = []
     for name, of in sums.iterrows():
         words = [f"{verb} {count(int(of[what]), 'row')}" for what, verb in _VERBS.items() if of[what]]
@@ -66,13 +65,17 @@ def _cell(semantics: str, fault: str, case: Any) -> Cell:
     who = f"<b>{label(semantics)}, {label(fault)}</b>"
     if case is None:
         return Cell("not tried", "rgba(0,0,0,0)", f"{who}<br>this pair was not run")
-    lost, repeated, right = int(case["lost"]), int(case["repeated"]), bool(case["final_right"])
-    overwritten = case.get("overwritten")
-    over = None if overwritten is None or pd.isna(overwritten) else int(overwritten)
+    lost, repeated, right = int(case["lost"]), int(case["repeated"]), bool(case["final_right_idempotent"])
     color = _LOST if lost or not right else _REPEATED if repeated else _QUIET
-    counts = [f"{lost:,} lost", f"{repeated:,} repeated", *([] if not over else [f"{over:,} overwritten"])]
+    counts = [
+        f"{lost:,} lost",
+        f"{repeated:,} repeated",
+        *([f"{over:,} overwritten"] if (over := int(case["regressed"])) else []),
+    ]
     mark = "✔" if right else "✖"
     end = "ends as the upstream does" if right else "ends in another state than the upstream"
+    if right and not case["final_right_blind"]:
+        end += ", but not if differences are added up instead of rows replaced"
     return Cell(
         f"<b>{mark}</b> {counts[0]}<br>{'<br>'.join(counts[1:])}", color, f"{who}<br>{', '.join(counts)}<br>{end}"
     )

@@ -23,8 +23,11 @@ _WHOLE = 60
 _UNLIT, _LIT_ABOVE = "#c4c7cc", "#E69F00"
 _INK, _ON_RED = "#16181c", "#ffffff"
 _ROW_PX = 37
-_SAME = 10 << 18
-"""Watermarks this near (10 ms) are the same to a reader."""
+_USUAL_US = 500_000
+"""A region that streams and is less than this behind holds nothing."""
+
+_SAME = 50 << 18
+"""Watermarks this near (50 ms) are the same to a reader."""
 
 _NOTE = (
     "From left to right: changefeed, processors, tables, regions, and below a region the locks of open transactions, "
@@ -82,8 +85,8 @@ def worst(held: Sequence[Chain]) -> Chain:
 
 
 def holder(c: Chain) -> str | None:
-    """Name what holds a watermark; None where it is free and only has to follow."""
-    free = c.leaf.level == "region" and c.leaf.state == "streaming" and _lag_us(c) > 3 * _leaf_us(c) + 100_000
+    """Name what holds a watermark; None where it has the usual delay or only has to follow."""
+    free = c.leaf.level == "region" and c.leaf.state == "streaming" and _leaf_us(c) < _USUAL_US
     return None if free else label(c.leaf.name)
 
 
@@ -91,8 +94,10 @@ def told(c: Chain) -> str:
     """Say what holds a watermark, since when and what it would be without it."""
     leaf, of, name = c.leaf, _NAMES[c.of], holder(c)
     if name is None:
-        far = f"it is {_s(_lag_us(c))} behind and follows, the slowest region is {_s(_leaf_us(c))} behind"
-        return f"At {_s(c.time_us)} nothing holds the {of} any more: {far}"
+        late = _lag_us(c) > 3 * _leaf_us(c) + 100_000
+        any_more, follows = (" any more", " and follows") if late else ("", "")
+        far = f"it is {_s(_lag_us(c))} behind{follows}, the slowest region is {_s(_leaf_us(c))} behind"
+        return f"At {_s(c.time_us)} nothing holds the {of}{any_more}: {far}"
     where = f" in {label(c.marks[-2].name)}" if leaf.level in ("lock", "region") else ""
     if leaf.level == "lock":
         where += f", {label(c.marks[-3].name)},"

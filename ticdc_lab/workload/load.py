@@ -24,8 +24,11 @@ from ticdc_lab.workload.lanes import lane_of, states_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import DDL, Shape
 
-LATENCY_US = 20_000
-"""How long the two phases of a transaction are taken to last at most, besides what it holds its locks."""
+LATENCY_US = 50_000
+"""How long a transaction or DDL job is taken to last at most, besides what it holds its locks.
+
+Too short a time lets transactions on a hot row queue up in the clients, and a DDL pass those that should be before it.
+"""
 
 _HOLD_US = 2_000
 _FIRST_JOB = 500
@@ -104,7 +107,7 @@ class _Clients:
         """Plan a DDL job: behind what writes its table, and before what will."""
         table = statement.after.table
         last = self.jobs[-1][0] if self.jobs else 0
-        at = max(self._us(slot), self.quiet_us.get(table, 0), last + 1)
+        at = max(self._us(slot), self.quiet_us.get(table, 0), last + LATENCY_US)
         gone = statement.after.id is None
         info = None if gone else _info(statement.after, self.shape.workload.schema_name)
         job = Job(
@@ -112,7 +115,7 @@ class _Clients:
             statement.after.name, statement.dropped, info,
         )  # fmt: skip
         self.jobs.append((at, job))
-        self.defined_us[table] = at + 1
+        self.defined_us[table] = at + LATENCY_US
 
     def _us(self, slot: int) -> int:
         return slot * self.shape.step_ns // 1000

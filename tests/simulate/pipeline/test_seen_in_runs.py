@@ -8,15 +8,12 @@ import pyarrow as pa
 import pytest
 
 from ticdc_lab.simulate.pipeline.chains import chains
-from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.pipeline.outcomes import Outcome, cases, outcome
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
 from ticdc_lab.simulate.pipeline.starts import told, transactions
-from ticdc_lab.simulate.pipeline.tables import Change
-from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, seed_example, shop, tried
+from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, seed_example, shop
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
 UNTIL_US = 10_000_000
@@ -99,34 +96,3 @@ def test_the_seeds_example_is_scanned_and_streamed() -> None:
     rows = [(r["by"], r["type"], r["start_ts"]) for r in given if r["type"] != "initialized"]
     assert rows == [("scan", "committed", first), ("scan", "prewrite", second), ("stream", "commit", second)]
     assert own[0]["commit_ts"] < own[1]["commit_ts"] and given[0]["asked_us"] > 1_600_000
-
-
-def test_outcomes_see_what_is_lost_repeated_and_overwritten() -> None:
-    """Planted: a row never comes; an older value comes again over the newer one, and then that one too."""
-    info = ran("base").load.tables[0]
-    first, second, gone = (Change(ts, ts - 1, 7, "update", info, (ts,), None) for ts in (10, 20, 30))
-    other = Change(15, 14, 8, "insert", info, (8,), None)
-    gone = gone._replace(op="delete", after=None)
-    came = [Rows(1, "capture-1", (first, other, second))]
-    assert outcome([first, other, second], came) == Outcome(0, 0, 0, True)
-    assert outcome([first, other, second, gone], came) == Outcome(1, 0, 0, False)
-    again, healed = Rows(2, "capture-2", (first,)), Rows(2, "capture-2", (first, second))
-    assert outcome([first, other, second], [*came, again]) == Outcome(0, 1, 1, False)
-    assert outcome([first, other, second], [*came, healed]) == Outcome(0, 2, 1, True)
-    deleted = Rows(3, "capture-2", (gone,))
-    assert outcome([first, other, second, gone], [*came, deleted]) == Outcome(0, 0, 0, True)
-    assert outcome(ran("base").changes, ran("base").entries) == Outcome(0, 0, 0, True)
-
-
-def test_semantics_differ_under_a_crash() -> None:
-    """At most once loses and never repeats, at least once the other way round, exactly once neither."""
-    crash = "the processor of capture-1 restarts"
-    runs = {
-        (s, crash): tried(9.0)(s, "base", 1, 200, 0.0, 0).again(4_000_000, FAULTS[crash](4_000_000))
-        for s in ("at-most-once", "at-least-once", "exactly-once-deduplication", "exactly-once-snapshot")
-    }
-    found = cases(runs).set_index("semantics")
-    assert found.loc["at-most-once", "lost"] > 0 == found.loc["at-most-once", "repeated"]
-    assert found.loc["at-least-once", "repeated"] > 0 == found.loc["at-least-once", "lost"]
-    assert not found.loc[["exactly-once-deduplication", "exactly-once-snapshot"], ["lost", "repeated"]].any(axis=None)
-    assert found["final_right"].to_list() == [False, True, True, True]

@@ -146,7 +146,7 @@ def test_a_store_that_is_down_is_told_from_one_that_is_silent() -> None:
 
     dead = [sample(t * S, min(t, 10) * S, ("tikv-1",) if t > 10 else ()) for t in range(1, 21)]
     [holder] = why(dead).holders
-    assert (holder.kind, holder.cause, holder.since_us) == ("store", "tikv-1", 12 * S)
+    assert (holder.kind, holder.cause, holder.since_us) == ("store", "tikv-1", 11 * S)
     assert "is down or paused" in holder.because
     silent = [sample(t * S, min(t, 10) * S, ()) for t in range(1, 21)]
     [holder] = why(silent).holders
@@ -279,3 +279,10 @@ def test_a_question_without_a_sample_is_refused() -> None:
         why([])
     with pytest.raises(ValueError, match="'lag'"):
         why([healthy(NOW)], watermark="lag")
+
+
+def test_many_holders_are_counted_in_the_text() -> None:
+    """The table has them all."""
+    locks = [HeldLock(ts_of(5 * S + n), key_of(3, n), (key_of(3, n),)) for n in range(9)]
+    found = why([moment(NOW, capture("capture-1", NOW, [table(3, 5 * S, 5 * S)]), regions=[region(3, NOW, *locks)])])
+    assert len(found.holders) == found.table.num_rows == 9 and "After these 5 more: 5 transaction." in found.text

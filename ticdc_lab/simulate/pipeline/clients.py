@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ticdc_lab.simulate.machine import Address, Broken, Changed, Now, Output, Send, Wake
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, shown
@@ -19,6 +21,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     NotLeader,
     Prewrite,
     Refusal,
+    Region,
     RegionNotFound,
     Regions,
     Rollback,
@@ -38,6 +41,7 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 PD = "pd"
+T = TypeVar("T")
 
 
 class Clients:
@@ -68,7 +72,7 @@ class Clients:
                 if region is None or (region.id, region.epoch) != (command.region, command.epoch):
                     self._retry(command)
                 else:
-                    self._commands.setdefault(region.leader, []).append(command)
+                    self._give(region, command)
             for store in sorted(self._commands):
                 commands = tuple(self._commands[store])
                 numbered += 1
@@ -96,7 +100,7 @@ class Clients:
         for number in self._ended:
             item = self.items[number]
             for m in item.mutations:
-                latches.pop(m.key, None)
+                latches.pop(m[0], None)
             counts = altering if item.job else writers
             for table in item.tables:
                 if counts.get(table, 0) > 1:
@@ -109,9 +113,9 @@ class Clients:
 
     def begin(self) -> None:
         """Start what is due and waits for nobody."""
-        state, at_us = self.state, self._now.at_us
+        state, at_us, items = self.state, self._now.at_us, self.items
         until = state.next
-        while until < len(self.items) and self.items[until].at_us <= at_us:
+        while until < len(items) and items[until].at_us <= at_us:
             until += 1
         due = [*state.waiting, *range(state.next, until)]
         if not due or not state.routes.regions:
@@ -121,17 +125,17 @@ class Clients:
         blocked: set[int] = set()
         blocked_tables: set[int] = set()
         for number in due:
-            item = self.items[number]
-            keys = [m.key for m in item.mutations]
+            item = items[number]
+            keys = [m[0] for m in item.mutations]
             tables = item.tables
             if item.job:
                 free = not any(t in writers or t in altering or t in blocked_tables for t in tables)
             else:
-                free = (
-                    not any(k in latches or k in blocked for k in keys)
-                    and tables.isdisjoint(blocked_tables)
-                    and (not altering or not any(t in altering for t in tables))
-                )
+                free = blocked.isdisjoint(keys) and tables.isdisjoint(blocked_tables)
+                for key in keys:
+                    free = free and key not in latches
+                for table in tables if altering else ():
+                    free = free and table not in altering
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
@@ -159,43 +163,47 @@ class Clients:
         self._open[start_ts] = Open(number, PREWRITING, sent, 0, tries)
 
     def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> int:
-        sent = 0
-        parts: dict[int, list[Mutation]] = {}
-        of = self.state.routes.of
-        for m in mutations:
-            region = of(m.key)
+        parts = self._by_region([m[0] for m in mutations], mutations)
+        for region, part in parts:
             if region is None:
-                self._retry(Prewrite(0, 0, start_ts, primary, (m,)))
-                sent += 1
+                self._retry(Prewrite(0, 0, start_ts, primary, part))
             else:
-                parts.setdefault(region.start, []).append(m)
-        for part in parts.values():
-            region = of(part[0].key)
-            assert region
-            command = Prewrite(region.id, region.epoch, start_ts, primary, tuple(part))
-            self._commands.setdefault(region.leader, []).append(command)
-        return sent + len(parts)
+                self._give(region, Prewrite(region.id, region.epoch, start_ts, primary, part))
+        return len(parts)
 
     def _send_keys(
         self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
     ) -> int:
-        parts: dict[int, list[int]] = {}
-        for key in keys:
-            region = self.state.routes.of(key)
-            parts.setdefault(region.start if region else -1, []).append(key)
-        for part in parts.values():
-            region = self.state.routes.of(part[0])
+        parts = self._by_region(keys, keys)
+        for region, part in parts:
             at = (region.id, region.epoch) if region else (0, 0)
-            command = (
-                Commit(*at, start_ts, commit_ts, tuple(part))
-                if kind is Commit
-                else Rollback(*at, start_ts, tuple(part))
-            )
+            command = Commit(*at, start_ts, commit_ts, part) if kind is Commit else Rollback(*at, start_ts, part)
             if region is None:
                 self._retry(command)
             else:
-                self._commands.setdefault(region.leader, []).append(command)
+                self._give(region, command)
         return len(parts)
+
+    def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[Region | None, tuple[T, ...]]]:
+        """Divide what belongs to keys by the regions that hold them; None where that is not known."""
+        starts, regions = self.state.routes
+        found: dict[int, list[T]] = {}
+        for key, one in zip(keys, what, strict=True):
+            at = bisect_right(starts, key) - 1
+            if at < 0 or key >= regions[at][2]:
+                at = -1
+            if at in found:
+                found[at].append(one)
+            else:
+                found[at] = [one]
+        return [(regions[at] if at >= 0 else None, tuple(part)) for at, part in found.items()]
+
+    def _give(self, region: Region, command: Command) -> None:
+        commands = self._commands.get(region.leader)
+        if commands is None:
+            self._commands[region.leader] = [command]
+        else:
+            commands.append(command)
 
     # Answers
 
@@ -206,7 +214,7 @@ class Clients:
             return
         opened = self._open
         for command, refusal in zip(batch.commands, answer.results, strict=True):
-            start_ts = command.start_ts
+            start_ts = command[2]
             txn = opened.get(start_ts)
             if txn is None or (type(command) is Rollback) != (txn.phase == ROLLING_BACK):
                 continue  # an answer to what was given up

@@ -8,6 +8,7 @@ from typing import Any
 
 from ticdc_lab.simulate.assertions import Judge
 from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.pipeline.hold import CURRENT_US
 from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
@@ -40,6 +41,7 @@ class PipelineFacts:
 
     scheduler: Facts
     rule: str = BASE
+    current_us: int = CURRENT_US
     kernel: Kernel | None = None
     run: Run | None = None
     ended: Outcome | None = None
@@ -103,5 +105,8 @@ class PipelineFacts:
             moment = moment_of(at_us, live, nodes, kernel.paused.keys() - kernel.down, kernel.states.get(ETCD))
             if not self.looked or self.looked[-1].at_us < at_us:
                 self.looked.append(moment)
-            known = self.seen[watermark] = (at_us, why(list(self.looked), watermark=watermark, rule=self.rule))
+            known = self.seen[watermark] = (
+                at_us,
+                why(list(self.looked), watermark=watermark, rule=self.rule, current_us=self.current_us),
+            )
         return known[1]

@@ -19,7 +19,7 @@ from ticdc_lab.simulate.pipeline.holds_resolved import counted, lowest_ts
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 
@@ -74,7 +74,8 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
     """Give what the owner cannot count, and what has not come to it or to etcd."""
     bounds = list(bounds)
     own_ts: int = getattr(moment, watermark)
-    stands = list(_scheduler(moment, bounds, own_ts))
+    behind = [h for h in bounds if us_of(h.ts) < moment.at_us - current_us]
+    stands = list(_scheduler(moment, behind, own_ts))
     yield from stands
     lives = {c.address: c for c in moment.captures}
     for one in moment.reported:

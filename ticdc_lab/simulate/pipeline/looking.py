@@ -10,6 +10,7 @@ from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.hold import CURRENT_US, RESOLVED
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
 from ticdc_lab.simulate.pipeline.why import Why, why
@@ -71,8 +72,16 @@ def moments(run: Run, *, until_us: int | None = None) -> list[Moment]:
     return found
 
 
-def why_at(run: Run, *, at_us: int, watermark: str = RESOLVED, current_us: int = CURRENT_US) -> Why:
+def current_us_of(settings: Settings) -> int:
+    """Give how far behind the watermarks of a healthy run may be: each level reports now and then."""
+    scheduler = settings.scheduler
+    return max(CURRENT_US, settings.tikv.resolved_us + 3 * (scheduler.tick_us + scheduler.poll_us))
+
+
+def why_at(run: Run, *, at_us: int, watermark: str = RESOLVED, current_us: int | None = None) -> Why:
     """Say what holds a global watermark of a run at the last sample up to ``at_us`` (:func:`.why.why`).
+
+    ``current_us`` is :func:`current_us_of` the settings if left out.
 
     Raises
     ------
@@ -82,6 +91,7 @@ def why_at(run: Run, *, at_us: int, watermark: str = RESOLVED, current_us: int =
     seen = moments(run, until_us=at_us)
     if not seen:
         raise ValueError(f"no sample up to {at_us} µs: simulate(..., sample_us=200_000) keeps them")
+    current_us = current_us_of(run.settings) if current_us is None else current_us
     return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
+from ticdc_lab.simulate.pipeline.looking import current_us_of
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
@@ -109,14 +110,16 @@ def play(
     seed = scenario.seed if seed is None else seed
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
-    facts.rule = scenario.settings.capture.rule
+    facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
     judge = Judge([*scenario.assertions, *more], facts)
     level = level or (EVENTS if counts_messages(scenario) else CHANGES)
     recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
     recorder.rows = Shown(judge, keep=keep)
+    load = load_of_scenario(scenario, seed)
+    facts.scheduler.wanted = {table.id for table in load.tables}
     run = simulate(
-        settings_of(scenario), load_of_scenario(scenario, seed), faults=faults_of(scenario, seed), seed=seed,
+        settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
         until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
         step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
     )  # fmt: skip

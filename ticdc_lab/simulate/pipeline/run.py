@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.faults import Chaos, Fault, Join, Restart, drawn
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
@@ -198,7 +199,18 @@ def simulate(
     Run
         The same arguments give the same run, byte for byte.
     """
-    planted = dict(bugs or {})
+    with no_cycles():
+        return _simulate(
+            settings, load, faults, chaos, seed, until_us, network, level, recorder, step_limit, name, dict(bugs or {}),
+            stops_at_violation, sample_us, begun,
+        )  # fmt: skip
+
+
+def _simulate(
+    settings: Settings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
+    network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str, planted: dict[str, Any],
+    stops_at_violation: bool, sample_us: int | None, begun: Callable[[Kernel], None] | None,
+) -> Run:  # fmt: skip
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
     start_ts = ts_of(settings.created_us) if settings.start_ts is None else settings.start_ts

@@ -39,10 +39,10 @@ class Cluster:
 
 
 def cluster(value: Value) -> Cluster:
-    """Read ``{captures: 2, stores: 3, tables: 4, regions: 2}``; only captures and tables are required."""
-    given = value.fields({"captures", "stores", "tables", "regions"}, required=["captures", "tables"])
+    """Read ``{captures: 2, stores: 3, tables: 4, regions: 2}``; a workload brings its own tables."""
+    given = value.fields({"captures", "stores", "tables", "regions"}, required=["captures"])
     captures = given["captures"].integer(least=1, most=MOST_CAPTURES)
-    tables = given["tables"].integer(least=1, most=MOST_TABLES)
+    tables = given["tables"].integer(least=1, most=MOST_TABLES) if "tables" in given else 0
     return Cluster(
         tuple(f"capture-{i + 1}" for i in range(captures)),
         tuple(range(1, tables + 1)),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ticdc_lab.simulate.pipeline.keys import key_of
@@ -23,6 +23,8 @@ from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.settings_reading import settings as settings_read
+from ticdc_lab.workload.settings import KINDS, Workload
 
 SCHEMA = "shop"
 COLUMNS = (Column(1, "id", "bigint", True), Column(2, "note", "varchar"), Column(3, "amount", "bigint"))
@@ -57,6 +59,8 @@ class LoadSettings:
         When steady transactions begin and end; None for the end of the run less three seconds.
     rolled_back, deleted
         The share of transactions that roll back, and of changes that delete.
+    workload
+        Instead of all that: one that brings its own tables and DDL; the run's seed is its own.
     """
 
     rows_per_s: int = 100
@@ -67,13 +71,19 @@ class LoadSettings:
     rolled_back: Fraction = Fraction(0)
     deleted: Fraction = Fraction(0)
     transactions: tuple[Named, ...] = ()
+    workload: Workload | None = None
 
 
 NO_LOAD = LoadSettings(rows_per_s=0)
+_OF_LOGS = ("seed", "start_ts", "watermark_ms")
+"""What the simulation itself says."""
 
 
 def load(value: Value, names: Names) -> LoadSettings:
     """Read a load."""
+    if any(key.text() == "workload" for key, _ in value.entries()):
+        only = value.fields({"workload"})["workload"]
+        return replace(NO_LOAD, workload=settings_read(only, Workload, without=_OF_LOGS, choices={"kind": KINDS}))
     given = value.fields(("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions"))
     return LoadSettings(
         rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,

@@ -20,6 +20,7 @@ from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.planned import Join
 from ticdc_lab.simulate.scheduler.translation import happens
+from ticdc_lab.workload.load import load_of
 
 ADDED = Column(0, "", "bigint", default=0)
 """What a DDL of a scenario adds, under a name and an id of its own."""
@@ -36,8 +37,10 @@ def settings_of(scenario: Scenario) -> Settings:
 
 
 def load_of_scenario(scenario: Scenario, seed: int) -> Load:
-    """Give what clients do: the file's load, its long transactions, its DDL."""
+    """Give what clients do: a workload; or the file's load, its long transactions, its DDL."""
     given = scenario.load or NO_LOAD
+    if given.workload is not None:
+        return load_of(replace(given.workload, seed=seed))
     held = [e for e in scenario.events if isinstance(e.what, own.LongTransaction)]
     named = [_held(e, given.handles + 1000 * n) for n, e in enumerate(held)]
     settings = replace(given, transactions=(*given.transactions, *named))

@@ -10,6 +10,7 @@ Seed (architecture model), sections 3.1, 3.2 and 5.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ from ticdc_lab.simulate.pipeline.holds_resolved import of_processors
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.writing import capture_of
+
+_FINER = 4
+"""Since when something has been silent is looked for so much finer than whether it is."""
+_TOLD = 4
+"""Holders that the text names."""
 
 HOLDERS = pa.schema(
     [
@@ -111,10 +118,12 @@ class Why:
             return f"{head}: nothing holds it."
         stood_us = self.at_us - self.stands_since_us
         told = [f"{head}, and has stood for {shown(stood_us)}." if stood_us else f"{head}."]
-        for i, h in enumerate(self.holders):
+        for i, h in enumerate(self.holders[:_TOLD]):
             age = "" if h.since_us is None else f", for {shown(self.at_us - h.since_us)}"
             told.append(f"{'It is held by this' if i == 0 else 'Then by this'}: {h.because}{age} ({_chain(h.path)}).")
             told.append(f"Without it: {self._value(h.without_ts)}.")
+        if more := self.holders[_TOLD:]:
+            told.append(f"After these {len(more)} more: {_counted(more)}.")
         if self.watermark == CHECKPOINT and self.waiting_rows:
             told.append(f"{self.waiting_rows} rows wait in sorters and mounters.")
         return " ".join(told)
@@ -154,7 +163,7 @@ def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BAS
         without_ts = left[0].ts if behind else None
         since_us = first.since_us
         if since_us is None:
-            since_us = _since(first.key, history, watermark, rule, current_us)
+            since_us = _since(first.key, history, watermark, rule, current_us // _FINER)
         kind, because = _passing(first, since_us, history, current_us)
         because += _rate(first, history)
         holders.append(Holder(kind, first.key[1], first.path, first.ts, since_us, without_ts, n_bounds, because))
@@ -186,9 +195,10 @@ def _since(key: tuple[str, str], history: Sequence[Moment], watermark: str, rule
 
 
 def _passing(hold: Hold, since_us: int | None, history: Sequence[Moment], current_us: int) -> tuple[str, str]:
-    """A silence that has just begun is none: what held the watermark before is over."""
-    young = since_us is not None and history[-1].at_us - since_us < current_us
-    if hold.kind in (STORE, REPORT) and young:
+    """A silence that has just begun is none, unless a node is down: what held the watermark before is over."""
+    now = history[-1]
+    young = now.at_us < current_us if since_us is None else now.at_us - since_us < current_us
+    if hold.kind in (STORE, REPORT) and young and capture_of(hold.key[1]) not in now.down:
         return PASSING, f"what held it has ended, and what is newer is on its way ({hold.because})"
     return hold.kind, hold.because
 
@@ -212,6 +222,10 @@ def _stands(history: Sequence[Moment], watermark: str) -> int:
             break
         since_us = moment.at_us
     return since_us
+
+
+def _counted(holders: Sequence[Holder]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(h.kind for h in holders).items()))
 
 
 def _chain(path: tuple[Step, ...]) -> str:

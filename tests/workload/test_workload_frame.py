@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from replayed import rows_of, statements_of, watermarks_of
+from workload_rows import rows_of, statements_of, watermarks_of
 
 from ticdc_lab.audit import audit
 from ticdc_lab.errors import ContractError
