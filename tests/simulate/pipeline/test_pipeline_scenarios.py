@@ -114,6 +114,24 @@ def test_assertions_about_rows_can_fail() -> None:
     assert len(found) == len(wrong)
 
 
+def test_what_is_read_from_the_world_is_judged_at_its_moment_whatever_rows_are_recorded() -> None:
+    """Every 10 ms and at the ends of windows, not where rows are: these come when the world is already another one."""
+    read = scenario(
+        "load: {rows_per_s: 200}",
+        "events: [{at: 2s, long_transaction: 1, hold: 2s}]",
+        "assert:",
+        "  - {within: 2s, after: long_transaction 1, holds: resolved_ts is held by transaction}",
+        "  - {within: 2s, after: long_transaction 1, holds: rows in memory > 100}",
+        "  - {at_most: 0, of: rows delivered, from: 2.5s, for: 1.004s}",
+        "  - {eventually: rows delivered > 400}",
+        "  - {always: rows in memory < 100}",
+    )
+    few, all_rows = (play(read, keep=False, level=level).outcomes for level in ("changes", "full"))
+    assert few == all_rows and [o.held for o in few] == [True, True, True, True, False]
+    assert [o.at_us % 10_000 for o in few] == [0, 0, 4_000, 0, 0]
+    assert few[4].at_us <= few[1].at_us and few[2].at_us == 3_504_000
+
+
 def test_why_of_a_run_knows_since_when() -> None:
     """From its samples: the slow sink's oldest row, and how long the checkpoint stands; nothing holds it afterwards."""
     read = scenario("load: {rows_per_s: 200, until: 4s}", "events: [{at: 2s, standing_sink: 2s}]")

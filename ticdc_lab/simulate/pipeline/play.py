@@ -124,5 +124,5 @@ def play(
         step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
     )  # fmt: skip
     facts.end(run)
-    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
     return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
