@@ -76,6 +76,8 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
         ),
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
         ("assert: [{always: resolved_ts is held by magic}]", "expected a kind of holder"),
+        ("load: {from: 5s, until: 3s}", "expected a moment after that of `from` at load.until; found 3s"),
+        ("assert: [{eventually: rows lost}]", "rows lost is measured: compare it, as in `rows lost <= 10`"),
         ("assert: [{always: all is well}]", "a sentence of the vocabulary"),
         ("assert: [{always: rows owed < 5s}]", "a number beside rows owed at assert[0].always; found 5s"),
     ],
@@ -186,6 +188,7 @@ def test_the_command_tells_a_run_and_why() -> None:
         (["scheduler", str(FOLDER / "pipeline/spill.yaml")], "is of the model pipeline: ticdc-lab simulate pipeline"),
         (["pipeline", str(FOLDER / "scheduler/drain.yaml")], "is of the model scheduler"),
         (["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "soon"], "expected a moment such as 7.5s"),
+        (["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "40s"], "'40s'; the run ends at 12s"),
         (
             ["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "1s", "--seeds", "1..2"],
             "either --why or --seeds",

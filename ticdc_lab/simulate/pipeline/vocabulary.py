@@ -86,6 +86,8 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
     if (match := _COMPARED.fullmatch(text)) and match[1] in _MEASURES:
         own = _MEASURES[match[1]](match[1])
         return Compared(text, own, match[2], vocabulary.read_limit(value, own, match[3]))
+    if text in _MEASURES:
+        raise value.wrong("a sentence", hint=f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`.")
     return OfScheduler(_known(value, lambda: vocabulary.claim(value, names, invariants)))
 
 
