@@ -62,7 +62,7 @@ def write_events(events: pa.Table, out: str) -> None:
                 target.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _opened(out: str) -> IO[bytes]:
+def _opened(out: str) -> IO[bytes] | gzip.GzipFile:
     if out.endswith(".gz"):
         return gzip.GzipFile(out, "wb", mtime=0)  # the moment of writing would make the same log another file
     return Path(out).open("wb")
