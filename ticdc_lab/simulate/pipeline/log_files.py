@@ -19,15 +19,15 @@ _BATCH = 10_000
 ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 
 
-def write_messages(messages: pa.Table, out: str) -> None:
-    """Write messages as a capture file, which every command reads; what is there is replaced.
+def write_rows(rows: pa.Table, out: str) -> None:
+    """Write messages as a capture file, which every command reads, or events; what is there is replaced.
 
     Parameters
     ----------
-    messages
-        Of :func:`ticdc_lab.simulate.pipeline.log.messages`.
+    rows
+        Of :func:`ticdc_lab.simulate.pipeline.log.messages`, or the truth of a run. Bytes are base64 in JSON.
     out
-        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same messages give the same bytes, whatever the name.
+        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, whatever the name.
 
     Raises
     ------
@@ -36,32 +36,16 @@ def write_messages(messages: pa.Table, out: str) -> None:
     """
     require_writable(out)
     if out.endswith(".parquet"):
-        pq.write_table(messages, out)
+        pq.write_table(rows, out)
         return
     with _opened(out) as target:
-        for batch in messages.to_batches(max_chunksize=_BATCH):
+        for batch in rows.to_batches(max_chunksize=_BATCH):
             for row in batch.to_pylist():
-                for name in ("key", "value"):
-                    row[name] = None if row[name] is None else base64.b64encode(row[name]).decode()
-                target.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+                target.write(orjson.dumps(row, _base64, orjson.OPT_APPEND_NEWLINE))
 
 
-def write_events(events: pa.Table, out: str) -> None:
-    """Write events in the same forms.
-
-    Raises
-    ------
-    SourceError
-        Another ending, or the folder does not exist.
-    """
-    require_writable(out)
-    if out.endswith(".parquet"):
-        pq.write_table(events, out)
-        return
-    with _opened(out) as target:
-        for batch in events.to_batches(max_chunksize=_BATCH):
-            for row in batch.to_pylist():
-                target.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 @contextmanager
