@@ -124,12 +124,13 @@ class Clients:
         waiting: list[int] = []
         blocked: set[int] = set()
         blocked_tables: set[int] = set()
+        awaited_tables: set[int] = set()
         for number in due:
             item = items[number]
             keys = [m[0] for m in item.mutations]
             tables = item.tables
             if item.job:
-                free = not any(t in writers or t in altering or t in blocked_tables for t in tables)
+                free = tables.isdisjoint(awaited_tables) and not any(t in writers or t in altering for t in tables)
             else:
                 free = blocked.isdisjoint(keys) and tables.isdisjoint(blocked_tables)
                 for key in keys:
@@ -139,6 +140,7 @@ class Clients:
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
+                awaited_tables |= tables
                 if item.job:
                     blocked_tables |= tables
                 continue
