@@ -13,6 +13,7 @@ import pytest
 import requests
 from click.testing import CliRunner, Result
 from fleet import START_S, until
+from real_etcd import certificates
 
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_service import Listening, running
@@ -184,9 +185,7 @@ def _there(client: Client) -> bool:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_callers_without_a_certificate_are_kept_out(tmp_path: Path) -> None:
     """TLS with certificates of callers."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {cert}"
-    subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    _, cert, key = certificates(tmp_path)
     listening = Listening(port=0, certificate=cert, key=key, callers=cert)
     with running(NODE, SqliteStore(tmp_path), listening, DUTIES) as port:
         url = f"https://127.0.0.1:{port}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import real_etcd
-from fleet import START_S, TTL_S, Fleet, rows_of, tidb, until
+from fleet import START_S, TTL_S, Fleet, failed_over, rows_of, tidb, until
 
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.simulate.ddl_service import keys, records
@@ -62,7 +63,7 @@ def begun(fleet: Fleet, *names: str, rows: int) -> Node:
 
 def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: real_etcd.Server) -> None:
     """Within three leases another leads and owns; without etcd nobody owns anything; when it is back the job ends."""
-    server = begun(fleet, "node-1", "node-2", rows=4800)
+    server = begun(fleet, "node-1", "node-2", rows=3200)
     began_s, lost = time.monotonic(), leader(fleet)
     fleet.kill(lost)
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
@@ -72,11 +73,50 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: r
     etcd.begin()
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
     (job,) = until(lambda: fleet.jobs(FIRST), START_S)
-    assert (job.state, job.row_count) == (records.DONE, 4800)
+    assert (job.state, job.row_count) == (records.DONE, 3200)
     assert fleet.wrong() == []
     server.stop()
     assert leader(fleet) != lost
     assert took_s < 3 * TTL_S
+
+
+@pytest.mark.soak
+def test_a_member_of_three_is_lost_and_nobody_notices(tmp_path: Path) -> None:
+    """Each member of etcd is killed in turn, and comes back: a job goes on, and every cluster is owned at the end."""
+    members = real_etcd.three(tmp_path / "etcd")
+    fleet = Fleet(tmp_path, ",".join(m.endpoint for m in members), ttl_s=5.0)
+    server = begun(fleet, "node-1", "node-2", rows=16_000)
+    for member in members:
+        member.kill()
+        time.sleep(3)
+        member.begin()
+    (job,) = until(lambda: fleet.jobs(FIRST), START_S)
+    assert (job.state, job.row_count) == (records.DONE, 16_000)
+    until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
+    assert fleet.wrong() == []
+    server.stop()
+    assert [fleet.end(name) for name in list(fleet.processes)] == [0, 0]
+    for member in members:
+        member.kill()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("store", ["sqlite", "etcd"])
+def test_five_workers_hold_200_clusters_and_fail_over_in_three_leases(
+    tmp_path: Path, etcd: real_etcd.Server, store: str
+) -> None:
+    """Balanced; kill -9 of two workers, one after the other: all is owned again within three leases each time."""
+    fleet = Fleet(tmp_path, etcd.endpoint if store == "etcd" else None, ttl_s=5.0)
+    fleet.begin(*(f"node-{i}" for i in range(5)))
+    for i in range(200):
+        fleet.register(f"c{i}", f"tikv://10.0.1.{i}:2379")
+    until(lambda: len(fleet.owners()) == 200, START_S)
+    assert set(Counter(fleet.owners().values()).values()) == {40}
+    for held in ({50}, {66, 67}):
+        assert failed_over(fleet, 200) < 3 * 5.0
+        assert set(Counter(fleet.owners().values()).values()) == held
+    assert fleet.wrong() == []
+    fleet.close()
 
 
 @pytest.mark.soak

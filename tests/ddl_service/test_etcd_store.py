@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,34 @@ def test_a_lease_that_runs_out_ends_its_keys_and_is_said_to_be_over(store: EtcdS
     assert told(store, Expired) == [Expired(("m", 1, "keep"))]
     store.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", short.lease),)))
     assert told(store, Expired) == [Expired(("m", 1, "session"))]
+
+
+def test_a_lease_that_is_given_back_ends_its_keys_at_once(server: real_etcd.Server, store: EtcdStore) -> None:
+    """Also where who gives it back leaves in the same moment."""
+    at = next(STORES)
+    session(store, at)
+    leaving = EtcdStore(Etcd(server.endpoint))
+    lease = session(leaving, at, "m")
+    leaving.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", lease), Put("/a/2", "x", lease))))
+    told(leaving, Done)
+    told(store, Happened)
+    leaving.ask(at, Revoke(lease))
+    leaving.close()
+    (happened,) = told(store, Happened)
+    assert sorted(happened.events) == [("/a/1", None), ("/a/2", None)]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides show theirs; without one nobody answers."""
+    monkeypatch.setattr(etcd_store, "ANSWERS_S", 0.5)
+    secure = real_etcd.begun(tmp_path, tls=True)
+    store = EtcdStore(Etcd(f"https://{secure.endpoint}", *secure.tls))
+    session(store, "s")
+    store.close()
+    with pytest.raises(SourceError, match="does not answer"):
+        EtcdStore(Etcd(f"https://{secure.endpoint}", secure.tls[0]))
+    secure.kill()
 
 
 def test_etcd_is_killed_and_comes_back(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -
     assert set(Counter(fleet.owners().values()).values()) == {3}
     server = tidb(fleet, "tikv://10.0.0.0:2379", "tidb-1")
     server.post(SetVariable(BATCH, "16"))
-    server.post(Submit("add index", "orders", "by_day", rows=2400))
+    server.post(Submit("add index", "orders", "by_day", rows=1600))
     until(lambda: rows_of(fleet, "tikv://10.0.0.0:2379") > 100, START_S)
     lost = fleet.owners()["cluster1"]
     began_s = time.monotonic()
@@ -43,7 +43,7 @@ def test_a_fleet_survives_kill_9_of_its_leader_and_a_job_goes_on(fleet: Fleet) -
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
     took_s = time.monotonic() - began_s
     (job,) = until(lambda: fleet.jobs("tikv://10.0.0.0:2379"), START_S)
-    assert (job.state, job.row_count) == (records.DONE, 2400)
+    assert (job.state, job.row_count) == (records.DONE, 1600)
     assert fleet.wrong() == []
     server.stop()
     assert took_s < 3 * TTL_S

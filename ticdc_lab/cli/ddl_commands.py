@@ -15,6 +15,7 @@ from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, main
 if TYPE_CHECKING:
     from ticdc_lab.ddl_service.etcd_rpc import Etcd
     from ticdc_lab.ddl_service.node import Backend
+    from ticdc_lab.simulate.ddl_service.versions import Versions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -39,6 +40,24 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what is supported."""
+    oldest = click.option("--oldest", default="v6.1.0", show_default=True, help="The oldest.")
+    own = click.option(
+        "--version", default="v8.5.0", show_default=True, help="The newest cluster version that is served."
+    )
+    return own(oldest(command))
+
+
+def versions_of(version: str, oldest: str) -> Versions:
+    """Read what is supported."""
+    from ticdc_lab.simulate.ddl_service.versions import Versions, parsed
+
+    if not parsed(version) or not parsed(oldest):
+        raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--version, --oldest")
+    return Versions(version, oldest)
 
 
 def etcd_of(etcd: str, ca: Path | None, certificate: Path | None, key: Path | None) -> Etcd:
@@ -80,8 +99,7 @@ def secret_of(path: Path | None) -> str | None:
 )
 @store_options
 @click.option("--ttl", default=10.0, show_default=True, type=click.FloatRange(0.5), help="Of sessions, seconds.")
-@click.option("--version", default="v8.5.0", show_default=True, help="The newest cluster version that is served.")
-@click.option("--oldest", default="v6.1.0", show_default=True, help="The oldest.")
+@version_options
 @click.option("--secret-file", type=FILE, help="Callers must know what is in it.")
 @click.option("--tls-cert", type=FILE, help="The worker's certificate (PEM).")
 @click.option("--tls-key", type=FILE, help="Its key.")
@@ -101,17 +119,15 @@ def serve(
     from ticdc_lab.ddl_service.serving import serve as run
     from ticdc_lab.simulate.ddl_service.connection import Terms
     from ticdc_lab.simulate.ddl_service.settings import Duties
-    from ticdc_lab.simulate.ddl_service.versions import Versions, parsed
 
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{listen!r}; expected HOST:PORT", param_hint="--listen")
-    if not parsed(version) or not parsed(oldest):
-        raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--version, --oldest")
+    versions = versions_of(version, oldest)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     listening = Listening(host.strip("[]"), int(port), secret_of(secret_file), tls_cert, tls_key, tls_client_ca)
     ttl_us = int(ttl * 1e6)
-    duties = Duties(Versions(version, oldest), Terms(ttl_us, ttl_us // 5))
+    duties = Duties(versions, Terms(ttl_us, ttl_us // 5))
     told = f"{node_id} listens on {host}"
     backend = opener(store, etcd, etcd_ca, etcd_cert, etcd_key)()
     ended_well = run(node_id, backend, listening, duties, ready=lambda at: click.echo(f"{told}:{at}", err=True))
@@ -120,9 +136,13 @@ def serve(
 
 @ddl_service.command()
 @store_options
+@version_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
-def audit(store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None) -> None:
+def audit(
+    store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None,
+    version: str, oldest: str,
+) -> None:  # fmt: skip
     """Check all that was ever written to a store: never two owners of one cluster, jobs step by step, ...
 
     Exit code 1 says that something was not as it must be.
@@ -134,7 +154,7 @@ def audit(store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path |
         written = list(history.of_folder(store))
     else:
         written = history.of_etcd(etcd_of(etcd, etcd_ca, etcd_cert, etcd_key))
-    found = violations(written)
+    found = violations(written, versions_of(version, oldest))
     for line in found:
         click.echo(line)
     click.echo(f"{len(written):,} changes, {len(found)} not as they must be")

@@ -31,6 +31,7 @@ _TUNING = (
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.use_local_subchannel_pool", 1),  # a process may have several stores, each with a connection of its own
     ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),  # a read of all that a store has may be long
 )
 
 

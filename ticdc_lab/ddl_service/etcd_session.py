@@ -172,13 +172,21 @@ async def _within(seconds: float, reached: Awaitable[None]) -> bool:
 
 async def _until_answered(call: Callable[[], Awaitable[Any]]) -> Any:
     """Ask until there is an answer: for what may be asked twice."""
+    said = False
     while True:
         try:
             return await call()
         except (rpc.AioRpcError, ConnectionError) as error:
             if isinstance(error, rpc.AioRpcError) and error.code() == grpc.StatusCode.CANCELLED:
                 raise
+            if not said:
+                LOG.warning("etcd does not answer, and is asked again: %s", _details(error))
+            said = True
             await asyncio.sleep(AGAIN_S)
+
+
+def _details(error: Any) -> str:
+    return str(error.details()) if isinstance(error, rpc.AioRpcError) else str(error)
 
 
 async def _one(request: Any) -> AsyncIterator[Any]:

@@ -51,6 +51,8 @@ class Watch:
             if revision > self.seen:
                 self.told(revision, events)
                 self.seen = revision
+        if not response.events and not response.created and not response.canceled:
+            self.seen = max(self.seen, response.header.revision)  # it has nothing up to here
         self._moved.set()
 
 
@@ -111,7 +113,12 @@ class Watches:
             del self._watches[response.watch_id]
             watch.lost()
         elif response.canceled:
-            self._requests.put_nowait(_creation(response.watch_id, watch))
+            LOG.warning("etcd ended a watch: %s", response.cancel_reason)
+            asyncio.get_running_loop().call_later(PAUSE_S, self._again, response.watch_id)
+
+    def _again(self, number: int) -> None:
+        if watch := self._watches.get(number):
+            self._requests.put_nowait(_creation(number, watch))
 
 
 async def _each(requests: asyncio.Queue[Any]) -> AsyncIterator[Any]:
@@ -121,6 +128,7 @@ async def _each(requests: asyncio.Queue[Any]) -> AsyncIterator[Any]:
 
 def _creation(number: int, watch: Watch) -> Any:
     create = rpc.WatchCreateRequest(
-        key=watch.prefix, range_end=after(watch.prefix), start_revision=watch.seen + 1, watch_id=number
-    )
+        key=watch.prefix, range_end=after(watch.prefix), start_revision=watch.seen + 1, watch_id=number,
+        progress_notify=True,
+    )  # fmt: skip
     return rpc.WatchRequest(create_request=create)
