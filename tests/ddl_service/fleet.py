@@ -74,8 +74,11 @@ class Fleet:
 
     def wrong(self) -> list[str]:
         """Say where workers believed at once that they own a cluster, and what they wrote that they must not."""
-        said = [c for name in self.ports for c in ownership.logged(self.folder / f"{name}.log", name)]
-        return [*ownership.overlaps(said, self.gone), *violations(self.written())]
+        return [*ownership.overlaps(self.said(), self.gone), *violations(self.written())]
+
+    def said(self) -> list[ownership.Change]:
+        """Give what the workers' logs say they own and own no more, in order."""
+        return sorted(c for name in self.ports for c in ownership.logged(self.folder / f"{name}.log", name))
 
     def _port(self, name: str) -> str | None:
         found = re.search(r"listens on [\w.:]+:(\d+)", (self.folder / f"{name}.log").read_text())

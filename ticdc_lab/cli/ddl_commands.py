@@ -73,11 +73,12 @@ def opener(
     store: Path, etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None
 ) -> Callable[[], Backend]:
     """Give what opens the store that the options name."""
-    from ticdc_lab.ddl_service.etcd_store import EtcdStore
-    from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-
     if etcd is None:
+        from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+
         return lambda: SqliteStore(store)
+    from ticdc_lab.ddl_service.etcd_store import EtcdStore
+
     where = etcd_of(etcd, ca, certificate, key)
     return lambda: EtcdStore(where)
 
