@@ -166,9 +166,9 @@ class PipelineMonitor:
             if item.job:
                 self.jobs[commit_ts] = item.job.query
                 continue
-            self.owed[commit_ts] = {m.key for m in item.mutations}
+            self.owed[commit_ts] = set(item.keys)
             self.order.append(commit_ts)
-            self.measures.committed += len(item.mutations)
+            self.measures.committed += len(item.keys)
 
     def _told(self, outputs: Iterable[Any]) -> Found:
         told = self.told
