@@ -3,12 +3,15 @@
 python benchmarks/ddl_service.py random 0 10000    # seeds with all faults and busy users, in one process
 python benchmarks/ddl_service.py explore           # every order of events; states of each world
 python benchmarks/ddl_service.py assign            # 1,000 clusters on 50 workers, after a join and after a crash
+python benchmarks/ddl_service.py fleet [etcd] [clusters] [workers] [ttl_s]   # worker processes; kill -9 of the leader
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from ticdc_lab.simulate.ddl_service.assignment import assign
 from ticdc_lab.simulate.ddl_service.load import drawn_load
@@ -33,7 +36,7 @@ WORLDS = {
 
 def main() -> None:
     what, *rest = sys.argv[1:] or ["assign"]
-    {"random": random, "explore": explored, "assign": assigned}[what](*rest)
+    {"random": random, "explore": explored, "assign": assigned, "fleet": fleet}[what](*rest)
 
 
 def random(first: str, last: str) -> None:
@@ -76,6 +79,37 @@ def assigned() -> None:
         started = time.perf_counter()
         plan = assign(clusters, there, current)
         print(f"{what}: {len(plan.changes)} changes, {plan.moves} moves, {time.perf_counter() - started:.4f} s")
+
+
+def fleet(store: str = "sqlite", clusters: str = "200", workers: str = "5", ttl_s: str = "10") -> None:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/ddl_service"))
+    import real_etcd
+    from fleet import Fleet, cpu_s, failed_over, until
+
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
+        etcd = real_etcd.begun(Path(folder) / "etcd") if store == "etcd" else None
+        found = Fleet(Path(folder), etcd.endpoint if etcd else None, ttl_s=float(ttl_s))
+        found.begin(*(f"node-{i}" for i in range(int(workers))))
+        started = time.monotonic()
+        for i in range(int(clusters)):
+            found.register(f"cluster{i}", f"tikv://10.0.0.{i}:2379")
+        registered = time.monotonic()
+        until(lambda: len(found.owners()) == int(clusters), 300)
+        settled, before = time.monotonic(), cpu_s(found)
+        time.sleep(10)
+        idle = (cpu_s(found) - before) / 10 / int(workers)
+        print(
+            f"{store}, {clusters} clusters, {workers} workers, sessions of {ttl_s} s: "
+            f"{1000 * (registered - started) / int(clusters):.1f} ms a registration, all owned "
+            f"{settled - registered:.1f} s after the last; idle {100 * idle:.0f} % of a core a worker"
+        )
+        for _ in range(2):
+            took_s = failed_over(found, int(clusters))
+            print(f"kill -9 of a worker: all owned again after {took_s:.1f} s, {took_s / float(ttl_s):.2f} leases")
+        print(f"not as it must be: {found.wrong()}")
+        found.close()
+        if etcd:
+            etcd.kill()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from drawn import HOUR, REQUESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +18,7 @@ from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
-    MOD,
-    VALUE,
     Compare,
-    Delete,
     Done,
     Expired,
     Grant,
@@ -34,32 +32,9 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
 )
 from ticdc_lab.simulate.machine import Now, Received, Send
 
-HOUR = 3600 * 1_000_000
-KEYS = st.sampled_from(["/a/1", "/a/2", "/b/1"])
-LEASES = st.integers(0, 3)
-COMPARES = st.builds(Compare, KEYS, st.sampled_from([CREATE, MOD]), st.integers(0, 6)) | st.builds(
-    Compare, KEYS, st.just(VALUE), st.sampled_from([None, "x", "y"])
-)
-OPS = st.builds(Put, KEYS, st.sampled_from(["x", "y"]), LEASES) | st.builds(Delete, KEYS)
-TXNS = st.builds(
-    Txn,
-    st.just(("n", 1, "t")),
-    st.lists(COMPARES, max_size=1).map(tuple),
-    st.lists(OPS, min_size=1, max_size=3, unique_by=lambda op: op.key).map(tuple),
-)
-REQUESTS = (
-    TXNS
-    | st.builds(Grant, st.just(("n", 1, "g")), st.just(HOUR), st.just(0))
-    | st.builds(Revoke, st.integers(1, 3))
-    | st.builds(KeepAlive, st.just(("n", 1, "k")), st.integers(1, 3), st.just(0))
-    | st.builds(
-        Observe, st.tuples(st.sampled_from("no"), st.just(1), st.just("o")), st.just(("/a/",)), st.integers(1, 3)
-    )
-)
-
 
 @given(st.lists(REQUESTS, max_size=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_it_answers_what_the_model_answers(requests: list[Any]) -> None:
     """The same requests, the same answers, the same events for observers, at the same revisions."""
     model, state = Store(), Store().start("s", Now(0))[0]

@@ -6,6 +6,6 @@ time is the clock's.
 
 from __future__ import annotations
 
-from ticdc_lab.ddl_service.serving import Listening, serve
+from ticdc_lab.ddl_service.serving import Listening, running, serve
 
-__all__ = ["Listening", "serve"]
+__all__ = ["Listening", "running", "serve"]

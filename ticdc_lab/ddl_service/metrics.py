@@ -86,7 +86,7 @@ class Metrics:
         self._operations.labels(cluster, job.kind).inc()
         if before is not None and job.schema_version > before.schema_version:
             self._waits[cluster] = time.monotonic(), job.id, job.kind
-        if job.kind in jobs.BACKFILLED and job.rows:
+        if job.kind in jobs.BACKFILLED and job.rows and job.schema_version:
             self._rows.labels(cluster).inc(max(0, job.row_count - (before.row_count if before else 0)))
             self._progress.labels(cluster, job.kind).set(100 * job.row_count / job.rows)
 

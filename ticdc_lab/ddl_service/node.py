@@ -15,6 +15,7 @@ from ticdc_lab.simulate.machine import Asked, Changed, Decided, Event, Fired, No
 from ticdc_lab.simulate.scheduler.clock import EPOCH_MS
 
 POLL_S = 0.02
+_NEWS = Fired("")
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 
 
@@ -27,6 +28,10 @@ class Backend(Protocol):
 
     def news(self) -> list[tuple[str, Answer]]:
         """Give (store, what happened) since the last call."""
+        ...
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Ring a bell when there are news; one that never rings is asked often."""
         ...
 
     def close(self) -> None:
@@ -59,6 +64,7 @@ class Node:
         self._timers: dict[Hashable, int] = {}
         self._todo: deque[Event] = deque()
         self.state: Any = None
+        backend.ring(lambda: self._inbox.put(_NEWS))
         self._thread = threading.Thread(target=self._run, name=address, daemon=True)
 
     def start(self) -> None:
@@ -100,11 +106,11 @@ class Node:
             try:
                 event = self._inbox.get(timeout=self._until_next_s())
             except queue.Empty:
-                event = Fired("")
+                event = _NEWS
             if event is None:
                 self._leave()
                 return
-            if not (isinstance(event, Fired) and event.name == ""):
+            if event is not _NEWS:
                 self._todo.append(event)
             self._todo.extend(Received(store, answer) for store, answer in self._backend.news())
             at_us = time.monotonic_ns() // 1000

@@ -16,7 +16,7 @@ def _answers(schema: dict[str, Any] | None, *errors: int) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done."}
     if schema:
         good = {"description": "As this worker knows it.", "content": {"application/json": {"schema": schema}}}
-    return {"200": good, **{str(status): _ERROR for status in (*errors, 401, 503)}}
+    return {"200": good, **{str(status): _ERROR for status in (*errors, 401, 403, 503)}}
 
 
 def _list_of(name: str) -> dict[str, Any]:
@@ -56,9 +56,20 @@ DOCUMENT: dict[str, Any] = {
         },
         "/ddlservice/worker_nodes": {"get": {"summary": "All worker nodes", "responses": _answers(_list_of("Worker"))}},
         "/metrics": {
-            "get": {"summary": "Metrics in Prometheus' text format", "responses": {"200": {"description": "Text."}}}
+            "get": {
+                "summary": "Metrics in Prometheus' text format",
+                "responses": {
+                    "200": {"description": "Text.", "content": {"text/plain": {"schema": _TEXT}}},
+                    "401": _ERROR,
+                    "403": _ERROR,
+                },
+            }
+        },
+        "/openapi.json": {
+            "get": {"summary": "This document", "responses": {"200": {"description": "Done."}, "401": _ERROR}}
         },
     },
+    "security": [{}, {"secret": []}],
     "components": {
         "schemas": {
             "Registration": {

@@ -6,7 +6,10 @@ import asyncio
 import ipaddress
 import signal
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,26 +110,47 @@ def serve(
     bool
         Whether it ended because it was asked to, not because it failed.
     """
+    return asyncio.run(_served(node_id, backend, listening, duties, ready, asks_signals=True))
+
+
+@contextmanager
+def running(node_id: str, backend: Backend, listening: Listening, duties: Duties) -> Iterator[int]:
+    """Run a worker in threads of this process, for notebooks and tests; gives the port of its API."""
+    loop, port = asyncio.new_event_loop(), Future[int]()
+    work = _served(node_id, backend, listening, duties, port.set_result, asks_signals=False)
+    task = loop.create_task(work)
+    task.add_done_callback(lambda t: None if port.done() else port.set_exception(t.exception()))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait({task})), daemon=True)
+    thread.start()
+    try:
+        yield port.result()
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()
+
+
+async def _served(
+    node_id: str, backend: Backend, listening: Listening, duties: Duties, ready: Callable[[int], None],
+    *, asks_signals: bool,
+) -> bool:  # fmt: skip
     metrics = Metrics()
     node = Node(Worker(node_id, "pd", duties), node_id, backend, metrics.saw)
     hosts = frozenset({"localhost", "127.0.0.1", "::1", listening.host}) if listening.is_local else None
     app = application(Shared(node, metrics, duties.versions, hosts, listening.secret))
-    asyncio.run(
-        _served(node, HTTPServer(app, ssl_options=listening.tls(), max_buffer_size=MOST_BODY), listening, ready)
-    )
-    return not node.failed
-
-
-async def _served(node: Node, server: HTTPServer, listening: Listening, ready: Callable[[int], None]) -> None:
-    asked_to_end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, asked_to_end.set)
+    server = HTTPServer(app, ssl_options=listening.tls(), max_buffer_size=MOST_BODY)
     sockets = bind_sockets(listening.port, listening.host)
+    asked_to_end = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT) if asks_signals else ():
+        asyncio.get_running_loop().add_signal_handler(name, asked_to_end.set)
     server.add_sockets(sockets)
     node.start()
     ready(sockets[0].getsockname()[1])
-    while not asked_to_end.is_set() and not node.failed:
-        await asyncio.wait({asyncio.ensure_future(asked_to_end.wait())}, timeout=0.2)
-    server.stop()
-    await asyncio.to_thread(node.stop)
+    try:
+        while not asked_to_end.is_set() and not node.failed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asked_to_end.wait(), 0.2)
+    finally:
+        server.stop()
+        await asyncio.to_thread(node.stop)
+    return not node.failed

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ticdc_lab.ddl_service.sqlite_observers import Observers
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
     MOD,
@@ -26,7 +26,6 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Expired,
     Grant,
     Granted,
-    Happened,
     KeepAlive,
     KeptAlive,
     Observe,
@@ -58,12 +57,6 @@ insert into history select 1 where not exists (select 1 from history);
 """
 
 
-class _Observer(NamedTuple):
-    store: str
-    observe: Observe
-    seen: int
-
-
 class SqliteStore:
     """A connection of one process, used by one thread.
 
@@ -81,12 +74,14 @@ class SqliteStore:
         with self._writing():
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
-        self._observers: list[_Observer] = []
-        self._seen = self._revision()
+        self._observers = Observers(self._db, self._revision())
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Never ring: who has the file open is told nothing, and asks."""
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request to one of the stores; what is not carried out for want of the file has not happened."""
@@ -129,7 +124,7 @@ class SqliteStore:
             return [self._observed(store, request)]
         assert isinstance(request, Revoke)
         self._end(request.lease)
-        self._observers = [o for o in self._observers if o.observe.lease != request.lease]
+        self._observers.drop(request.lease)
         return []
 
     def _kept(self, request: KeepAlive) -> Answer:
@@ -149,9 +144,7 @@ class SqliteStore:
             )
             found += [(key, Entry(*rest)) for key, *rest in rows]
         revision = self._revision()
-        mine = request.tag[0]  # type: ignore[index]
-        self._observers = [o for o in self._observers if (o.store, o.observe.tag[0]) != (store, mine)]  # type: ignore[index]
-        self._observers.append(_Observer(store, request, revision))
+        self._observers.add(store, request, revision)
         return Snapshot(request.tag, revision, tuple(sorted(found)))
 
     def _transacted(self, store: str, txn: Txn) -> Answer:
@@ -204,32 +197,7 @@ class SqliteStore:
                 over = self._db.execute("select id from leases where expires_us <= ?", (now_us(),)).fetchall()
                 for (lease,) in over:
                     self._end(lease)
-        rows = self._db.execute(
-            "select revision, store, key, value, created, lease from events where revision > ? order by rowid",
-            (self._seen,),
-        ).fetchall()
-        if not rows:
-            return []
-        if rows[0][0] > self._seen + 1:  # what lies between is no longer kept
-            lost = [(o.store, Expired(o.observe.tag)) for o in self._observers]
-            self._observers, self._seen = [], rows[-1][0]
-            return list(lost)
-        found: list[tuple[str, Answer]] = []
-        for (revision, store), group in groupby(rows, key=lambda r: (r[0], r[1])):
-            events = [
-                (key, None if value is None else Entry(value, created, revision, lease))
-                for _, _, key, value, created, lease in group
-            ]
-            found += self._told(revision, store, events)
-        self._seen = rows[-1][0]
-        return found
-
-    def _told(self, revision: int, store: str, events: list[tuple[str, Entry | None]]) -> Iterator[tuple[str, Answer]]:
-        for observer in self._observers:
-            if observer.store == store and revision > observer.seen:
-                own = tuple(e for e in events if e[0].startswith(observer.observe.prefixes))
-                if own:
-                    yield store, Happened(observer.observe.tag, revision, own)
+        return self._observers.news()
 
 
 def now_us() -> int:

@@ -99,6 +99,8 @@ def load(value: Value, names: Names) -> LoadSettings:
     given = value.fields(
         ("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions", "ddl")
     )
+    if "until" in given and given["until"].duration_us() <= (given["from"].duration_us() if "from" in given else 0):
+        raise given["until"].wrong("a moment after that of `from`", hint="Nothing would be written.")
     return LoadSettings(
         rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,
         rows=given["rows"].integer(least=1, most=1000) if "rows" in given else 2,
