@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_lab import figures
-from ticdc_lab.simulate.ddl_service.fleet import fleet_in, fleet_polled
+from ticdc_lab.simulate.ddl_service.fleet import Answer, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.model import MODEL
 from ticdc_lab.simulate.ddl_service.mutants import MUTANTS
 from ticdc_lab.simulate.ddl_service.play import play
@@ -129,8 +129,7 @@ def test_nothing_gives_a_sentence() -> None:
 def test_names_cannot_be_markup() -> None:
     """A cluster or worker of a running service may be called anything."""
     evil = "<script>alert(1)</script>"
-    answer = ([{"id": evil, "assignments": []}], [{"id": evil, "schedule": {"assigned_to": evil, "status": "OWNER"}}])
-    fleet = fleet_polled([(0, *answer), (9, *answer)])
+    fleet = fleet_polled([Answer(0, [evil], [(evil, evil, "OWNER")])])
     for fig in (figures.fleet_map(fleet), figures.assignment_gantt(fleet)):
         assert "<script>" not in str(fig.to_plotly_json())
 

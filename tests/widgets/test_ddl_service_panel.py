@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ticdc_lab.ddl_service.watch import UnreachableServiceError, Watch
+from ticdc_lab.ddl_service import Listening, running
+from ticdc_lab.ddl_service.client import Client, ServiceError
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.ddl_service.watch import Watch
+from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.tryout import ADD, FAULTS, SPARE, Incident, faults_of, tried
 from ticdc_lab.simulate.faults import Join
 from ticdc_lab.widgets import DdlServiceView, Panel, ServiceView, ddl_service_panel, service_panel
@@ -71,39 +75,35 @@ def test_workers_can_be_added_as_many_as_are_spare() -> None:
     assert found == ["ddl-service-node-4", "ddl-service-node-5"]
 
 
-ANSWERS: dict[str, list[Any]] = {
-    "worker_nodes": [{"id": "a", "assignments": []}, {"id": "b", "assignments": []}],
-    "registered_clusters": [{"id": "c1", "schedule": {"assigned_to": "a", "status": "OWNER"}}],
-}
-
-
-class _Service(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.headers.get("Authorization") != "Bearer hush":
-            self.send_error(401)
-            return
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(ANSWERS[self.path.removeprefix("/ddlservice/")]).encode())
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-def test_the_same_pictures_attach_to_a_running_service() -> None:
-    """Each tick asks its API again; a worker that does not answer is passed over, and when none does it is said."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    watch = Watch("http://127.0.0.1:1", url, secret="hush")
-    panel: Panel[ServiceView] = service_panel(watch.look)
-    assert "2 workers own 1 cluster, 0 to 1 each" in finding(panel) and len(watch.answers) == 1
-    panel.value = replace(panel.value, tick=1, picture="assignment over time")
-    assert finding(panel).startswith("1 cluster has an owner") and len(watch.answers) == 2
-    with pytest.raises(UnreachableServiceError, match="401"):
-        Watch(url).look()
-    server.shutdown()
-    server.server_close()
-    panel.value = replace(panel.value, tick=2)
+def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
+    """Each tick asks its API again; when no worker answers any more it is said."""
+    with running("node-a", SqliteStore(tmp_path), Listening(port=0), Duties(tick_us=50_000)) as port:
+        client = Client(f"http://127.0.0.1:{port}")
+        until(lambda: registers(client), 30)
+        watch = Watch(client)
+        panel: Panel[ServiceView] = service_panel(watch.look)
+        until(lambda: watch.look().at()[0]["status"].eq("OWNER").all(), 30)
+        looks = len(watch.answers)
+        panel.value = replace(panel.value, tick=1)
+        assert finding(panel).endswith("s, 1 worker own 1 cluster, 1 each") and len(watch.answers) == looks + 1
+        panel.value = replace(panel.value, tick=2, picture="assignment over time")
+        assert finding(panel).startswith("1 cluster has an owner")
+    panel.value = replace(panel.value, tick=3)
     assert finding(panel) == "The service does not answer"
-    assert len(watch.answers) == 2
+    assert len(watch.answers) == looks + 2
+
+
+def registers(client: Client) -> bool:
+    """Whether a cluster is registered; a worker that has just begun has no session yet."""
+    try:
+        return client.register("c1", "tikv://one:2379").id == "c1"
+    except ServiceError:
+        return False
+
+
+def until(what: Callable[[], Any], within_s: float) -> None:
+    """Wait until something is true."""
+    end_s = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)

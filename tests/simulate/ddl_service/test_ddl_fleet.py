@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ticdc_lab.simulate.ddl_service import jobs
-from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Stretches, fleet_in, fleet_polled
+from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Answer, Stretches, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.play import Played, play
 from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.recorder import CHANGES
@@ -58,27 +58,25 @@ def test_two_owners_are_in_the_fleet() -> None:
     assert f"{ONE} and {TWO}" in set(held["worker"])
 
 
-def answer(*owned: tuple[str, str, str]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """What a service with two workers answers: (cluster, worker, status) each."""
-    schedules = {c: {"assigned_to": w, "status": s} for c, w, s in owned}
-    workers = sorted({w for _, w, _ in owned if w})
-    given = [{"id": w, "assignments": []} for w in workers]
-    return given, [{"id": c, "store_addr": "tikv://x:1", "schedule": s} for c, s in schedules.items()]
+def answer(at_us: int, *schedules: tuple[str, str, str]) -> Answer:
+    """What a service answers whose workers all have a cluster."""
+    return Answer(at_us, sorted({worker for _, worker, _ in schedules if worker}), schedules)
 
 
 def test_answers_of_a_running_service_become_the_same_tables() -> None:
     """A stretch lasts until the answer in which it is another one; a worker that is no longer listed has left."""
-    first = answer(("c1", "a", "OWNER"), ("c2", "b", "OWNER"))
-    gone = answer(("c1", "a", "OWNER"), ("c2", "a", "SCHEDULING"))
-    then = answer(("c1", "a", "OWNER"), ("c2", "a", "OWNER"))
-    fleet = fleet_polled([(0, *first), (1000, *first), (2000, *gone), (3000, *then), (4000, *then)])
+    first = ("c1", "a", "OWNER"), ("c2", "b", "OWNER")
+    gone = ("c1", "a", "OWNER"), ("c2", "a", "SCHEDULING")
+    then = ("c1", "a", "OWNER"), ("c2", "a", "OWNER")
+    answers = [answer(1000 * i, *schedules) for i, schedules in enumerate((first, first, gone, then, then))]
+    fleet = fleet_polled(answers)
     rows = sorted(fleet.held.itertuples(index=False, name=None))
     assert rows == [
         ("c1", "a", "OWNER", 0, 4001), ("c2", "a", "OWNER", 3000, 4001), ("c2", "a", "SCHEDULING", 2000, 3000),
         ("c2", "b", "OWNER", 0, 2000),
     ]  # fmt: skip
     assert list(fleet.moments[["time_us", "node", "what"]].itertuples(index=False, name=None)) == [(2000, "b", "left")]
-    nobody = fleet_polled([(0, *answer(("c1", "", "SCHEDULING"))), (9, *answer(("c1", "", "SCHEDULING")))])
+    nobody = fleet_polled([answer(0, ("c1", "", "SCHEDULING"))])
     assert nobody.held["worker"].isna().all()
     assert fleet_polled([]).held.empty
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,6 +49,14 @@ class Fleet(NamedTuple):
         """Give the rows of ``held`` and ``alive`` that hold at a moment, by default at the end."""
         moment = self.end_us if at_us is None else min(at_us, self.end_us)
         return _now(self.held, moment, self.end_us), _now(self.alive, moment, self.end_us)
+
+
+class Answer(NamedTuple):
+    """What a running service says of itself at a moment: ids of its workers, and (cluster, worker, status) of each."""
+
+    at_us: int
+    workers: Sequence[str]
+    clusters: Sequence[tuple[str, str, str]]
 
 
 def _now(frame: pd.DataFrame, at_us: int, end_us: int) -> pd.DataFrame:
@@ -195,31 +203,23 @@ def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, a
         r.tell(cluster, at_us)
 
 
-def fleet_polled(answers: Sequence[tuple[int, Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]) -> Fleet:
-    """Read what a running service answered, time after time.
-
-    Parameters
-    ----------
-    answers
-        (moment in µs, the answer to GET ``/ddlservice/worker_nodes``, that to ``/ddlservice/registered_clusters``) in
-        order; each holds until the next, the last one for a µs.
-    """
+def fleet_polled(answers: Sequence[Answer]) -> Fleet:
+    """Read what a running service answered, in order; each answer holds until the next, the last one for a µs."""
     held, alive, moments = Stretches(), Stretches(), []
     known: set[str] = set()
     for at_us, workers, clusters in answers:
-        names = {str(w["id"]) for w in workers}
+        names = set(workers)
         for name in sorted(names - known):
-            alive.set((name, IS_DOWN), None, at_us)
             alive.set((name, IS_UP), IS_UP, at_us)
             moments += [(at_us, name, "joined", "it is in the list of workers")] if known else []
         for name in sorted(known - names):
             alive.set((name, IS_UP), None, at_us)
             moments.append((at_us, name, "left", "it is in the list of workers no more"))
-        schedules = {str(c["id"]): (str(c["schedule"]["assigned_to"]), str(c["schedule"]["status"])) for c in clusters}
+        schedules = {cluster: (worker, status) for cluster, worker, status in clusters}
         for cluster in sorted(held.open.keys() | schedules.keys()):
             held.set(cluster, schedules.get(cluster), at_us)
         known = names
-    end_us = answers[-1][0] + 1 if answers else 0
+    end_us = answers[-1].at_us + 1 if answers else 0
     return _fleet(held, alive, moments, end_us)
 
 
