@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,10 +77,13 @@ def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
     """Each tick asks its API again; when no worker answers any more it is said."""
     with running("node-a", SqliteStore(tmp_path), Listening(port=0), Duties(tick_us=50_000)) as port:
         client = Client(f"http://127.0.0.1:{port}")
-        until(lambda: registers(client), 30)
         watch = Watch(client)
+        watch.settled(workers=1)
+        client.register("c1", "tikv://one:2379")
         panel: Panel[ServiceView] = service_panel(watch.look)
-        until(lambda: watch.look().at()[0]["status"].eq("OWNER").all(), 30)
+        watch.settled(workers=1)
+        with pytest.raises(ServiceError, match="1 workers own 1 of 1 clusters; expected 2 workers and all"):
+            watch.settled(workers=2, within_s=0.3)
         looks = len(watch.answers)
         panel.value = replace(panel.value, tick=1)
         assert finding(panel).endswith("s, 1 worker own 1 cluster, 1 each") and len(watch.answers) == looks + 1
@@ -91,19 +92,3 @@ def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
     panel.value = replace(panel.value, tick=3)
     assert finding(panel) == "The service does not answer"
     assert len(watch.answers) == looks + 2
-
-
-def registers(client: Client) -> bool:
-    """Whether a cluster is registered; a worker that has just begun has no session yet."""
-    try:
-        return client.register("c1", "tikv://one:2379").id == "c1"
-    except ServiceError:
-        return False
-
-
-def until(what: Callable[[], Any], within_s: float) -> None:
-    """Wait until something is true."""
-    end_s = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)

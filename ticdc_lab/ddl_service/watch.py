@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from ticdc_lab.ddl_service.client import Client
+from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.simulate.ddl_service.fleet import Answer, Fleet, fleet_polled
+from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 
 
 class Watch:
@@ -38,3 +39,30 @@ class Watch:
         self.answers.append(Answer(int(1e6 * (time.monotonic() - self._since_s)), workers, clusters))
         del self.answers[: -self._keep]
         return fleet_polled(self.answers)
+
+    def settled(self, *, workers: int, within_s: float = 60.0, every_s: float = 0.1) -> Fleet:
+        """Look until there are so many workers, and every cluster has an owner.
+
+        Raises
+        ------
+        ServiceError
+            It did not come to that in time; or no worker answers even then.
+        """
+        end_s = time.monotonic() + within_s
+        while True:
+            is_late = time.monotonic() > end_s
+            try:
+                fleet = self.look()
+            except ServiceError as error:
+                if is_late or error.status not in (0, 503):
+                    raise
+            else:
+                held, _ = fleet.at()
+                n = len(self.answers[-1].workers)
+                if n == workers and (held["status"] == IS_OWNER).all():
+                    return fleet
+                if is_late:
+                    owned = int((held["status"] == IS_OWNER).sum())
+                    what = f"{n} workers own {owned} of {len(held)} clusters"
+                    raise ServiceError(200, f"after {within_s:g} s {what}; expected {workers} workers and all.")
+            time.sleep(every_s)
