@@ -7,7 +7,7 @@ from ticdc_lab.simulate.ddl_service.server_state import Schema
 from ticdc_lab.simulate.ddl_service.store import StoreState
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 
-ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES = (
+ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES, ONE_UPGRADE = (
     "One DDL Owner",
     "Neighbouring Schema States",
     "Jobs Go Step By Step",
@@ -17,6 +17,7 @@ ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VA
     "Supported Versions Only",
     "Indexes Are Whole",
     "Own System Variables",
+    "One Upgrade At A Time",
 )
 ENDS_WELL, BALANCED, OWNED, SERVED = (
     "Every Job Ends",

@@ -40,7 +40,10 @@ def followed(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tu
             owners = owners.delete(cluster)
     for cluster in sorted(wanted.keys() - owners.keys()):
         lives += 1
-        fresh, more = owner.acted(owner.opened(cluster, wanted[cluster], lives), duties, now)
+        fresh = owner.opened(cluster, wanted[cluster], lives)
+        if "shares the ddl id" in duties.bugs:
+            fresh = fresh._replace(alias=keys.ddl_id(1, min(wanted)))
+        fresh, more = owner.acted(fresh, duties, now)
         owners = owners.set(cluster, fresh)
         outputs += [Changed(f"assigned:{cluster}", None, state.node, "the leader assigned it"), *more]
     return state._replace(owners=owners, lives=lives, followed=(registers, assignments)), outputs

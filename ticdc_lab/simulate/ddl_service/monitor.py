@@ -19,6 +19,7 @@ from ticdc_lab.simulate.ddl_service.checks import (
     KEPT,
     NEIGHBOURS,
     ONE_OWNER,
+    ONE_UPGRADE,
     OWN_IDS,
     OWN_VARIABLES,
     OWNED,
@@ -42,8 +43,11 @@ from ticdc_lab.simulate.machine import Address, Changed
 
 DEFAULT_BATCH = int(VARIABLES[BATCH].default)
 
+FRESH_US = 10_000_000
+"""For so long what was set before may still be worked with: longer than an owner can be one and hear nothing."""
+
 INVARIANTS = (
-    ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES,
+    ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES, ONE_UPGRADE,
     ENDS_WELL, BALANCED, OWNED, SERVED,
 )  # fmt: skip
 """All there are; the last four are of a quiet service (:mod:`.quiet`)."""
@@ -66,7 +70,9 @@ class Monitor:
     ids
         Which cluster has each ``ddl_id``.
     batches
-        Sizes of a backfill's batch that were ever set, by store.
+        Sizes of a backfill's batch by store, and when each was replaced; None for the one that is set.
+    upgrading
+        Servers that upgrade the meta, by cluster.
     ownerless_us
         Time in which a registered cluster had no owner, summed over clusters.
     elected, elected_of
@@ -78,7 +84,10 @@ class Monitor:
     schemas: dict[str, dict[Address, Schema]] = field(default_factory=lambda: defaultdict(dict))
     known: dict[tuple[Address, int], records.Job] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
-    batches: dict[Address, set[int]] = field(default_factory=lambda: defaultdict(lambda: {DEFAULT_BATCH}))
+    batches: dict[Address, dict[int, int | None]] = field(
+        default_factory=lambda: defaultdict(lambda: {DEFAULT_BATCH: None})
+    )
+    upgrading: dict[str, set[Address]] = field(default_factory=lambda: defaultdict(set))
     since_us: dict[str, int] = field(default_factory=dict)
     ownerless_us: int = 0
     elected: int = 0
@@ -88,13 +97,15 @@ class Monitor:
         """A node has taken a step."""
         if isinstance(after, ServerState):
             old = before.serves if before is not None else None
+            if before is not None and before.upgrading != after.upgrading and (found := self._upgrades(at, after)):
+                return found
             return self._serves(at, after) if after.serves is not old else None
         is_store, found = isinstance(after, StoreState), None
         for output in outputs:
             if type(output) is not Changed:
                 continue
             if is_store:
-                found = found or self._written(at, after, output)
+                found = found or self._written(kernel.now_us, at, after, output)
             elif output.subject.startswith("ddl-owner:"):
                 found = found or self._owned(kernel, at, output.subject[10:], output.after)
         return found
@@ -107,6 +118,7 @@ class Monitor:
                     self._owned(kernel, at, cluster, None)
         elif isinstance(state, ServerState):
             self.schemas[cluster_of(at)].pop(at, None)
+            self.upgrading[cluster_of(at)].discard(at)
         return None
 
     def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
@@ -155,12 +167,19 @@ class Monitor:
 
     # What is in a store
 
-    def _written(self, at: Address, state: StoreState, change: Changed) -> Found:
+    def _upgrades(self, at: Address, state: ServerState) -> Found:
+        busy = self.upgrading[cluster_of(at)]
+        (busy.add if state.upgrading else busy.discard)(at)
+        return (ONE_UPGRADE, f"{' and '.join(sorted(busy))} upgrade the meta at once") if len(busy) > 1 else None
+
+    def _written(self, now_us: int, at: Address, state: StoreState, change: Changed) -> Found:
         key = change.subject
         if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
-            return self._job(at, state, records.job(str(change.after)))
+            return self._job(now_us, at, state, records.job(str(change.after)))
         if key == keys.SYSVARS + BATCH and change.after is not None:
-            self.batches[at].add(int(change.after))
+            sizes = self.batches[at]
+            sizes |= {size: now_us for size, ended_us in sizes.items() if ended_us is None}
+            sizes[int(change.after)] = None
         if key.startswith(keys.REGISTERS) and change.after is not None:
             error = unsupported(records.cluster(str(change.after)).version, self.versions)
             return (SUPPORTED, f"{key} is registered, and {error}") if error else None
@@ -174,9 +193,11 @@ class Monitor:
                 return OWN_IDS, f"{key}, of {own}, is in the store {at}"
         return None
 
-    def _job(self, at: Address, state: StoreState, job: records.Job) -> Found:
+    def _job(self, now_us: int, at: Address, state: StoreState, job: records.Job) -> Found:
         before = self.known.get((at, job.id))
         self.known[at, job.id] = job
-        if job.batch and job.batch not in self.batches[at]:
-            return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which was never set there"
+        if before is not None and job.row_count > before.row_count and job.batch:
+            ended_us = self.batches[at].get(job.batch, -FRESH_US)
+            if ended_us is not None and now_us - ended_us > FRESH_US:
+                return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which is not set there"
         return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)

@@ -40,6 +40,8 @@ class OwnerState(NamedTuple):
         When the next batch of a backfill may be done, on the node's own clock.
     said
         Why it waited last.
+    alias
+        A ``ddl_id`` instead of its own, where a planted bug gives all owners of a process the same.
     """
 
     cluster: str
@@ -49,11 +51,12 @@ class OwnerState(NamedTuple):
     holds_ts: int = 0
     next_us: int = 0
     said: str = NOTHING
+    alias: str = ""
 
     @property
     def ddl_id(self) -> str:
         """How it is known in the cluster; none before it has a session."""
-        return keys.ddl_id(self.link.lease, self.cluster) if self.link.lease else ""
+        return (self.alias or keys.ddl_id(self.link.lease, self.cluster)) if self.link.lease else ""
 
 
 def opened(cluster: str, store_addr: str, life: int) -> OwnerState:
@@ -206,7 +209,11 @@ def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
     if "waits for nobody" in duties.bugs:
         versions = ()
-    variables = values(mirror.under(keys.SYSVARS)) if statics is None else statics
+    known = mirror.under(keys.SYSVARS)
+    if "never reloads variables" in duties.bugs:
+        won = mirror.under(keys.OWNER)[f"{o.link.lease:x}"].create
+        known = Map({name: entry for name, entry in known.items() if entry.mod < won})
+    variables = values(known) if statics is None else statics
     batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=variables)))
     service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
