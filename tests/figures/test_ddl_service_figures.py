@@ -45,11 +45,11 @@ def test_the_fleet_map_has_a_mark_for_every_cluster() -> None:
     fig = figures.fleet_map(fleet_in(trace("worker-crash")), at_us=6_000_000)
     assert title(fig) == "At 6.000 s, 2 workers own 4 clusters, 2 each; 2 clusters without owner; 1 worker down"
     assert len(named(fig, "OWNER").x) == 4 and sorted(named(fig, "SCHEDULING").text) == ["cluster1", "cluster2"]
-    assert list(fig.layout.xaxis.ticktext) == ["node-1<br>down", "node-2", "node-3", "nobody"]
+    assert [a.text for a in fig.layout.annotations][:4] == ["node-1<br>down", "node-2", "node-3", "nobody"]
     assert [s.line.dash for s in fig.layout.shapes] == ["dash", "solid", "solid", "dot"]
     later = figures.fleet_map(fleet_in(trace("worker-crash")))
     assert title(later) == "At 25.000 s, 2 workers own 6 clusters, 3 each; 1 worker down"
-    assert "node-2<br>★ leader" in later.layout.xaxis.ticktext
+    assert "node-2<br>★ leader" in [a.text for a in later.layout.annotations]
 
 
 def test_the_fleet_map_moves_on_a_slider() -> None:
@@ -58,6 +58,7 @@ def test_the_fleet_map_moves_on_a_slider() -> None:
     assert 4 <= len(fig.frames) <= 41
     assert {len(f.data) for f in fig.frames} == {len(fig.data)}
     assert any("1 worker down" in str(f.layout.title.text) for f in fig.frames)
+    assert {"node-1<br>★ leader", "node-1<br>down"} <= {f.layout.annotations[0].text for f in fig.frames}
 
 
 def test_the_gantt_shows_who_owned_what_and_when_nobody_did() -> None:

@@ -86,7 +86,7 @@ def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
             watch.settled(workers=2, within_s=0.3)
         looks = len(watch.answers)
         panel.value = replace(panel.value, tick=1)
-        assert finding(panel).endswith("s, 1 worker own 1 cluster, 1 each") and len(watch.answers) == looks + 1
+        assert finding(panel).endswith("s, 1 worker owns 1 cluster, 1 each") and len(watch.answers) == looks + 1
         panel.value = replace(panel.value, tick=2, picture="assignment over time")
         assert finding(panel).startswith("1 cluster has an owner")
     panel.value = replace(panel.value, tick=3)

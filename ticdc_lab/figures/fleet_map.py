@@ -58,11 +58,11 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> g
         line = {"color": color, "width": 2, "dash": "dash" if wrong else "dot" if color == GREY else "solid"}
         box = {"x0": i - 0.46, "x1": i + 0.46, "y0": 0.3, "y1": high + 0.7}
         fig.add_shape(type="rect", **box, line=line, fillcolor="rgba(128,128,128,0.08)", layer="below")
-    texts = [_name(name, leaders, down, absent, len(places)) for name in places]
     bare = {"showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
-    fig.update_xaxes(
-        tickvals=list(range(len(places))), ticktext=texts, range=[-0.6, len(places) - 0.4], fixedrange=True, **bare
-    )
+    for i, name in enumerate(places):  # not ticks, which a frame of a player leaves as they are
+        text = _name(name, leaders, down, absent, len(places))
+        fig.add_annotation(x=i, y=0, yref="paper", yanchor="top", yshift=-4, text=text, showarrow=False)
+    fig.update_xaxes(showticklabels=False, range=[-0.6, len(places) - 0.4], fixedrange=True, **bare)
     fig.update_yaxes(
         title_text="clusters",
         dtick=max(1, high // 6),
@@ -110,7 +110,8 @@ def told(held: pd.DataFrame, workers: list[str], down: set[str], at_us: int) -> 
     rest = f"; {count(idle, 'cluster')} without owner" if idle else ""
     lost = f"; {count(len(down), 'worker')} down" if down else ""
     owners, clusters = count(len(up), "worker"), count(len(owned), "cluster")
-    return f"At {at_us / 1e6:,.3f} s, {owners} own {clusters}, {spread} each{rest}{lost}"
+    verb = "owns" if len(up) == 1 else "own"
+    return f"At {at_us / 1e6:,.3f} s, {owners} {verb} {clusters}, {spread} each{rest}{lost}"
 
 
 def _highest(fleet: Fleet) -> int:
