@@ -8,6 +8,7 @@ from ticdc_lab.cli import (
     consumer_commands,
     dispatch_commands,
     log_commands,
+    pd_commands,
     simulate_commands,
 )
 from ticdc_lab.cli.common import main
@@ -19,5 +20,6 @@ __all__ = [
     "dispatch_commands",
     "log_commands",
     "main",
+    "pd_commands",
     "simulate_commands",
 ]

@@ -1,0 +1,30 @@
+"""What we say to a record, beside what the file says."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Verdict(NamedTuple):
+    """Our answer to a record.
+
+    Parameters
+    ----------
+    ours
+        Our answer, in the form of the file. Where PD may answer in several ways it is the most likely one, the first
+        of equally likely ones; ``legal`` has them all.
+    file
+        What the file says.
+    agrees
+        Whether they agree; None where the record is not judged.
+    because
+        Why, in a sentence: what decided, or how the two differ.
+    legal
+        Every answer PD may give, each with its ``chance``; empty where there is one.
+    """
+
+    ours: Any
+    file: Any
+    agrees: bool | None
+    because: str = ""
+    legal: tuple[dict[str, Any], ...] = ()
