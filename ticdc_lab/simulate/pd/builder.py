@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ticdc_lab.simulate.pd.cluster import Cluster, rules_of
 from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
@@ -13,14 +13,12 @@ from ticdc_lab.simulate.pd.operators import (
     EnterJoint,
     Kind,
     LeaveJoint,
-    Operator,
-    Priority,
     PromoteLearner,
     RemovePeer,
     Step,
     TransferLeader,
 )
-from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, VOTER, Peer, Region, in_joint_state
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEADER, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 
@@ -179,41 +177,3 @@ class Plan:
         if self.to_full or self.to_witness:
             self.kind |= Kind.REGION
         self.to_full, self.to_witness = {}, {}
-
-
-def brief_of(plan: Plan) -> str:
-    """Give PD's short form of what an operator does; taken before its steps are laid out."""
-    if plan.add and plan.remove:
-        return f"mv peer: store {_ids(plan.remove)} to {_ids(plan.add)}"
-    verbs = (("add peer", plan.add), ("rm peer", plan.remove), ("promote peer", plan.promote))
-    for verb, peers in (*verbs, ("demote peer", plan.demote)):
-        if peers:
-            return f"{verb}: store {_ids(peers)}"
-    if plan.to_witness or plan.to_full:
-        peers, to = (plan.to_witness, "witness") if plan.to_witness else (plan.to_full, "non-witness")
-        return f"switch peer: store {_ids(peers)} to {to}"
-    if plan.region.leader != plan.wanted_leader:
-        return f"transfer leader: store {plan.region.leader} to {plan.wanted_leader}"
-    return ""
-
-
-def _ids(stores: Iterable[int]) -> str:
-    return f"[{' '.join(str(s) for s in sorted(stores))}]"
-
-
-def check_buildable(region: Region, *, joint_ok: bool = False) -> None:
-    """Refuse regions for which PD builds no operator: without a leader, or in the middle of a joint change."""
-    if region.peer_on(region.leader) is None:
-        raise CannotBuild("the region has no leader")
-    if not joint_ok and in_joint_state(region):
-        raise CannotBuild("the region is in a joint state")
-
-
-def operator_of(plan: Plan, desc: str, brief: str, kind: Kind, priority: Priority) -> Operator:
-    """Close a plan."""
-    if not plan.steps:
-        raise CannotBuild("no step is needed")
-    return Operator(desc, brief, plan.region.id, kind | plan.kind, tuple(plan.steps), priority, plan.region.size)
-
-
-__all__ = ["VOTER", "CannotBuild", "Peers", "Plan", "brief_of", "check_buildable", "operator_of"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.fit import RegionFit, fit_region
-from ticdc_lab.simulate.pd.regions import Region, in_joint_state, is_learner, learners
+from ticdc_lab.simulate.pd.regions import Region, learners
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.stores import Store
 
@@ -82,7 +82,3 @@ def is_replicated(cluster: Cluster, region: Region) -> bool:
     if cluster.config.placement_rules:
         return fit_of(cluster, region).satisfied
     return not learners(region) and len(region.peers) == cluster.config.max_replicas
-
-
-__all__ = ["Cluster", "Influence", "cluster_of", "fit_of", "in_joint_state", "influence_on", "is_learner",
-           "is_replicated", "region_stores", "rules_of"]  # fmt: skip

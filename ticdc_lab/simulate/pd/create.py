@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ticdc_lab.simulate.pd.builder import CannotBuild, Plan, brief_of, check_buildable, operator_of
+from ticdc_lab.simulate.pd.builder import CannotBuild, Plan
+from ticdc_lab.simulate.pd.building import brief_of, check_buildable, operator_of
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.operators import (
     Kind,
@@ -15,6 +16,7 @@ from ticdc_lab.simulate.pd.operators import (
     Operator,
     Priority,
     SplitRegion,
+    Step,
 )
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region, in_joint_state
 from ticdc_lab.simulate.pd.steps import lay_out
@@ -27,19 +29,11 @@ def change_peers(
     priority: Priority = Priority.MEDIUM, leader: int = 0, followers: frozenset[int] = frozenset(),
 ) -> Operator:  # fmt: skip
     """Give the operator that brings a region to the wanted peers, by store, led by ``leader`` (0: any)."""
-    check_buildable(region)
-    _check_rules(cluster, region)
+    check_buildable(cluster, region)
     plan = Plan(cluster, region, wanted, leader, followers=followers)
     brief = brief_of(plan)
     lay_out(plan)
     return operator_of(plan, desc, brief, kind, priority)
-
-
-def _check_rules(cluster: Cluster, region: Region) -> None:
-    from ticdc_lab.simulate.pd.cluster import rules_of
-
-    if cluster.config.placement_rules and not rules_of(cluster, region):
-        raise CannotBuild("no placement rule holds for the whole region")
 
 
 def add_peer(
@@ -101,8 +95,7 @@ def transfer_leader(
     priority: Priority = Priority.MEDIUM,
 ) -> Operator:  # fmt: skip
     """Move leadership to the peer on a store."""
-    check_buildable(region, joint_ok=True)
-    _check_rules(cluster, region)
+    check_buildable(cluster, region, joint_ok=True)
     peer = region.peer_on(to)
     if peer is None or peer.role == LEARNER or to in region.down | region.pending:
         raise CannotBuild(f"the peer on store {to} cannot lead")
@@ -116,7 +109,7 @@ def merge_regions(cluster: Cluster, source: Region, target: Region) -> tuple[Ope
     """Merge a region into its neighbour: its peers go to the neighbour's stores first."""
     if in_joint_state(source) or in_joint_state(target):
         raise CannotBuild("a region is in a joint state")
-    steps: tuple[object, ...] = ()
+    steps: tuple[Step, ...] = ()
     kind = Kind.MERGE
     if {(p.store, p.role == LEARNER) for p in source.peers} != {(p.store, p.role == LEARNER) for p in target.peers}:
         moved = change_peers(cluster, source, {p.store: p for p in target.peers}, "", kind=Kind.MERGE)
@@ -124,7 +117,7 @@ def merge_regions(cluster: Cluster, source: Region, target: Region) -> tuple[Ope
     brief = f"merge: region {source.id} to {target.id}"
     active = (*steps, MergeRegion(source.id, target.id))
     return (
-        Operator("merge-region", brief, source.id, kind, active, size=source.size),  # type: ignore[arg-type]
+        Operator("merge-region", brief, source.id, kind, active, size=source.size),
         Operator("merge-region", brief, target.id, kind, (MergeRegion(source.id, target.id, True),), size=target.size),
     )
 
@@ -141,7 +134,8 @@ def leave_joint_state(cluster: Cluster, region: Region) -> Operator:
     """Finish a joint change that somebody left half done; a demoted leader hands over first."""
     if not in_joint_state(region):
         raise CannotBuild("the region is not in a joint state")
-    check_buildable(region, joint_ok=True)
+    if region.peer_on(region.leader) is None:
+        raise CannotBuild("the region has no leader")
     plan = Plan(cluster, region, {p.store: p for p in region.peers}, 0, check_rules=False)
     plan.promote = {p.store: p for p in region.peers if p.role == INCOMING}
     plan.demote = {p.store: p for p in region.peers if p.role == DEMOTING}

@@ -67,7 +67,7 @@ class Notes:
     """Collects reasons while a decision is made, so that nothing is computed twice to explain it."""
 
     candidates: list[int] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: dict[Rejected, None] = field(default_factory=dict)
     compared: list[Compared] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     limit: str = ""
@@ -75,6 +75,10 @@ class Notes:
     def look_at(self, store_ids: list[int]) -> None:
         """Note candidates, each once."""
         self.candidates.extend(i for i in store_ids if i not in self.candidates)
+
+    def reject(self, store: int, role: str, name: str, why: str) -> None:
+        """Note a refusal, each once."""
+        self.rejected[Rejected(store, role, name, why)] = None
 
     def explained(self, operators: tuple[Operator, ...], because: str = "") -> Explained:
         """Close the notes with the decision; without a sentence the last thing said is the reason."""

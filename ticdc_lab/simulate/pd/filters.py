@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Notes, Rejected
+from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.fit import RegionFit
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.regions import Region
@@ -89,7 +89,7 @@ def keep(stores: Iterable[Store], filters: Sequence[Filter], notes: Notes, role:
         for f in filters:
             why = f.refuses(store)
             if why:
-                notes.rejected.append(Rejected(store.id, role, f.name, why))
+                notes.reject(store.id, role, f.name, why)
                 break
         else:
             kept.append(store)

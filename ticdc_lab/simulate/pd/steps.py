@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.builder import CannotBuild, Plan
 from ticdc_lab.simulate.pd.location import matched_labels
-from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer
 
 
@@ -195,6 +194,3 @@ def _few_transfers(plan: Plan, r: _Round) -> int:
     if r.leader_before_add in (0, plan.leader):
         return 2 + (r.leader_before_remove in (0, plan.leader))
     return int(r.leader_before_remove in (0, r.leader_before_add))
-
-
-__all__ = ["Kind", "lay_out"]

@@ -97,8 +97,11 @@ class Fields:
 
     def labels(self, key: str) -> dict[str, str]:
         """Give an object of strings, empty where there is none."""
-        found = self.object(key, {})
-        return {name: found.text(name) for name in found.value}
+        return self.object(key, {}).all_texts()
+
+    def all_texts(self) -> dict[str, str]:
+        """Give all fields, each a string."""
+        return {name: self.text(name) for name in self.value}
 
 
 def number(value: object, where: str) -> float:

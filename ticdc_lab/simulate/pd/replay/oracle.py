@@ -58,7 +58,7 @@ def _store_score(record: Fields) -> Verdict:
 
 def _distinct_score(record: Fields) -> Verdict:
     """Compare an isolation score."""
-    stores = [Store(i, labels=labelled(Fields(s, f"stores[{i}]").value)) for i, s in enumerate(record.items("stores"))]
+    stores = [Store(i, labels=labelled(s.all_texts())) for i, s in enumerate(record.objects("stores"))]
     other = Store(-1, labels=labelled(record.labels("other")))
     ours, file = distinct_score(record.texts("location_labels"), stores, other), record.number("score")
     return Verdict(ours, file, ours == file, "the sum over the other stores")

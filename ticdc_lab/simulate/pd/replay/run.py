@@ -111,8 +111,14 @@ def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             entry |= {"kind": _kind(record), "id": record.any("id", None)}
             yield entry | _told(_verdict(record, defaults))
         except Malformed as e:
-            error = {"where": e.where, "expected": e.expected, "found": e.found}
-            yield entry | {"ours": None, "file": None, "agrees": False, "because": str(e), "error": error}
+            yield entry | _refused(e)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+            yield entry | _refused(Malformed("record", "values that can go together", f"{type(e).__name__}: {e}"))
+
+
+def _refused(e: Malformed) -> dict[str, Any]:
+    error = {"where": e.where, "expected": e.expected, "found": e.found}
+    return {"ours": None, "file": None, "agrees": False, "because": str(e), "error": error}
 
 
 def _decoded(line: bytes) -> object:

@@ -1,0 +1,177 @@
+"""Scenarios about what PD decides: checkers, balance, merge, hot regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ticdc_lab.simulate.pd.balance_leader import with_transfer
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region
+from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+from ticdc_lab.simulate.pd.limits import available, bucket_per_minute, step_cost, taken
+from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
+from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
+from ticdc_lab.simulate.pd.regions import Peer, Region
+from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, told
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
+from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replica_checker import check_replicas
+from ticdc_lab.simulate.pd.rule_checker import check_rules
+from ticdc_lab.simulate.pd.stores import REMOVING
+
+_LIMIT_PER_MINUTE = 60
+"""Store limit of PD's test cluster, for adding and for removing peers."""
+
+Play = Callable[[Cluster, Sequence[Region]], Chances]
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def check(record: Fields) -> Verdict:
+    """Ask the rule checker, or without placement rules the replica checker, about the first region."""
+    given = given_of(record)
+    region = region_of(given)
+    checker = check_rules if given.cluster.config.placement_rules else check_replicas
+    explained = checker(given.cluster, region)
+    ours = [told(op) for op in explained.operators] or [dict(NONE)]
+    return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)
+
+
+def balance_leader(record: Fields) -> Verdict:
+    """Play rounds of balance-leader."""
+    return _balance(record, of_balance_leader)
+
+
+def balance_region(record: Fields) -> Verdict:
+    """Play rounds of balance-region."""
+    return _balance(record, of_balance_region)
+
+
+def _balance(record: Fields, play: Play) -> Verdict:
+    given = _with_running(_peopled(given_of(record)))
+    if "sequence" in record.object("expect"):
+        return _sequence(record, given, play)
+    chances = play(given.cluster, given.regions)
+    ours = sorted(((told(op), p) for (op, _), p in chances.items()), key=lambda o: -o[1])
+    return _compared(_together(ours), record, _scores(chances))
+
+
+def _peopled(given: Given) -> Given:
+    """Give stores that hold regions one each, where the scenario lists none."""
+    if given.regions:
+        return given
+    stores = [s for s in given.cluster.stores.values() if s.region_count]
+    regions = tuple(Region(i, (Peer(1, s.id),), s.id, REGION_MIB) for i, s in enumerate(stores, 1))
+    return given._replace(regions=regions, cluster=given.cluster._replace(region_count=len(regions)))
+
+
+def _with_running(given: Given) -> Given:
+    """Hand the controller operators such as ``8 x move-peer 4 -> 3``: those that the store limits let start count."""
+    text = given.settings.text("running_operators", "")
+    if not text:
+        return given
+    words = text.replace("->", " ").split()
+    if len(words) != 5 or words[1:3] != ["x", "move-peer"]:
+        raise Malformed("given.config.running_operators", "N x move-peer A -> B", text)
+    n, source, target = int(words[0]), int(words[3]), int(words[4])
+    bucket, cost, started = bucket_per_minute(_LIMIT_PER_MINUTE), step_cost(REGION_MIB), 0
+    while started < n and available(bucket, 0, cost):
+        bucket, started = taken(bucket, 0, cost), started + 1
+    influence = {source: Influence(-started * REGION_MIB, -started), target: Influence(started * REGION_MIB, started)}
+    left = available(bucket, 0)
+    stores = dict(given.cluster.stores)
+    stores[source] = stores[source]._replace(remove_open=left)
+    stores[target] = stores[target]._replace(add_open=left)
+    return given._replace(cluster=given.cluster._replace(influence=influence, stores=stores))
+
+
+def _scores(chances: Chances) -> str:
+    for op, _ in chances:
+        if op is not None and op.source_score is not None and op.target_score is not None:
+            return f"{op.brief}: {op.source_score:.2f} against {op.target_score:.2f}"
+    return "no move pays, or none is possible"
+
+
+def _together(ours: list[tuple[dict[str, Any], float]]) -> list[tuple[dict[str, Any], float]]:
+    """Join decisions that differ only in what follows them."""
+    joined: dict[str, tuple[dict[str, Any], float]] = {}
+    for facts, p in ours:
+        key = str(sorted(facts.items()))
+        joined[key] = facts, joined.get(key, (facts, 0.0))[1] + p
+    return list(joined.values())
+
+
+def _sequence(record: Fields, given: Given, play: Play) -> Verdict:
+    """Take the first operator of every round, its influence counted from then on, until nothing is decided."""
+    found: list[Operator] = []
+    cluster, regions = given.cluster, list(given.regions)
+    while len(found) <= len(given.regions):
+        op = max(play(cluster, regions).items(), key=lambda c: c[1])[0][0]
+        if op is None or not isinstance(op.steps[0], TransferLeader):
+            break
+        found.append(op)
+        cluster = with_transfer(cluster, op, op.steps[0])
+        regions = [r for r in regions if r.id != op.region]
+    file = record.object("expect").value
+    first = in_form(told(found[0] if found else None), file)
+    ours = first | {"sequence": _told_in_words(found)} if found else first
+    return Verdict(ours, file, ours == file, "influence of the operators before it counts in every round")
+
+
+def _told_in_words(found: Sequence[Operator]) -> str:
+    ends = [(s.from_store, s.to_store) for op in found for s in op.steps if isinstance(s, TransferLeader)]
+    sources = ", ".join(str(s) for s in sorted({a for a, _ in ends}))
+    targets = sorted({b for _, b in ends})
+    each = [f"{_NUMBERS[sum(b == t for _, b in ends)]} to store {t}" for t in targets]
+    return f"{_NUMBERS[len(ends)]} operators in all from store {sources}: {' and '.join(each)}, then nothing"
+
+
+def merge(record: Fields) -> Verdict:
+    """Ask the merge checker about the region that the scenario expects to go, or whose number its name has."""
+    given = given_of(record)
+    regions = {r.id: r for r in given.regions}
+    asked = record.object("expect").integer("source", 0) or _asked(record)
+    if asked not in regions:
+        raise Malformed("expect.source", " or ".join(map(str, regions)), asked)
+    offline = given.settings.integer("offline_store", 0)
+    cluster = _without(_offline(given.cluster, offline), given.settings.integer("deleted_store", 0))
+    region = regions[asked]
+    before = next((r for r in given.regions if r.end_key and r.end_key == region.start_key), None)
+    after = next((r for r in given.regions if region.end_key and r.start_key == region.end_key), None)
+    split = frozenset(given.settings.integers("recently_split", []))
+    up_s = given.settings.number("pd_started_s_ago", 0)
+    explained = check_merge(cluster, region, Neighbours(before, after, split), up_s=up_s)
+    return _compared([(told(explained.operator), 1.0)], record, explained.because)
+
+
+def _asked(record: Fields) -> int:
+    """Give the region that a scenario without a source is about: the first number of ``merge-3-239``."""
+    words = record.text("id").split("-")
+    return int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+
+
+def _offline(cluster: Cluster, store: int) -> Cluster:
+    if store not in cluster.stores:
+        return cluster
+    return cluster._replace(stores={**cluster.stores, store: cluster.stores[store]._replace(state=REMOVING)})
+
+
+def _without(cluster: Cluster, store: int) -> Cluster:
+    return cluster._replace(stores={i: s for i, s in cluster.stores.items() if i != store})
+
+
+def hot_region(record: Fields) -> Verdict:
+    """Hot regions are not decided yet."""
+    return Verdict(None, record.any("expect"), None, "the hot-region scheduler is not built yet")
+
+
+def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because: str) -> Verdict:
+    """Compare all we may decide with what the scenario expects."""
+    expect: Mapping[str, Any] = record.object("expect").value
+    options = expect.get("one_of", [expect])
+    chance = sum(p for o, p in ours if any(meets(o, e) for e in options))
+    first = next((o for o, _ in ours if any(meets(o, e) for e in options)), ours[0][0])
+    form = in_form(first, next((e for e in options if meets(first, e)), options[0]))
+    agrees = chance >= LIKELY
+    legal = tuple(in_form(o, options[0]) | {"chance": round(p, 6)} for o, p in ours) if len(ours) > 1 else ()
+    return Verdict(form, dict(expect), agrees, because if agrees else f"{because} (chance {chance:.3f})", legal)
