@@ -23,6 +23,8 @@ from ticdc_lab.simulate.pd.balance import (
 )
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
+from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
 from ticdc_lab.simulate.pd.operators import Operator
 from ticdc_lab.simulate.pd.queue_of_stores import OUT
 from ticdc_lab.simulate.pd.regions import Region, is_learner
@@ -32,6 +34,7 @@ Chances = dict[tuple[Operator | None, int], float]
 """The first operator of a round (None: none) and how many the round has, to its probability."""
 
 _NEGLIGIBLE = 1e-7
+DEFAULT_HOT = HotSettings()
 _MOST_ORDERS = 24
 
 
@@ -163,3 +166,21 @@ def _transfers(
         if not region.hot and region.id not in round_.used:
             _spread(once, balance_leader.transfer(round_.scale, direction, store, region, Notes()), p)
     return once
+
+
+def of_hot_regions(
+    cluster: Cluster, regions: Sequence[Region], flow: Flow, settings: HotSettings = DEFAULT_HOT
+) -> Chances:
+    """Give the chances of one round of balance-hot-region: written peers are tried first in two of three rounds."""
+    by_id = {r.id: r for r in regions}
+    by_peer = solve(cluster, by_id, flow, MOVE_PEER, settings).operators
+    by_leader = solve(cluster, by_id, flow, TRANSFER_LEADER, settings).operators
+    peers_first = PEERS_FIRST if flow.kind == WRITE else 0.0
+    chances: Chances = defaultdict(float)
+    for first, second, share in ((by_peer, by_leader, peers_first), (by_leader, (), 1 - peers_first)):
+        found = first or second or (by_peer if flow.kind == READ else ())
+        for op in found:
+            chances[op, 1] += share / len(found)
+        if not found:
+            chances[None, 0] += share
+    return {key: p for key, p in chances.items() if p}

@@ -171,12 +171,12 @@ def fits_rule(fit: RegionFit, source: int) -> Filter:
     return Filter("rule-fit", lambda s: "" if fit.allows(source, s) else "it breaks the rule or its isolation")
 
 
-def fits_leader(fit: RegionFit, region: Region, source: int) -> Filter:
-    """Refuse stores that may not lead in place of ``source``."""
+def fits_leader(fit: RegionFit, region: Region, source: int, *, may_move: bool = False) -> Filter:
+    """Refuse stores that may not lead in place of ``source``; those without a peer only where one may be moved."""
 
     def refuses(store: Store) -> str:
         peer = region.peer_on(store.id)
-        if peer is None or peer.witness:
+        if (peer is None and not may_move) or (peer is not None and peer.witness):
             return "no peer there that could lead"
         return "" if fit.allows(source, store) else "its rule does not let it lead"
 

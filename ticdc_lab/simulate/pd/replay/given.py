@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +11,7 @@ from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, number
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.replay.given_rules import rules_of
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
     GIB,
@@ -41,6 +40,7 @@ class Given(NamedTuple):
     regions: tuple[Region, ...]
     settings: Fields
     stores: tuple[Fields, ...]
+    regions_told: tuple[Fields, ...]
 
 
 def given_of(record: Fields) -> Given:
@@ -49,15 +49,33 @@ def given_of(record: Fields) -> Given:
     settings = given.object("config", {})
     stores = tuple(given.objects("stores", []))
     config = _config(settings)
-    regions = tuple(_region(i, r) for i, r in enumerate(given.objects("regions", []), 1))
-    cluster = cluster_of(config, [store_of(s) for s in stores], _rules(settings))
+    regions_told = tuple(given.objects("regions", []))
+    regions = tuple(_region(i, r) for i, r in enumerate(regions_told, 1))
+    cluster = cluster_of(config, [store_of(s) for s in stores], rules_of(settings))
     on = Counter(p.store for r in regions for p in r.peers)
     average = sum(r.size for r in regions) // len(regions) if regions else REGION_MIB
     cluster = cluster._replace(
         regions_on=on, region_count=len(regions) + settings.integer("extra_regions_in_cluster", 0),
         average_region_size=settings.number("average_region_size_mib", average),
     )  # fmt: skip
-    return Given(cluster, regions, settings, stores)
+    return Given(cluster, regions, settings, stores, regions_told)
+
+
+_READ_BY_JUDGES = frozenset({
+    "applies_to", "average_region_size_mib", "command", "constraint", "created_age_s", "delta_mib", "delta_sign",
+    "deleted_store", "elapsed_s", "extra_regions_in_cluster", "instantaneous", "note", "offline_store", "operator",
+    "operator_status", "pd_started_s_ago", "peers_text", "priorities", "rate_per_s", "recently_split",
+    "region_size_mib", "removed_after_10s", "replace", "rules_text", "running_operators", "running_s", "store_limit",
+    "target_region_size_mib", *(f"{kind}_{unit}" for kind in ("read", "write")
+                                for unit in ("mib_s", "kib_s", "keys_s", "queries_s")),
+})  # fmt: skip
+
+
+def not_understood(given: Given) -> list[str]:
+    """Give the names of what a scenario says and nobody reads, so that a wrong answer can be told from a deaf one."""
+    groups = {"config": (given.settings,), "stores": given.stores, "regions": given.regions_told}
+    names = {f"{group}.{n}" for group, told in groups.items() for fields in told for n in fields.unread()}
+    return sorted(n for n in names if n.split(".")[1] not in _READ_BY_JUDGES)
 
 
 def stores_of(given: Given, least: int = 1) -> list[Store]:
@@ -79,13 +97,20 @@ def _at_least(found: _Many, least: int, where: str) -> _Many:
     return found
 
 
+def given_of_text(record: Fields) -> Fields:
+    """Give the settings of a scenario whose stores are told in words."""
+    return record.object("given").object("config")
+
+
 def _config(settings: Fields) -> Config:
     """Read settings by PD's names; without a word on joint consensus it is off, as in PD's own tests."""
     found: dict[str, Any] = {"joint_consensus": False}
     known = {f.name for f in fields(Config)}
     for key in settings.value:
         name = _OTHER_NAMES.get(key, key)
-        if name in known:
+        if name == "reject_leader":
+            found[name] = tuple(tuple(t.split("=", 1)) for t in settings.texts(key) if "=" in t)
+        elif name in known:
             found[name] = _setting(settings, key, getattr(Config(), name))
     return Config(**found)
 
@@ -120,6 +145,7 @@ def store_of(s: Fields) -> Store:
         receiving_snapshots=s.integer("receiving_snapshots", 0),
         pending_peers=s.integer("pending_peers", s.integer("pending", 0)),
         physically_destroyed=s.flag("physically_destroyed", False),
+        leader_in_paused=s.flag("evict_leader", False),
     )  # fmt: skip
 
 
@@ -166,36 +192,3 @@ def _region(n: int, r: Fields) -> Region:
         frozenset(r.integers("down_peers", [])), frozenset(r.integers("pending_peers", [])), start, end,
         r.flag("hot", False),
     )  # fmt: skip
-
-
-def _rules(settings: Fields) -> tuple[Rule, ...]:
-    """Read placement rules, none where the settings make the rule."""
-    if "rule" in settings:
-        return (_rule(settings.object("rule"), 0),)
-    return tuple(_rule(r, i) for i, r in enumerate(settings.objects("rules", [])))
-
-
-def _rule(r: Fields, n: int) -> Rule:
-    constraints = [_constraint(r.text("constraint"), f"{r.where}.constraint")] if "constraint" in r else []
-    constraints += [_constraint(c, f"{r.where}.constraints") for c in r.items("constraints", [])]
-    return Rule(
-        r.text("role", "voter"), r.integer("count", 1), tuple(constraints), r.texts("location_labels", []),
-        r.text("isolation_level", ""), r.flag("witness", False), r.text("id", str(n)), r.text("start_key", ""),
-        r.text("end_key", ""),
-    )  # fmt: skip
-
-
-def _constraint(value: object, where: str) -> Constraint:
-    """Read a condition: ``role in [voter, leader]``, ``zone notIn [..]``, ``zone exists``, or an object."""
-    if isinstance(value, Mapping):
-        c = Fields(value, where)
-        return Constraint(c.text("key"), c.text("op"), c.texts("values", []))
-    match = re.fullmatch(r"(\S+) (in|notIn|exists|notExists)(?: \[(.*)\])?", str(value))
-    if match is None:
-        raise Malformed(where, "a condition such as role in [voter]", value)
-    return Constraint(match[1], match[2], tuple(v.strip() for v in (match[3] or "").split(",") if v.strip()))
-
-
-def constraint_of(value: object, where: str) -> Constraint:
-    """Read one condition."""
-    return _constraint(value, where)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.simulate.pd.balance_leader import with_transfer
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions
 from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, HotSettings
 from ticdc_lab.simulate.pd.limits import available, bucket_per_minute, step_cost, taken
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
@@ -15,6 +16,7 @@ from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, told
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
+from ticdc_lab.simulate.pd.replay.given_flow import flow_of
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
@@ -49,6 +51,10 @@ def balance_region(record: Fields) -> Verdict:
 
 def _balance(record: Fields, play: Play) -> Verdict:
     given = _with_running(_peopled(given_of(record)))
+    config = given.cluster.config
+    limit = config.leader_schedule_limit if play is of_balance_leader else config.region_schedule_limit
+    if limit == 0:
+        return _compared([(dict(NONE), 1.0)], record, "the schedule limit is 0")
     if "sequence" in record.object("expect"):
         return _sequence(record, given, play)
     chances = play(given.cluster, given.regions)
@@ -133,8 +139,8 @@ def merge(record: Fields) -> Verdict:
     asked = record.object("expect").integer("source", 0) or _asked(record)
     if asked not in regions:
         raise Malformed("expect.source", " or ".join(map(str, regions)), asked)
-    offline = given.settings.integer("offline_store", 0)
-    cluster = _without(_offline(given.cluster, offline), given.settings.integer("deleted_store", 0))
+    offline, deleted = (given.settings.integer(f"{what}_store", 0) for what in ("offline", "deleted"))
+    cluster = _without(_offline(given.cluster, offline), deleted)
     region = regions[asked]
     before = next((r for r in given.regions if r.end_key and r.end_key == region.start_key), None)
     after = next((r for r in given.regions if region.end_key and r.start_key == region.end_key), None)
@@ -161,8 +167,18 @@ def _without(cluster: Cluster, store: int) -> Cluster:
 
 
 def hot_region(record: Fields) -> Verdict:
-    """Hot regions are not decided yet."""
-    return Verdict(None, record.any("expect"), None, "the hot-region scheduler is not built yet")
+    """Play a round of balance-hot-region on what is written, or read."""
+    given = given_of(record)
+    if given.cluster.config.hot_region_schedule_limit == 0:
+        return _compared([(dict(NONE) | {"count": 0}, 1.0)], record, "hot-region-schedule-limit 0")
+    flow = flow_of(record, given)
+    names = given.settings.texts("priorities", ["byte", "key"])
+    dims = [DIMENSIONS[n] for n in names if n in DIMENSIONS]
+    if len(dims) != 2:
+        raise Malformed("given.config.priorities", f"two of {', '.join(DIMENSIONS)}", names)
+    chances = of_hot_regions(given.cluster, given.regions, flow, HotSettings((dims[0], dims[1])))
+    ours = [(told(op) | {"count": n}, p) for (op, n), p in chances.items()]
+    return _compared(sorted(ours, key=lambda o: -o[1]), record, "the best move, or one as good")
 
 
 def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because: str) -> Verdict:
@@ -173,5 +189,6 @@ def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because:
     first = next((o for o, _ in ours if any(meets(o, e) for e in options)), ours[0][0])
     form = in_form(first, next((e for e in options if meets(first, e)), options[0]))
     agrees = chance >= LIKELY
-    legal = tuple(in_form(o, options[0]) | {"chance": round(p, 6)} for o, p in ours) if len(ours) > 1 else ()
+    formed = _together([(in_form(o, options[0]), p) for o, p in ours])
+    legal = tuple(o | {"chance": round(p, 6)} for o, p in formed) if len(formed) > 1 else ()
     return Verdict(form, dict(expect), agrees, because if agrees else f"{because} (chance {chance:.3f})", legal)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts
+from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts, scenario_placement
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
-from ticdc_lab.simulate.pd.replay.given import given_of
+from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 
 Judge = Callable[[Fields], Verdict]
@@ -16,10 +16,11 @@ _BY_EXPECTATION: tuple[tuple[str, Judge], ...] = (
     ("should_balance", scenario_facts.should_balance),
     ("higher_score", scenario_facts.higher_score),
     ("score", scenario_facts.distinct_score_rule),
-    ("not_worse", scenario_facts.safe_location_rule),
-    ("match", scenario_facts.constraint_match),
-    ("peers_per_rule", scenario_facts.peers_per_rule),
-    ("allowed", scenario_facts.replacement_allowed),
+    ("not_worse", scenario_placement.safe_location_rule),
+    ("match", scenario_placement.constraint_match),
+    ("low_space", scenario_facts.low_space),
+    ("peers_per_rule", scenario_placement.peers_per_rule),
+    ("allowed", scenario_placement.replacement_allowed),
     ("progress", scenario_commands.progress),
     ("status", scenario_commands.operator_status),
     ("limit_s", scenario_commands.operator_status),
@@ -47,15 +48,24 @@ def judge_scenario(record: Fields, defaults: Mapping[str, Any]) -> Verdict:
     defaults
         ``given`` of the file's first line; those that the real PD's test cluster has are built in.
     """
-    expect = record.object("expect")
-    area = record.text("area")
+    judge = _judge(record)
+    verdict = judge(record)
+    in_words = judge is scenario_facts.distinct_score_rule
+    deaf = [] if in_words else not_understood(given_of(record))
+    if not deaf:
+        return verdict
+    return verdict._replace(because=f"{verdict.because}; not understood: {', '.join(deaf)}")
+
+
+def _judge(record: Fields) -> Judge:
+    expect, area = record.object("expect"), record.text("area")
     for key, judge in _BY_EXPECTATION:
         if key in expect:
-            return judge(record)
+            return judge
     if area in _BY_AREA:
-        return _BY_AREA[area](record)
+        return _BY_AREA[area]
     if "command" in given_of(record).settings:
-        return scenario_commands.command(record)
+        return scenario_commands.command
     if "operator" in expect or "one_of" in expect:
-        return scenario_decisions.check(record)
+        return scenario_decisions.check
     raise Malformed("record.expect", "an expectation of a known kind", ", ".join(expect.value))
