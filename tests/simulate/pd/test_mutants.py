@@ -54,8 +54,8 @@ def without(role: str, *names: str) -> Callable[[Any], Any]:
 
 
 MUTANTS = (
-    Mutant("a missing label is a place of its own", location, "label", lambda f: lambda s, k: f(s,
-           k) or str(s.id), "oracle 152"),
+    Mutant("a missing label is a place of its own", location, "label",
+           lambda f: lambda s, k: f(s, k) or str(s.id), "oracle 152"),
     Mutant("a difference weighs 10, not 100", location, "BASE", lambda _: 10, "oracle 152"),
     Mutant("a weight below 1e-6 is taken as it is", scores, "MIN_WEIGHT", lambda _: 1e-9, "oracle 4"),
     Mutant("nearly full begins at 20 GiB", scores, "_FLOOR_GIB", lambda _: 20.0, "oracle 7"),
@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant("a region with a down peer is moved", balance_region, "unfit", lambda _: lambda *_, **__: "",
            "oracle 382"),
     Mutant("leaders leave first", balance_region, "ORDER", lambda o: tuple(reversed(o)), "oracle 377"),
-    Mutant("of equal stores the older one is first", queue_of_stores.StoreQueue, "before", lambda f: lambda q, a,
-           x, b, y: f(q, b, 0, a, 0) if x == y else f(q, a, x, b, y), "oracle 467"),
+    Mutant("of equal stores the older one is first", queue_of_stores.StoreQueue, "before",
+           lambda f: lambda q, a, x, b, y: f(q, b, 0, a, 0) if x == y else f(q, a, x, b, y), "oracle 467"),
     Mutant("regions with a pending peer lose their leader", balance_leader, "may_transfer",
            lambda _: lambda r: True, "oracle 454"),
     Mutant("the sick are fitted first", fit, "_sickness", lambda f: lambda *a: -f(*a), "oracle 276"),
@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant("a better location is left", rule_checker, "store_to_better", lambda _: lambda *_: strategy.NOTHING,
            "oracle 238"),
     Mutant("any peer may lead", builder.Plan, "may_lead", lambda _: lambda *_: True, "oracle 440"),
-    Mutant("the larger neighbour is taken", merge_checker, "_unfit", lambda f: lambda c, r, n, s: f(c, r, n,
-           s) if n is None or n.size < 100 else "large", "merge-3-239"),
+    Mutant("the larger neighbour is taken", merge_checker, "_unfit",
+           lambda f: lambda c, r, n, s: f(c, r, n, s) if n is None or n.size < 100 else "large", "merge-3-239"),
     Mutant("an operator never expires", lifecycle, "EXPIRES_AFTER_S", lambda _: 1e9, "op-expire"),
     Mutant("small regions cost as much as large ones", limits, "SMALL_COST", lambda _: 1000,
            "limit-add-peer-120-small"),

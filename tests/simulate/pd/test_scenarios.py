@@ -39,3 +39,15 @@ def test_our_answer_has_the_form_of_the_file(scenarios: Replayed) -> None:
         if r["agrees"] and isinstance(r["file"], dict) and "one_of" not in r["file"]:
             file = {k: v for k, v in r["file"].items() if k != "note"}
             assert r["ours"] == file or any(isinstance(v, list) for v in file.values()), r["id"]
+
+
+def test_a_checked_region_tells_why_each_store_was_not_chosen(scenarios: Replayed) -> None:
+    """Every candidate is refused by a named filter, or scored; the one that is taken was kept in every choice."""
+    (r,) = [r for r in scenarios.records if r["id"] == "ds-offline-target-skipped"]
+    why = r["why"]
+    refused = {x["store"]: x["filter"] for x in why["rejected"]}
+    assert refused == {1: "excluded", 2: "excluded", 7: "state"}
+    isolation = {x["store"]: x["score"] for x in why["scored"] if x["what"] == "isolation"}
+    assert isolation == {3: 0, 4: 0, 5: 2, 6: 200}
+    assert set(refused) | set(isolation) == set(why["candidates"])
+    assert [x["store"] for x in why["scored"] if x["what"] == "region score"] == [r["ours"]["to_store"]] == [6]

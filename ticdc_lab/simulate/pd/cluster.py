@@ -63,8 +63,16 @@ def fit_of(cluster: Cluster, region: Region) -> RegionFit:
     return fit_region(region, rules, cluster.stores, witness=c.witness, max_down_s=c.max_store_down_time_s)
 
 
+def borders_within(cluster: Cluster, region: Region) -> list[str]:
+    """Give the keys inside a region at which a placement rule begins or ends."""
+    keys = {k for r in cluster.rules for k in (r.start_key, r.end_key) if k} if cluster.config.placement_rules else ()
+    return sorted(k for k in keys if region.start_key < k and (not region.end_key or k < region.end_key))
+
+
 def rules_of(cluster: Cluster, region: Region) -> tuple[Rule, ...]:
-    """Give the rules whose range holds the region."""
+    """Give the rules whose range holds the region; none where one begins or ends within it."""
+    if borders_within(cluster, region):
+        return ()
     return tuple(
         r
         for r in cluster.rules

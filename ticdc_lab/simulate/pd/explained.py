@@ -28,6 +28,15 @@ class Compared(NamedTuple):
     held: bool
 
 
+class Scored(NamedTuple):
+    """A store's value in a choice of one among many: ``chosen`` where it was kept."""
+
+    what: str
+    store: int
+    score: float
+    chosen: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """A decision and its reasons.
@@ -43,8 +52,10 @@ class Explained:
         Stores that were looked at.
     rejected
         The filter that refused each of those that were refused.
+    scored
+        What the stores that were left were chosen by, choice after choice.
     compared
-        Scores that were compared, in order.
+        Pairs of scores that were compared to see whether a move pays, in order.
     limit
         The limit that was hit, "" for none.
     """
@@ -53,6 +64,7 @@ class Explained:
     because: str
     candidates: tuple[int, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    scored: tuple[Scored, ...] = ()
     compared: tuple[Compared, ...] = ()
     limit: str = ""
 
@@ -68,6 +80,7 @@ class Notes:
 
     candidates: list[int] = field(default_factory=list)
     rejected: dict[Rejected, None] = field(default_factory=dict)
+    scored: list[Scored] = field(default_factory=list)
     compared: list[Compared] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     limit: str = ""
@@ -83,5 +96,5 @@ class Notes:
     def explained(self, operators: tuple[Operator, ...], because: str = "") -> Explained:
         """Close the notes with the decision; without a sentence the last thing said is the reason."""
         why = because or (self.said[-1] if self.said else "nothing to do")
-        found = tuple(self.candidates), tuple(self.rejected), tuple(self.compared)
+        found = tuple(self.candidates), tuple(self.rejected), tuple(self.scored), tuple(self.compared)
         return Explained(operators, why, *found, self.limit)

@@ -35,7 +35,7 @@ def check_replicas(cluster: Cluster, region: Region) -> Explained:
     for repair in (_down, _offline, _missing, _extra, _location):
         operators = repair(cluster, region, notes)
         if operators:
-            return notes.explained(operators, operators[0].desc)
+            return notes.explained(operators, f"{operators[0].desc}: {operators[0].brief}")
     return notes.explained((), notes.said[-1] if notes.said else "the replicas are as they should be")
 
 

@@ -49,7 +49,7 @@ def check_rules(cluster: Cluster, region: Region, leaders_given: Mapping[int, in
     for attempt in (check.orphans, *(check.rule(r) for r in fit.rules)):
         operators = check.attempt(attempt)
         if operators:
-            return notes.explained(operators, operators[0].desc)
+            return notes.explained(operators, f"{operators[0].desc}: {operators[0].brief}")
     return notes.explained((), notes.said[-1] if notes.said else "the region fits its rules")
 
 
@@ -72,7 +72,10 @@ class _Check:
 
     def orphans(self) -> Found:
         """Remove peers that no rule wants."""
-        return fix_orphans(self.cluster, self.region, self.fit)
+        found = fix_orphans(self.cluster, self.region, self.fit)
+        if self.fit.orphans and not found:
+            self.notes.said.append("a peer that no rule wants stays until healthy peers satisfy every rule")
+        return found
 
     def rule(self, rule_fit: RuleFit) -> Callable[[], Found]:
         """Repair what one rule asks for."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.explained import Notes, Scored
 from ticdc_lab.simulate.pd.filters import (
     FAILOVER_TARGET,
     REGION_SOURCE,
@@ -75,7 +75,7 @@ def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequ
         filters.append(with_labels(s.constraints))
     notes.look_at([x.id for x in stores])
     lasting = keep(stores, filters, notes)
-    best = _extreme(lasting, lambda x: distinct_score(s.labels, beside, x), max)
+    best = _best("isolation", lasting, lambda x: distinct_score(s.labels, beside, x), max, notes)
     if not best:
         notes.said.append("no store may take a peer")
         return NOTHING
@@ -83,7 +83,7 @@ def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequ
     if not now:
         notes.said.append("every best store is in temporary trouble: it is tried again soon")
         return Choice((), waits=True)
-    return _chosen(_extreme(now, lambda x: region_score(x, config), min))
+    return _chosen(_best("region score", now, lambda x: region_score(x, config), min, notes))
 
 
 def store_to_fix(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -> Choice:
@@ -110,8 +110,8 @@ def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choic
     """Choose the store whose peer is worth least: the worst isolation, then the highest region score."""
     config = s.cluster.config
     able = keep(beside, [by_state(REGION_SOURCE, config)], notes, SOURCE)
-    worst = _extreme(able, lambda x: distinct_score(s.labels, beside, x), min)
-    return _chosen(_extreme(worst, lambda x: region_score(x, config), max))
+    worst = _best("isolation", able, lambda x: distinct_score(s.labels, beside, x), min, notes)
+    return _chosen(_best("region score", worst, lambda x: region_score(x, config), max, notes))
 
 
 def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choice:
@@ -120,20 +120,23 @@ def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choic
     Where all of the worst are in temporary trouble they wait: no better isolated peer moves instead.
     """
     config = s.cluster.config
-    worst = _extreme(beside, lambda x: distinct_score(s.labels, beside, x), min)
+    worst = _best("isolation", beside, lambda x: distinct_score(s.labels, beside, x), min, notes)
     able = keep(worst, [by_state(REGION_SOURCE, config)], notes, SOURCE)
     if worst and not able:
         notes.said.append("every worst placed peer is on a store in temporary trouble: it is tried again soon")
         return Choice((), waits=True)
-    return _chosen(_extreme(able, lambda x: region_score(x, config), max))
+    return _chosen(_best("region score", able, lambda x: region_score(x, config), max, notes))
 
 
-def _extreme(
-    stores: Sequence[Store], key: Callable[[Store], float], which: Callable[[list[float]], float]
-) -> list[Store]:
+def _best(
+    what: str, stores: Sequence[Store], key: Callable[[Store], float], which: Callable[[list[float]], float],
+    notes: Notes,
+) -> list[Store]:  # fmt: skip
     """Keep the stores with the highest or lowest key."""
     keys = [key(s) for s in stores]
-    return [s for s, k in zip(stores, keys, strict=True) if k == which(keys)]
+    best = which(keys) if keys else 0.0
+    notes.scored.extend(Scored(what, s.id, k, k == best) for s, k in zip(stores, keys, strict=True))
+    return [s for s, k in zip(stores, keys, strict=True) if k == best]
 
 
 def _chosen(stores: Sequence[Store]) -> Choice:

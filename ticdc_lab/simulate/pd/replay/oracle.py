@@ -74,7 +74,8 @@ def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields]
             raise Malformed("given.regions", "one region", "none")
         explained = checker(_cluster(given, leaders=False), regions[0])
         ours = [_outcome(op) for op in explained.operators] or [_NONE]
-        return _among([(o, 1 / len(ours)) for o in ours], record, explained.because)
+        verdict = _among([(o, 1 / len(ours)) for o in ours], record, explained.because)
+        return verdict._replace(explained=explained)
 
     return judge
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
@@ -26,8 +27,9 @@ class Replayed(NamedTuple):
     """What came of a file.
 
     ``records`` has an entry a record: ``line``, ``kind`` (of the record, or the scenario's area), ``id``, ``ours``,
-    ``file``, ``agrees`` (None: not judged), ``because``, ``legal`` where PD may answer in several ways, and ``error``
-    (``where``, ``expected``, ``found``) where the line is malformed. Notes at the head of a file are no records.
+    ``file``, ``agrees`` (None: not judged), ``because``, ``legal`` where PD may answer in several ways, ``why`` where a
+    region was checked (candidates, refusals, comparisons), and ``error`` (``where``, ``expected``, ``found``) where the
+    line is malformed. Notes at the head of a file are no records.
     """
 
     records: tuple[dict[str, Any], ...]
@@ -144,5 +146,23 @@ def _verdict(record: Fields, defaults: dict[str, Any]) -> Verdict:
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:
-    told = {"ours": verdict.ours, "file": verdict.file, "agrees": verdict.agrees, "because": verdict.because}
-    return told | ({"legal": list(verdict.legal)} if verdict.legal else {})
+    told: dict[str, Any] = {
+        "ours": verdict.ours,
+        "file": verdict.file,
+        "agrees": verdict.agrees,
+        "because": verdict.because,
+    }
+    if verdict.legal:
+        told["legal"] = list(verdict.legal)
+    return told | ({"why": _why(verdict.explained)} if verdict.explained else {})
+
+
+def _why(explained: Explained) -> dict[str, Any]:
+    """Give the reasons of a decision: candidates, refusals, comparisons, the limit that was hit."""
+    return {
+        "candidates": list(explained.candidates),
+        "rejected": [r._asdict() for r in explained.rejected],
+        "scored": [s._asdict() for s in explained.scored],
+        "compared": [c._asdict() for c in explained.compared],
+        "limit": explained.limit,
+    }

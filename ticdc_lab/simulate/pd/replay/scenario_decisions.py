@@ -36,7 +36,7 @@ def check(record: Fields) -> Verdict:
     checker = check_rules if given.cluster.config.placement_rules else check_replicas
     explained = checker(given.cluster, region)
     ours = [told(op) for op in explained.operators] or [dict(NONE)]
-    return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)
+    return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
 
 
 def balance_leader(record: Fields) -> Verdict:
@@ -147,7 +147,7 @@ def merge(record: Fields) -> Verdict:
     split = frozenset(given.settings.integers("recently_split", []))
     up_s = given.settings.number("pd_started_s_ago", 0)
     explained = check_merge(cluster, region, Neighbours(before, after, split), up_s=up_s)
-    return _compared([(told(explained.operator), 1.0)], record, explained.because)
+    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
 
 
 def _asked(record: Fields) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ticdc_lab.simulate.pd.explained import Explained
+
 
 class Verdict(NamedTuple):
     """Our answer to a record.
@@ -21,6 +23,8 @@ class Verdict(NamedTuple):
         Why, in a sentence: what decided, or how the two differ.
     legal
         Every answer PD may give, each with its ``chance``; empty where there is one.
+    explained
+        The reasons of a decision, where one was made for one region.
     """
 
     ours: Any
@@ -28,3 +32,4 @@ class Verdict(NamedTuple):
     agrees: bool | None
     because: str = ""
     legal: tuple[dict[str, Any], ...] = ()
+    explained: Explained | None = None
