@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,21 @@ def test_a_file_that_cannot_be_read_is_an_error(content: bytes | None, tmp_path:
         path.write_bytes(content)
     with pytest.raises(SourceError, match="cannot be read"):
         replay(path)
+
+
+def test_a_record_too_large_to_go_through_is_refused(tmp_path: Path) -> None:
+    """Forty peers, or two on one store, are told as such at once."""
+    (record,) = [r for r in one_of_each() if r.get("kind") == "rule_checker"]
+    for peers in (list(range(1, 41)), [1, 1, 2]):
+        record["given"]["regions"][0]["peer_stores"] = peers
+        (entry,) = replayed(tmp_path, json.dumps(record).encode()).records
+        assert entry["error"]["expected"] == "at most 15 peers, each on a store of its own"
+
+
+def test_many_regions_are_gone_through_in_time(tmp_path: Path) -> None:
+    """A round of balance-leader over 300 regions is played in seconds."""
+    (record,) = [r for r in one_of_each() if r.get("kind") == "balance_leader"]
+    record["given"]["regions"] *= 25
+    started = time.perf_counter()
+    (entry,) = replayed(tmp_path, json.dumps(record).encode()).records
+    assert "error" not in entry and time.perf_counter() - started < 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, permutations
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
@@ -35,7 +35,8 @@ Chances = dict[tuple[Operator | None, int], float]
 
 _NEGLIGIBLE = 1e-7
 DEFAULT_HOT = HotSettings()
-_MOST_ORDERS = 24
+_MOST_ORDERS, _MOST_TIED = 24, 4
+_FEW = 16
 
 
 def is_here(region: Region, store: int, kind: str) -> bool:
@@ -93,7 +94,7 @@ def _orders(stores: Sequence[Store], score: Callable[[Store], float]) -> list[tu
     orders: list[tuple[Store, ...]] = [()]
     for _, group in groupby(stores, key=score):
         tied = tuple(group)
-        ways = list(permutations(tied)) if len(tied) <= 3 and len(orders) <= _MOST_ORDERS else [tied]
+        ways = list(permutations(tied)) if len(tied) <= _MOST_TIED and len(orders) <= _MOST_ORDERS else [tied]
         orders = [(*o, *w) for o in orders for w in ways]
     return orders
 
@@ -125,25 +126,58 @@ def _spread(once: dict[Operator, float], operators: Iterable[Operator], p: float
 
 
 def of_balance_leader(cluster: Cluster, regions: Sequence[Region], batch: int = balance_leader.BATCH) -> Chances:
-    """Give the chances of one round of balance-leader."""
+    """Give the chances of one round of balance-leader.
+
+    Of more than 16 regions those that move between the same stores are taken to be followed by the same.
+    """
     chances: Chances = defaultdict(float)
-    _play(balance_leader.Round(cluster, Notes()), regions, batch, 1.0, chances)
+    followed: dict[str, dict[int, float]] = {}
+    few = len(regions) <= _FEW
+    for op, after, p in _next(balance_leader.Round(cluster, Notes()), regions):
+        if op is None:
+            chances[None, 0] += p
+            continue
+        key = f"{op.region} {op.brief}" if few else op.brief
+        if key not in followed:
+            followed[key] = _lengths(after, regions, batch, p)
+        for length, chance in followed[key].items():
+            chances[op, length] += p * chance
     return {key: p for key, p in chances.items() if p >= _NEGLIGIBLE}
 
 
-def _play(round_: balance_leader.Round, regions: Sequence[Region], batch: int, p: float, chances: Chances) -> None:
-    """Go through every way in which a round may end."""
-    while len(round_.operators) < batch and (turn := round_.next_store()) is not None:
+def _next(
+    round_: balance_leader.Round, regions: Sequence[Region]
+) -> Iterator[tuple[Operator | None, balance_leader.Round, float]]:
+    """Give every operator that may come next, the round with it, and its chance; at last that none comes."""
+    left = 1.0
+    while (turn := round_.next_store()) is not None:
         ops, failure = retried(_transfers(round_, turn, regions))
         for op, chance in ops.items():
-            if p * chance >= _NEGLIGIBLE:
-                _play(_taken(round_, op), regions, batch, p * chance, chances)
-        p *= failure
-        if p < _NEGLIGIBLE:
+            yield op, _taken(round_, op), left * chance
+        left *= failure
+        if left < _NEGLIGIBLE:
             return
         round_.give_up()
-    first = round_.operators[0] if round_.operators else None
-    chances[first, len(round_.operators)] += p
+    yield None, round_, left
+
+
+def _lengths(round_: balance_leader.Round, regions: Sequence[Region], batch: int, p: float) -> dict[int, float]:
+    """Give how many operators a round may come to, with the chance of each; ``p`` is the chance of getting here."""
+    if len(round_.operators) >= batch or p < _NEGLIGIBLE:
+        return {len(round_.operators): 1.0}
+    ways: dict[str, tuple[balance_leader.Round, float]] = {}
+    for op, after, chance in _next(round_, regions):
+        if op is None:
+            ways[""] = (after, chance)
+            continue
+        key = op.brief if len(regions) > _FEW else f"{op.region} {op.brief}"
+        ways[key] = (ways[key][0] if key in ways else after, chance + (ways[key][1] if key in ways else 0.0))
+    lengths: dict[int, float] = defaultdict(float)
+    for key, (after, chance) in ways.items():
+        ends = _lengths(after, regions, batch, p * chance) if key else {len(round_.operators): 1.0}
+        for length, then in ends.items():
+            lengths[length] += chance * then
+    return lengths
 
 
 def _taken(round_: balance_leader.Round, op: Operator) -> balance_leader.Round:

@@ -104,6 +104,17 @@ class Fields:
         return {name: self.text(name) for name in self.value}
 
 
+MOST_PEERS = 15
+"""Peers of a region in a record: with more, the ways to fit them to rules are too many."""
+
+
+def few_peers(peers: tuple[int, ...], where: str) -> tuple[int, ...]:
+    """Give the stores of a region's peers, refusing too many and two on one store."""
+    if len(peers) > MOST_PEERS or len(set(peers)) < len(peers):
+        raise Malformed(where, f"at most {MOST_PEERS} peers, each on a store of its own", peers)
+    return peers
+
+
 def number(value: object, where: str) -> float:
     """Give a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

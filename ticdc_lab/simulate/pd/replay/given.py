@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, number
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, few_peers, number
 from ticdc_lab.simulate.pd.replay.given_rules import rules_of
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
@@ -183,7 +183,8 @@ def _region(n: int, r: Fields) -> Region:
     learners = r.integers("learners", [])
     witnesses = r.integers("witnesses", [])
     peers = tuple(
-        Peer(i, s, LEARNER if s in learners else VOTER, s in witnesses) for i, s in enumerate(r.integers("peers"), 1)
+        Peer(i, s, LEARNER if s in learners else VOTER, s in witnesses)
+        for i, s in enumerate(few_peers(r.integers("peers"), r.where), 1)
     )
     size = r.number("size_mib", REGION_MIB)
     start, end = (*r.texts("keys", ["", ""]), "", "")[:2]

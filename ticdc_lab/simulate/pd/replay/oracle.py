@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Operator, kind_text
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, few_peers
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
@@ -128,7 +128,7 @@ def _store(s: Fields, leaders: bool) -> Store:
 def _regions(given: Fields) -> list[Region]:
     found = []
     for i, r in enumerate(given.objects("regions")):
-        peers = tuple(Peer(n, s) for n, s in enumerate(r.integers("peer_stores"), 1))
+        peers = tuple(Peer(n, s) for n, s in enumerate(few_peers(r.integers("peer_stores"), r.where), 1))
         down = frozenset(r.integers("down_peer_stores"))
         found.append(Region(i, peers, r.integer("leader_store"), REGION_MIB, down=down))
     return found

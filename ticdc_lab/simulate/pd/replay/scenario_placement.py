@@ -9,7 +9,7 @@ from ticdc_lab.simulate.pd.cluster import fit_of
 from ticdc_lab.simulate.pd.filters import safe_location
 from ticdc_lab.simulate.pd.fit import RegionFit, fit_region
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, few_peers
 from ticdc_lab.simulate.pd.replay.given import given_of, given_of_text, region_of, stores_of
 from ticdc_lab.simulate.pd.replay.given_rules import constraint_of
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
@@ -77,6 +77,7 @@ def _grid_region(text: str) -> Region:
         leader = store if "leader" in words else leader
         down |= {store} if "down" in words else set()
         pending |= {store} if "pending" in words else set()
+    few_peers(tuple(p.store for p in peers), "given.regions.peers_text")
     return Region(1, tuple(peers), leader, down=frozenset(down), pending=frozenset(pending))
 
 
