@@ -36,7 +36,7 @@ STEPS = (
     ("sources", "codecs"),
     ("load", "datasource"),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
-    ("watermarks", "laggards", "restoration", "transactions", "dispatch", "encode"),
+    ("watermarks", "laggards", "stalls", "stall_causes", "restoration", "transactions", "dispatch", "encode"),
     ("audit", "faults", "fsck", "tables", "checksum", "checksum_findings"),
     (
         "summary",
@@ -52,6 +52,7 @@ STEPS = (
         "waiting",
         "ingest",
         "simulate",
+        "workload",
     ),
     ("figures",),
     ("widgets", "report"),

@@ -340,3 +340,17 @@ def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:
     """Kafka removes none: exit code 2."""
     said = lab("expand", OPEN, "--to", "2", "--procedure", "just-add", code=2)
     assert "Kafka removes no partitions" in said.stderr
+
+
+def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: Path) -> None:
+    """One partition's later watermarks are missing: the others went on."""
+    marks = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["kind"] == "checkpoint" and m["partition"] == 1]
+    gone = {m["offset"] for m in marks[len(marks) // 2 :]}
+    cut = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["partition"] != 1 or m["offset"] not in gone]
+    said = lab("why", write_lines(tmp_path / "cut.jsonl", cut), "--stall", "0.02").stdout
+    assert "Topic small, partitions [1]: stood at " in said and ", to the end of the log: " in said
+    assert (
+        "  partition-silent: the other partitions stated " in said and "    not told by the log: whether the " in said
+    )
+    told = json.loads(lab("why", OPEN, "--json").stdout)
+    assert (told["stalls"], told["stall_s"]) == ([], 60.0)

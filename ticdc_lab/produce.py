@@ -44,6 +44,7 @@ def produce(
     catalog: Catalog | None = None,
     flavour: Flavour = "new",
     max_batch_size: int = MAX_BATCH_SIZE,
+    resolved: DataFrame | None = None,
 ) -> DataFrame:
     """Write events as the messages of a new topic.
 
@@ -63,12 +64,15 @@ def produce(
     max_batch_size
         Rows in a message at most, where the protocol batches (open-protocol). Rows of one message follow each other
         in commit order and share the partition key.
+    resolved
+        The values of the watermarks (``commit_ts``, each once), where they are known without reading ``events``;
+        by default :func:`resolved_values`.
 
     Returns
     -------
     DataFrame
         :data:`ticdc_lab.schema.MESSAGES`, ``offset`` dense from 0 in each partition, ``timestamp`` null, no headers.
-        Watermarks are the values of :func:`resolved_values`, each once in every partition; a DDL stands in every
+        Each value of ``resolved`` is a watermark, once in every partition; a DDL stands in every
         partition, or in partition 0 alone where TiCDC sends it there only. The same events give the same messages.
 
     Raises
@@ -106,7 +110,7 @@ def produce(
     parts = (
         _rows(rows),
         _broadcast(_ddl(events), to=everywhere if how.ddl_to_all else F.array(F.lit(0)), rank=_DDL),
-        _broadcast(_marks(events), to=everywhere, rank=_WATERMARK),
+        _broadcast(_marks(resolved_values(events) if resolved is None else resolved), to=everywhere, rank=_WATERMARK),
     )
     ordered = (
         parts[0].unionByName(parts[1]).unionByName(parts[2])
@@ -172,8 +176,8 @@ def _ddl(events: DataFrame) -> DataFrame:
     return events.where("kind = 'ddl'").groupBy(*by).agg(first).select(*by, "_place.*", F.lit("ddl").alias("kind"))
 
 
-def _marks(events: DataFrame) -> DataFrame:
-    return resolved_values(events).withColumn("kind", F.lit("watermark"))
+def _marks(values: DataFrame) -> DataFrame:
+    return values.select("commit_ts", F.lit("watermark").alias("kind"))
 
 
 def _broadcast(events: DataFrame, *, to: Column, rank: int) -> DataFrame:

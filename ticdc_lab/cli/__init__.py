@@ -10,6 +10,8 @@ from ticdc_lab.cli import (
     log_commands,
     pd_commands,
     simulate_commands,
+    why_commands,
+    workload_commands,
 )
 from ticdc_lab.cli.common import main
 
@@ -22,4 +24,6 @@ __all__ = [
     "main",
     "pd_commands",
     "simulate_commands",
+    "why_commands",
+    "workload_commands",
 ]

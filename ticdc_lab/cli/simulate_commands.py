@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -20,30 +21,43 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.cli.simulate_many import explored, swept
 
+_SAMPLE_US = 100_000
+"""How often states are kept where somebody asks why."""
+
 
 @main.group()
 def simulate() -> None:
     """What happens when, and why: run a scenario file on a simulated cluster."""
 
 
+def _of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add how a scenario is run."""
+    options = (
+        click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults, else the file's."),
+        click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; a summary is printed."),
+        click.option(
+            "--set", "settings", multiple=True, metavar="PATH=VALUE",
+            help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
+        ),
+        click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row each."),
+        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened."),
+        click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, if needed."),
+        click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @simulate.command()
 @click.argument("scenario", required=False)
-@click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults; the file's if left out.")
-@click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; only a summary is printed.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE",
-    help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
-)  # fmt: skip
-@click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row a seed.")
+@_of_a_run
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
     help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
     "expiries, joins (numbers), stops_at_once=false and one_owner=false (the seed's assumptions).",
 )  # fmt: skip
 @click.option("--most-states", type=click.IntRange(1), default=1_000_000, show_default=True, help="With --explore.")
-@click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened; 0 for all.")
-@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, where one is needed.")
-@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
 def scheduler(
@@ -55,19 +69,49 @@ def scheduler(
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it could not be run, or not to its end.
     The same file, seed and settings print the same.
     """
-    from ticdc_lab.simulate.scenario import read_scenario
-
     if (scenario is None) == (explore is None):
         raise click.UsageError("Give either a scenario file or --explore.")
     if explore is not None:
         sys.exit(explored(explore, most_states, as_json=as_json))
     assert scenario is not None
+    sys.exit(_ran("scheduler", scenario, seed, seeds, settings, out, lines, driver_memory, as_json=as_json))
+
+
+@simulate.command()
+@click.argument("scenario")
+@_of_a_run
+@click.option(
+    "--why", "why_at", metavar="TIME", help="Also: what held both watermarks at this moment of the run (7.5s)."
+)
+@json_flag
+@guarded
+def pipeline(
+    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
+    driver_memory: str, why_at: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a scenario of the replication pipeline, from TiKV to the downstream, and judge its assertions.
+
+    Exit codes as for `simulate scheduler`.
+    """
+    sys.exit(_ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, as_json=as_json))
+
+
+def _ran(
+    model: str, scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
+    lines: int, driver_memory: str, why_at: str | None = None, *, as_json: bool,
+) -> int:  # fmt: skip
+    from ticdc_lab.simulate.models import MODELS
+    from ticdc_lab.simulate.scenario import read_scenario
+
     read = read_scenario(scenario, _changes(settings))
-    if seeds is not None:
-        if seed is not None:
-            raise click.UsageError("Give either --seed or --seeds.")
-        sys.exit(swept(read, _seeds(seeds), out, driver_memory, as_json=as_json))
-    sys.exit(_play(read, seed, out, lines, driver_memory, as_json=as_json))
+    of = next(name for name, module in MODELS.items() if sys.modules[module].MODEL is read.model)
+    if of != model:
+        raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
+    if seeds is None:
+        return _play(read, seed, out, lines, driver_memory, why_at, as_json=as_json)
+    if seed is not None or why_at is not None:
+        raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
+    return swept(read, _seeds(seeds), out, driver_memory, as_json=as_json)
 
 
 def _changes(settings: tuple[str, ...]) -> dict[str, str]:
@@ -87,16 +131,21 @@ def _seeds(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _play(scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, *, as_json: bool) -> int:
+def _play(
+    scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, why_at: str | None, *,
+    as_json: bool,
+) -> int:  # fmt: skip
     from ticdc_lab.simulate.recorder import CHANGES, EVENTS
-    from ticdc_lab.simulate.scheduler.play import counts_messages, play
+    from ticdc_lab.simulate.scheduler.play import counts_messages
     from ticdc_lab.simulate.trace_files import needs_spark, write_trace
 
     level = EVENTS if out or counts_messages(scenario) else CHANGES
-    played = play(scenario, seed=seed, level=level)
+    samples = {} if why_at is None else {"sample_us": _SAMPLE_US}
+    at_us = None if why_at is None else _moment(why_at)
+    played = scenario.model.play(scenario, seed=seed, level=level, **samples)
     if out:
         write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
-    facts = _facts(played)
+    facts = _facts(played) | ({} if at_us is None else {"why": _whys(played, at_us)})
     if as_json:
         print_json(facts)
     else:
@@ -108,7 +157,7 @@ def _play(scenario: Any, seed: int | None, out: str | None, lines: int, driver_m
 
 def _facts(played: Any) -> dict[str, Any]:
     """What a run is told as: the same for every run of the same file, seed and settings."""
-    from ticdc_lab.simulate.scheduler.narrative import last_state, narrative
+    from ticdc_lab.simulate.scheduler.narrative import narrative
 
     run, end = played.run, played.run.end
     return {
@@ -117,13 +166,31 @@ def _facts(played: Any) -> dict[str, Any]:
         "seed": played.seed,
         "end": {"because": end.because, "time_us": end.time_us, "doing": end.doing},
         "steps": end.steps,
-        "messages": run.messages,
+        "messages": played.messages,
         "violation": asdict(end.violation) if end.violation else None,
         "assertions": [o._asdict() for o in played.outcomes],
         "happened": [line._asdict() for line in narrative(run.kernel.recorder.rows)],
-        "last": last_state(played.facts),
+        "last": played.last,
         "again": played.again,
     }
+
+
+def _moment(text: str) -> int:
+    from ticdc_lab.simulate.durations import duration_us
+
+    at_us = duration_us(text)
+    if at_us is None:
+        raise click.BadParameter(f"{text!r}; expected a moment such as 7.5s", param_hint="--why")
+    return at_us
+
+
+def _whys(played: Any, at_us: int) -> list[dict[str, Any]]:
+    from ticdc_lab.simulate.pipeline.hold import WATERMARKS
+    from ticdc_lab.simulate.pipeline.looking import why_at
+
+    found = [why_at(played.run, at_us=at_us, watermark=w) for w in WATERMARKS]
+    return [{"watermark": w.watermark, "at_us": w.at_us, "value_ts": w.value_ts, "text": w.text,
+             "holders": w.table.to_pylist()} for w in found]  # fmt: skip
 
 
 def _print(facts: dict[str, Any], lines: int) -> None:
@@ -141,6 +208,8 @@ def _print(facts: dict[str, Any], lines: int) -> None:
     click.echo(f"\nAt {shown(end['time_us'])}:")
     for line in facts["last"]:
         click.echo(f"  {line}")
+    for one in facts.get("why", []):
+        click.echo(f"\nWhy {one['watermark']} at {shown(one['at_us'])}: {one['text']}")
     _print_judgement(facts)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
 from ticdc_lab.figures.beside import beside
+from ticdc_lab.figures.column_families import column_families, column_families_stepped
 from ticdc_lab.figures.consumer_lanes import consumer_lanes
 from ticdc_lab.figures.counterexample import counterexample
 from ticdc_lab.figures.ddl_timeline import ddl_timeline
@@ -24,8 +25,13 @@ from ticdc_lab.figures.ownership_gantt import ownership_gantt
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
+from ticdc_lab.figures.pipeline_picture import pipeline_picture
+from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
+from ticdc_lab.figures.queue_curves import queue_curves
 from ticdc_lab.figures.row_life import row_life
+from ticdc_lab.figures.scan_and_stream import scan_and_stream
 from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
+from ticdc_lab.figures.semantics_matrix import semantics_matrix
 from ticdc_lab.figures.sequence_diagram import sequence_diagram
 from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped, stepped_by
@@ -35,6 +41,8 @@ from ticdc_lab.figures.variant_comparison import variant_comparison
 from ticdc_lab.figures.violations import violations
 from ticdc_lab.figures.watermark_curves import watermark_curves
 from ticdc_lab.figures.watermark_ladder import watermark_ladder
+from ticdc_lab.figures.watermark_levels import watermark_levels
+from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
 from ticdc_lab.figures.why_stuck import why_stuck
 
 __all__ = [
@@ -42,6 +50,8 @@ __all__ = [
     "Order",
     "anomaly_matrix",
     "beside",
+    "column_families",
+    "column_families_stepped",
     "consumer_lanes",
     "consumer_lanes_stepped",
     "counterexample",
@@ -59,10 +69,15 @@ __all__ = [
     "partition_change",
     "partition_load",
     "partition_rows",
+    "pipeline_picture",
+    "pipeline_picture_stepped",
     "procedure_faults",
+    "queue_curves",
     "row_life",
+    "scan_and_stream",
     "scheduling_at",
     "scheduling_stepped",
+    "semantics_matrix",
     "sequence_diagram",
     "skew_curves",
     "stepped",
@@ -73,5 +88,8 @@ __all__ = [
     "violations",
     "watermark_curves",
     "watermark_ladder",
+    "watermark_levels",
+    "watermark_tree",
+    "watermark_tree_stepped",
     "why_stuck",
 ]

@@ -54,8 +54,10 @@ class Counted(Claim, Protocol):
 class Facts(Protocol):
     """What is known of a run at a moment, kept row by row."""
 
-    changes: int
-    """Grows whenever a state changed that a claim may speak of."""
+    @property
+    def changes(self) -> int:
+        """Grows whenever a state changed that a claim may speak of."""
+        ...
 
     def see(self, row: Any) -> None:
         """Take a row of the trace."""

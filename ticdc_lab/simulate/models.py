@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ticdc_lab.simulate.assertions import Claim, Counted, Facts
+from ticdc_lab.simulate.assertions import Claim, Counted
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -37,6 +37,10 @@ class Model:
         What is known before a run begins.
     figures
         What ``plot`` may name.
+    play
+        Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.play.play`.
+    load
+        Reads what clients do; None where a model has no load but its events.
     """
 
     variants: tuple[str, ...]
@@ -50,9 +54,11 @@ class Model:
     messages: Callable[[str], frozenset[str]]
     claim: Callable[[Value, Names, Collection[str]], Claim]
     measure: Callable[[Value, Names], Counted]
-    facts: Callable[[Any, Iterable[Planned]], Facts]
+    facts: Callable[[Any, Iterable[Planned]], Any]
     invariants: tuple[str, ...]
     figures: frozenset[str]
+    play: Callable[..., Any]
+    load: Callable[[Value, Names], Any] | None = None
 
 
 def model_of(value: Value) -> Model:
@@ -62,5 +68,8 @@ def model_of(value: Value) -> Model:
     return found
 
 
-MODELS = {"scheduler": "ticdc_lab.simulate.scheduler.model"}
+MODELS = {
+    "scheduler": "ticdc_lab.simulate.scheduler.model",
+    "pipeline": "ticdc_lab.simulate.pipeline.model",
+}
 """Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

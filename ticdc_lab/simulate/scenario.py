@@ -36,8 +36,8 @@ from ticdc_lab.simulate.settings_reading import settings
 _AS_IT_IS: Mapping[str, str] = MappingProxyType({})
 STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
 _FIELDS = (
-    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "settings", "network", "events", "assert",
-    "plot",
+    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "load", "settings", "network", "events",
+    "assert", "plot",
 )  # fmt: skip
 
 
@@ -51,8 +51,9 @@ class Scenario:
         Where it comes from, as errors and commands name it.
     until_us
         When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
-    cluster, settings
-        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings.
+    cluster, settings, load
+        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings; what clients do, None
+        where the file says nothing of it.
     events
         By time; those of one moment in the file's order.
     faults_end_us
@@ -78,6 +79,7 @@ class Scenario:
     plot: tuple[str, ...]
     faults_end_us: int | None = None
     changes: tuple[tuple[str, str], ...] = ()
+    load: Any = None
 
     def __reduce__(self) -> tuple[Any, tuple[str, str, dict[str, str]]]:
         """Travel as text: claims hold functions."""
@@ -146,8 +148,17 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         assertions=_assertions(given, model, names, times),
         faults_end_us=times.faults_end_us,
         changes=tuple(changes.items()),
+        load=_load(given, model, names),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
+
+
+def _load(given: dict[str, Value], model: Model, names: Names) -> Any:
+    if not _there(given, "load"):
+        return None
+    if model.load is None:
+        raise given["load"].wrong("no load: the tables of this model have their traffic in `cluster`")
+    return model.load(given["load"], names)
 
 
 def _there(given: dict[str, Value], name: str) -> bool:

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.recorder import EVENTS
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.scheduler.play import Played, play
 from ticdc_lab.simulate.scheduler.vocabulary import BALANCED, STEADY
 from ticdc_lab.simulate.trace import TRACE
 
@@ -63,7 +62,7 @@ def sweep(
     spark
         Its cores share the runs.
     scenario
-        Of the table scheduler.
+        Of any model.
     seeds
         A run each.
     settings
@@ -97,7 +96,7 @@ def traces(
 
     def traced(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
         for seed, label, changed in jobs:
-            trace = play(changed, seed=seed, level=level).trace
+            trace = changed.model.play(changed, seed=seed, level=level).trace
             n = trace.num_rows
             first = [
                 pa.array([seed] * n, pa.int64()),
@@ -138,13 +137,13 @@ def _runs(
 def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
     for seed, label, scenario in jobs:
         also = [Assertion("eventually", claim, -1, scenario.until_us) for claim in (STEADY, BALANCED)]
-        row = measures(play(scenario, seed=seed, keep=False, also=also)) | {"settings": label}
+        row = measures(scenario.model.play(scenario, seed=seed, keep=False, also=also)) | {"settings": label}
         yield pa.RecordBatch.from_pylist([row], schema=RUNS)
 
 
-def measures(played: Played) -> dict[str, Any]:
+def measures(played: Any) -> dict[str, Any]:
     """Give the row of a run; :data:`STEADY` and :data:`BALANCED` were judged ``also``."""
-    end, cost, facts = played.run.end, played.run.measures, played.facts
+    end, cost, facts = played.run.end, played.measures, played.facts
     steady, balanced = (o.at_us if o.held else None for o in played.also)
     faults_end_us = played.scenario.faults_end_us or 0
     return {
@@ -157,7 +156,7 @@ def measures(played: Played) -> dict[str, Any]:
         "ended": end.because,
         "time_us": end.time_us,
         "steps": end.steps,
-        "messages": played.run.messages,
+        "messages": played.messages,
         "overlap_us": cost.overlap_us,
         "gap_us": cost.gap_us,
         "doubled_us": cost.doubled_us,

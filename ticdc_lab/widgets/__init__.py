@@ -6,6 +6,7 @@ from ticdc_lab.widgets.browse_panel import BrowseView, RowView, TableView, brows
 from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
 from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
 
@@ -14,6 +15,7 @@ __all__ = [
     "ConsumerView",
     "LogView",
     "Panel",
+    "PipelineView",
     "RowView",
     "SchedulerView",
     "TableView",
@@ -21,6 +23,7 @@ __all__ = [
     "browse_panel",
     "consumer_panel",
     "log_panel",
+    "pipeline_panel",
     "row_panel",
     "scheduler_panel",
     "table_panel",

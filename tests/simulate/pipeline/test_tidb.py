@@ -66,10 +66,12 @@ class Pd:
 
 
 def put(handle: int, value: int = 0) -> Mutation:
+    """Write a row of table 7."""
     return Mutation(key_of(7, handle), PUT, Raw((1, 2), (handle, value)))
 
 
 def run(load: Load, *, refuses=lambda command, seen: None, until_us: int = 5_000_000) -> Kernel:
+    """Run the clients against scripted stores."""
     machines = {"tidb": Tidb(load), "pd": Pd(), "tikv-1": Store(refuses), "tikv-2": Store(refuses)}
     kernel = Kernel(machines, seed=1)
     kernel.run(until_us)
@@ -77,10 +79,12 @@ def run(load: Load, *, refuses=lambda command, seen: None, until_us: int = 5_000
 
 
 def commands(kernel: Kernel) -> list[Any]:
+    """Give what both stores carried out."""
     return [c for store in ("tikv-1", "tikv-2") for c in kernel.states[store].commands]
 
 
 def test_a_transaction_is_prewritten_everywhere_before_its_primary_is_committed_and_then_the_others():
+    """Percolator's order."""
     kernel = run(Load((INFO,), (Txn(1000, 0, (put(1), put(80))),)))
     first, second = kernel.states["tikv-1"].commands, kernel.states["tikv-2"].commands
     assert [type(c) for c in first] == [Prewrite, Commit]
@@ -92,12 +96,14 @@ def test_a_transaction_is_prewritten_everywhere_before_its_primary_is_committed_
 
 
 def test_a_transaction_that_rolls_back_leaves_nothing_but_rollbacks():
+    """No commit is sent."""
     kernel = run(Load((INFO,), (Txn(1000, 50_000, (put(1), put(80)), True),)))
     assert [type(c) for c in kernel.states["tikv-2"].commands] == [Prewrite, Rollback]
     assert kernel.states["tidb"].rolled_back == 1
 
 
 def test_changes_of_a_key_are_committed_in_the_order_of_the_load():
+    """Also where the first holds its lock for long."""
     kernel = run(Load((INFO,), tuple(Txn(1000 + i, 3000 if i == 0 else 0, (put(1, i),)) for i in range(5))))
     done = [c for c in commands(kernel) if isinstance(c, Commit)]
     values = {c.start_ts: c.mutations[0].value.cells[1] for c in commands(kernel) if isinstance(c, Prewrite)}
@@ -105,6 +111,7 @@ def test_changes_of_a_key_are_committed_in_the_order_of_the_load():
 
 
 def test_a_ddl_waits_for_the_transactions_on_its_table_and_they_for_it():
+    """TiDB's metadata lock."""
     job = Job(1, "add column", "ALTER TABLE t ADD COLUMN c INT", "s", "t", None, INFO)
     load = Load((INFO,), (Txn(1000, 100_000, (put(1),)), Txn(20_000, 0, (put(2),))), ((10_000, job),))
     kernel = run(load)
@@ -113,6 +120,8 @@ def test_a_ddl_waits_for_the_transactions_on_its_table_and_they_for_it():
 
 
 def test_a_refused_command_is_tried_again_until_it_is_carried_out():
+    """Another leader, a foreign lock."""
+
     def refuses(command, seen, left=[3]):  # noqa: B006
         left[0] -= 1
         return (NotLeader(command.region, None) if left[0] % 2 else KeyIsLocked(0, 0, 0)) if left[0] >= 0 else None
@@ -123,6 +132,8 @@ def test_a_refused_command_is_tried_again_until_it_is_carried_out():
 
 
 def test_a_conflict_rolls_back_and_begins_again_with_a_new_start_ts():
+    """The first start_ts is never used again."""
+
     def refuses(command, seen):
         first = isinstance(command, Prewrite) and not any(isinstance(c, Rollback) for c in seen)
         return WriteConflict(HALF, 1) if first and command.region == 2 else None
@@ -136,6 +147,7 @@ def test_a_conflict_rolls_back_and_begins_again_with_a_new_start_ts():
 
 
 def test_the_load_says_when_it_is_done():
+    """One line in the trace."""
     kernel = run(Load((INFO,), tuple(Txn(1000 * i, 0, (put(i),)) for i in range(1, 40))))
     changed = [r for r in kernel.recorder.rows if r.kind == "changed" and r.subject == "load"]
     assert [(r.after, r.because) for r in changed] == [("done", "39 transactions committed, 0 rolled back")]

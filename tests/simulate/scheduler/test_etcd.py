@@ -15,6 +15,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     KeptAlive,
     NoLease,
     PutStatus,
+    PutTables,
     Register,
     Resign,
     Status,
@@ -104,6 +105,18 @@ def test_revisions_rise_with_every_change():
     before = etcd.state.revision
     etcd.hear(B, PutStatus(owner_of(etcd.state)[1], ts_of(1), ts_of(2)))
     assert etcd.state.revision == before and etcd.state.checkpoint_ts == ts_of(1)
+
+
+def test_the_owner_says_which_tables_are_wanted_after_a_ddl_and_all_are_told():
+    """One of the past is not heard, and what is known already changes nothing."""
+    etcd = Driven(A, B)
+    rev, tables = owner_of(etcd.state)[1], frozenset({1, 3})
+    seen = views(etcd.hear(A, PutTables(rev, tables)))
+    assert etcd.state.tables == tables and {v.tables for v in seen.values()} == {tables} and set(seen) == {A, B}
+    assert etcd.hear(A, PutTables(rev, frozenset({3, 1}))) == []
+    etcd.hear(A, Resign())
+    assert [type(o) for o in etcd.hear(B, PutTables(rev, frozenset()))] == [Ignored]
+    assert etcd.state.tables == tables
 
 
 def test_a_lease_runs_out_unless_it_is_kept_alive():

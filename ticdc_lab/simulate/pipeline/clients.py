@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ticdc_lab.simulate.machine import Address, Broken, Changed, Now, Output, Send, Wake
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, shown
@@ -19,6 +21,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     NotLeader,
     Prewrite,
     Refusal,
+    Region,
     RegionNotFound,
     Regions,
     Rollback,
@@ -38,6 +41,7 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 PD = "pd"
+T = TypeVar("T")
 
 
 class Clients:
@@ -55,23 +59,38 @@ class Clients:
         self._again = list(state.again)
         self._ended: list[int] = []
         self._decided: list[int] = []
+        self._last_ts = state.last_ts
+        self._committed = 0
 
-    def done(self) -> tuple[TidbState, list[Output]]:
-        """Give the state after the step, and send what was collected."""
+    def done(self, *, flush: bool) -> tuple[TidbState, list[Output]]:
+        """Give the state after the step; ``flush`` sends what was collected since the last time."""
         state = self.state
-        numbered = state.numbered
-        for store in sorted(self._commands):
-            commands = tuple(self._commands[store])
-            numbered += 1
-            self._batches[numbered] = Batch(store, commands, self._now.at_us)
-            self._outputs.append(Send(store, BatchCommands(numbered, commands)))
+        numbered, outbox = state.numbered, state.outbox
+        if flush:
+            for command in outbox:
+                region = self.state.routes.of(_first_key(command))
+                if region is None or (region.id, region.epoch) != (command.region, command.epoch):
+                    self._retry(command)
+                else:
+                    self._give(region, command)
+            for store in sorted(self._commands):
+                commands = tuple(self._commands[store])
+                numbered += 1
+                self._batches[numbered] = Batch(store, commands, self._now.at_us)
+                self._outputs.append(Send(store, BatchCommands(numbered, commands)))
+            outbox = ()
+        elif self._commands:
+            outbox = (*outbox, *(c for store in sorted(self._commands) for c in self._commands[store]))
         if self._ended:
             state = self._unlatched(state)
         state = state._replace(
             open=self._open.finish(),
             batches=self._batches.finish(),
             again=tuple(self._again),
+            outbox=outbox,
             decided=tuple(self._decided),
+            last_ts=self._last_ts,
+            committed=state.committed + self._committed,
             numbered=numbered,
         )
         return state, self._outputs
@@ -81,7 +100,7 @@ class Clients:
         for number in self._ended:
             item = self.items[number]
             for m in item.mutations:
-                latches.pop(m.key, None)
+                latches.pop(m[0], None)
             counts = altering if item.job else writers
             for table in item.tables:
                 if counts.get(table, 0) > 1:
@@ -94,9 +113,9 @@ class Clients:
 
     def begin(self) -> None:
         """Start what is due and waits for nobody."""
-        state, at_us = self.state, self._now.at_us
+        state, at_us, items = self.state, self._now.at_us, self.items
         until = state.next
-        while until < len(self.items) and self.items[until].at_us <= at_us:
+        while until < len(items) and items[until].at_us <= at_us:
             until += 1
         due = [*state.waiting, *range(state.next, until)]
         if not due or not state.routes.regions:
@@ -106,17 +125,17 @@ class Clients:
         blocked: set[int] = set()
         blocked_tables: set[int] = set()
         for number in due:
-            item = self.items[number]
-            keys = [m.key for m in item.mutations]
+            item = items[number]
+            keys = [m[0] for m in item.mutations]
             tables = item.tables
             if item.job:
                 free = not any(t in writers or t in altering or t in blocked_tables for t in tables)
             else:
-                free = (
-                    not any(k in latches or k in blocked for k in keys)
-                    and tables.isdisjoint(blocked_tables)
-                    and (not altering or not any(t in altering for t in tables))
-                )
+                free = blocked.isdisjoint(keys) and tables.isdisjoint(blocked_tables)
+                for key in keys:
+                    free = free and key not in latches
+                for table in tables if altering else ():
+                    free = free and table not in altering
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
@@ -135,55 +154,56 @@ class Clients:
         )  # fmt: skip
 
     def _ts(self) -> int:
-        ts = max(self.state.last_ts + 1, ts_of(self._now.at_us))
-        self.state = self.state._replace(last_ts=ts)
+        self._last_ts = ts = max(self._last_ts + 1, ts_of(self._now.at_us))
         return ts
 
     def _prewrite(self, number: int, *, tries: int) -> None:
-        item, start_ts = self.items[number], self._ts()
-        self._open[start_ts] = Open(number, PREWRITING, 0, tries=tries)
-        self._send_prewrites(start_ts, item.mutations, item.mutations[0].key)
+        mutations, start_ts = self.items[number].mutations, self._ts()
+        sent = self._send_prewrites(start_ts, mutations, mutations[0].key)
+        self._open[start_ts] = Open(number, PREWRITING, sent, 0, tries)
 
-    def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> None:
-        sent = 0
-        parts: dict[int, list[Mutation]] = {}
-        of = self.state.routes.of
-        for m in mutations:
-            region = of(m.key)
+    def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> int:
+        parts = self._by_region([m[0] for m in mutations], mutations)
+        for region, part in parts:
             if region is None:
-                self._retry(Prewrite(0, 0, start_ts, primary, (m,)))
-                sent += 1
+                self._retry(Prewrite(0, 0, start_ts, primary, part))
             else:
-                parts.setdefault(region.start, []).append(m)
-        for part in parts.values():
-            region = of(part[0].key)
-            assert region
-            command = Prewrite(region.id, region.epoch, start_ts, primary, tuple(part))
-            self._commands.setdefault(region.leader, []).append(command)
-        self._count(start_ts, sent + len(parts))
+                self._give(region, Prewrite(region.id, region.epoch, start_ts, primary, part))
+        return len(parts)
 
-    def _send_keys(self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: list[int]) -> None:
-        parts: dict[int, list[int]] = {}
-        for key in keys:
-            region = self.state.routes.of(key)
-            parts.setdefault(region.start if region else -1, []).append(key)
-        for part in parts.values():
-            region = self.state.routes.of(part[0])
+    def _send_keys(
+        self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
+    ) -> int:
+        parts = self._by_region(keys, keys)
+        for region, part in parts:
             at = (region.id, region.epoch) if region else (0, 0)
-            command = (
-                Commit(*at, start_ts, commit_ts, tuple(part))
-                if kind is Commit
-                else Rollback(*at, start_ts, tuple(part))
-            )
+            command = Commit(*at, start_ts, commit_ts, part) if kind is Commit else Rollback(*at, start_ts, part)
             if region is None:
                 self._retry(command)
             else:
-                self._commands.setdefault(region.leader, []).append(command)
-        self._count(start_ts, len(parts))
+                self._give(region, command)
+        return len(parts)
 
-    def _count(self, start_ts: int, more: int) -> None:
-        txn = self._open[start_ts]
-        self._open[start_ts] = txn._replace(left=txn.left + more)
+    def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[Region | None, tuple[T, ...]]]:
+        """Divide what belongs to keys by the regions that hold them; None where that is not known."""
+        starts, regions = self.state.routes
+        found: dict[int, list[T]] = {}
+        for key, one in zip(keys, what, strict=True):
+            at = bisect_right(starts, key) - 1
+            if at < 0 or key >= regions[at][2]:
+                at = -1
+            if at in found:
+                found[at].append(one)
+            else:
+                found[at] = [one]
+        return [(regions[at] if at >= 0 else None, tuple(part)) for at, part in found.items()]
+
+    def _give(self, region: Region, command: Command) -> None:
+        commands = self._commands.get(region.leader)
+        if commands is None:
+            self._commands[region.leader] = [command]
+        else:
+            commands.append(command)
 
     # Answers
 
@@ -192,17 +212,20 @@ class Clients:
         batch = self._batches.pop(answer.id, None)
         if batch is None:
             return
+        opened = self._open
         for command, refusal in zip(batch.commands, answer.results, strict=True):
-            txn = self._open.get(command.start_ts)
-            if txn is None or isinstance(command, Rollback) != (txn.phase == ROLLING_BACK):
+            start_ts = command[2]
+            txn = opened.get(start_ts)
+            if txn is None or (type(command) is Rollback) != (txn.phase == ROLLING_BACK):
                 continue  # an answer to what was given up
             if refusal is not None:
                 self._refused(command, txn, refusal)
                 continue
-            txn = txn._replace(left=txn.left - 1)
-            self._open[command.start_ts] = txn
-            if txn.left == 0:
-                self._proceed(command.start_ts, txn)
+            number, phase, left, commit_ts, tries = txn
+            if left > 1:
+                opened[start_ts] = Open(number, phase, left - 1, commit_ts, tries)
+            else:
+                self._proceed(start_ts, txn)
 
     def _proceed(self, start_ts: int, txn: Open) -> None:
         """Every command of a phase is carried out."""
@@ -214,14 +237,13 @@ class Clients:
             else:
                 self._decide(start_ts, txn, item)
         elif txn.phase == COMMITTING:
-            self.state = self.state._replace(committed=self.state.committed + 1)
+            self._committed += 1
             if item.job:
                 because = f"{item.job.type}: {item.job.query}"
                 self._outputs.append(Changed(f"ddl:{item.job.id}", None, txn.commit_ts, because))
-            rest = [m.key for m in item.mutations[1:]]
-            if rest:
-                self._open[start_ts] = txn._replace(phase=FINISHING)
-                self._send_keys(Commit, start_ts, txn.commit_ts, rest)
+            if len(item.mutations) > 1:
+                sent = self._send_keys(Commit, start_ts, txn.commit_ts, [m.key for m in item.mutations[1:]])
+                self._open[start_ts] = Open(txn.item, FINISHING, sent, txn.commit_ts, txn.tries)
             else:
                 self._end(start_ts, txn)
         else:
@@ -240,12 +262,12 @@ class Clients:
             return
         commit_ts = self._ts()
         self._decided.append(start_ts)
-        self._open[start_ts] = txn._replace(phase=COMMITTING, commit_ts=commit_ts)
-        self._send_keys(Commit, start_ts, commit_ts, [item.mutations[0].key])
+        sent = self._send_keys(Commit, start_ts, commit_ts, (item.mutations[0].key,))
+        self._open[start_ts] = Open(txn.item, COMMITTING, sent, commit_ts, txn.tries)
 
     def _roll_back(self, start_ts: int, txn: Open) -> None:
-        self._open[start_ts] = txn._replace(phase=ROLLING_BACK, left=0)
-        self._send_keys(Rollback, start_ts, 0, [m.key for m in self.items[txn.item].mutations])
+        sent = self._send_keys(Rollback, start_ts, 0, [m.key for m in self.items[txn.item].mutations])
+        self._open[start_ts] = Open(txn.item, ROLLING_BACK, sent, 0, txn.tries)
 
     def _end(self, start_ts: int, txn: Open) -> None:
         del self._open[start_ts]
@@ -282,12 +304,12 @@ class Clients:
             txn = self._open.get(command.start_ts)
             if txn is None or (txn.phase == ROLLING_BACK) != isinstance(command, Rollback):
                 continue
-            self._count(command.start_ts, -1)
             if isinstance(command, Prewrite):
-                self._send_prewrites(command.start_ts, command.mutations, command.primary)
+                sent = self._send_prewrites(command.start_ts, command.mutations, command.primary)
             else:
                 commit_ts = command.commit_ts if isinstance(command, Commit) else 0
-                self._send_keys(type(command), command.start_ts, commit_ts, list(command.keys))
+                sent = self._send_keys(type(command), command.start_ts, commit_ts, command.keys)
+            self._open[command.start_ts] = txn._replace(left=txn.left - 1 + sent)
 
     def late(self, timeout_us: int) -> None:
         """Give up waiting for stores that do not answer; ask PD who leads now."""
@@ -313,6 +335,10 @@ class Clients:
         """Learn where regions are."""
         routes = self.state.routes.learned(answer.start, answer.end, answer.regions)
         self.state = self.state._replace(routes=routes, asked_us=None)
+
+
+def _first_key(command: Command) -> int:
+    return command.mutations[0].key if isinstance(command, Prewrite) else command.keys[0]
 
 
 def long_transactions(state: TidbState, items: Sequence[Item], ts: int) -> Iterable[tuple[int, str]]:

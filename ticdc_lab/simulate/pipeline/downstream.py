@@ -29,6 +29,8 @@ from ticdc_lab.simulate.pipeline.tables import Change, Job
 
 ORDER = {"delete": 0, "update": 1, "insert": 2}
 """How the changes of one transaction follow each other."""
+NOWHERE = (-1, -1, -1)
+"""Before every place of a change."""
 
 
 class Pace(NamedTuple):
@@ -210,11 +212,7 @@ class Downstream:
                 Ignored(write, f"{sender} does not write table {write.table} any more")
             ]
         known = state.staged.get(write.table, ())
-        if known:  # sent again: what is staged already comes first
-            last = place_of(known[-1])
-            fresh = tuple(c for c in write.changes if place_of(c) > last)
-        else:
-            fresh = write.changes
+        fresh = _after(place_of(known[-1]) if known else NOWHERE, write.changes)  # it may have been sent before
         staged = state.staged.set(write.table, (*known, *fresh))
         return state._replace(staged=staged), [Send(sender, Written(write.id, write.table))]
 
@@ -275,10 +273,20 @@ def _newest_first(log: Log, since: Log) -> Iterator[Entry]:
 
 def _new_ones(state: DownstreamState, write: Write) -> tuple[DownstreamState, tuple[Change, ...]]:
     """Leave out what was taken before: a table's changes come in order, from one writer at a time."""
-    mark = state.marks.get(write.table)
-    fresh = write.changes if mark is None else tuple(c for c in write.changes if place_of(c) > mark)
+    fresh = _after(state.marks.get(write.table, NOWHERE), write.changes)
     marks = state.marks.set(write.table, place_of(fresh[-1])) if fresh else state.marks
     return state._replace(marks=marks, dropped=state.dropped + len(write.changes) - len(fresh)), fresh
+
+
+def _after(last: tuple[int, int, int], changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Give the changes behind a place, each once: a region that was pulled again repeats some in one write."""
+    fresh: list[Change] = []
+    for change in changes:
+        place = place_of(change)
+        if place > last:
+            fresh.append(change)
+            last = place
+    return tuple(fresh)
 
 
 def _shown(rows_per_s: int | None) -> str:

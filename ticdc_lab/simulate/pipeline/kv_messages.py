@@ -138,10 +138,15 @@ class Regions(NamedTuple):
 
 
 class RegionHeartbeat(NamedTuple):
-    """A leader tells PD of its regions when one changed, and now and then; ``gone`` were merged into others."""
+    """A leader tells PD of its regions when one changed, and now and then; ``gone`` were merged into others.
+
+    ``terms`` are the terms of its leaderships and ``peers`` the stores that hold the regions, each as ``regions``.
+    """
 
     regions: tuple[Region, ...]
     gone: tuple[int, ...] = ()
+    terms: tuple[int, ...] = ()
+    peers: tuple[tuple[str, ...], ...] = ()
 
 
 class Split(NamedTuple):

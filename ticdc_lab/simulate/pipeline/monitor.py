@@ -89,7 +89,7 @@ class PipelineMonitor:
     told
         The last resolved_ts of each stream, by capture and request.
     written
-        The last commit_ts that a capture wrote of a table.
+        The number and the last commit_ts of what a capture wrote last of a table.
     """
 
     scheduler: Monitor
@@ -105,7 +105,7 @@ class PipelineMonitor:
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
-    written: dict[tuple[Address, int], int] = field(default_factory=dict)
+    written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
     newest_ts: int = 0
     mark_ts: int = 0
@@ -191,6 +191,8 @@ class PipelineMonitor:
             found = self._marks(at, before.processor.executor, after.processor.executor)
             if found:
                 return found
+            if self.written and after.processor.executor.pipelines is not before.processor.executor.pipelines:
+                self._forget(at, after.processor.executor)
         for output in outputs:
             if type(output) is Send and type(output.message) is Write:
                 found = self._ordered(at, output.message)
@@ -212,12 +214,20 @@ class PipelineMonitor:
                 return MONOTONE, f"table {key} on {at} fell from {old} to {new}"
         return None
 
+    def _forget(self, at: Address, executor: Executor) -> None:
+        """A table that comes to a capture again begins anew."""
+        for one in [w for w in self.written if w[0] == at and w[1] not in executor.pipelines]:
+            del self.written[one]
+
     def _ordered(self, at: Address, write: Write) -> Found:
-        last_ts = 0
+        last_id, last_ts = self.written.get((at, write.table), (-1, 0))
+        if write.id <= last_id:
+            return None  # it is sent again
         for change in write.changes:
             if change.commit_ts < last_ts:
                 return ORDERED, f"{at} writes {shown(change.key)} of {change.commit_ts} after {last_ts}"
             last_ts = change.commit_ts
+        self.written[at, write.table] = (write.id, last_ts)
         return None
 
     # Downstream

@@ -40,7 +40,11 @@ class TikvSettings:
     store_down_us
         After how long without heartbeat PD lets another peer lead the regions of a store.
     keeps_versions
-        How many write records of a key survive besides the newest (GC); None for all.
+        How many write records of a key survive besides the newest (GC), apart from those of the last moments; None for
+        all.
+    splits_tables
+        Whether a table that is created later gets a region of its own when it is first written, as TiDB does it; that
+        ends the streams of the region in which it was, and rows come again.
     """
 
     stores: int = 3
@@ -52,6 +56,7 @@ class TikvSettings:
     scan_batch: int = 1024
     store_down_us: int = 3_000_000
     keeps_versions: int | None = None
+    splits_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
-    one_by_one,
 )
 from ticdc_lab.simulate.pipeline.clients import Clients
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
@@ -59,25 +58,23 @@ class Tidb:
     def step(self, state: TidbState, event: Event, now: Now) -> tuple[TidbState, list[Output]]:
         """Take answers, and do what is due."""
         clients = Clients(self.items, state, now, self.backoff_us)
-        if isinstance(event, Received):
-            message = event.message
-            if isinstance(message, BatchResponses):
-                clients.answered(message)
-            elif isinstance(message, Regions):
-                clients.routed(message)
-            return clients.done()
-        if isinstance(event, ReceivedMany):
-            return one_by_one(self, state, event, now)
+        if isinstance(event, (Received, ReceivedMany)):
+            for message in event.messages if isinstance(event, ReceivedMany) else (event.message,):
+                if isinstance(message, BatchResponses):
+                    clients.answered(message)
+                elif isinstance(message, Regions):
+                    clients.routed(message)
+            return clients.done(flush=False)
         if isinstance(event, Fired) and event.name == "tick":
             clients.late(self.timeout_us)
             clients.begin()
             clients.again()
-            state, outputs = clients.done()
+            state, outputs = clients.done(flush=True)
             return state, [*outputs, *self._wake(state, now)]
         if isinstance(event, Fired):
             held: int = event.name  # type: ignore[assignment]
             clients.let_go(held)
-        return clients.done()
+        return clients.done(flush=False)
 
     def _wake(self, state: TidbState, now: Now) -> list[Output]:
         """Come back soon while something is open, else when the next item is due; not at all when all is done."""

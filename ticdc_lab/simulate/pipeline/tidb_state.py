@@ -7,7 +7,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.pipeline.keys import META, key_of, table_of
+from ticdc_lab.simulate.pipeline.keys import META, WIDTH, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, Mutation
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.routes import Routes
@@ -71,6 +71,8 @@ class TidbState(NamedTuple):
         Tables that a DDL changes now or waits to change: nothing new is written to them (TiDB's metadata lock).
     batches, again
         Commands under way, by number; commands to be sent again, with the moment.
+    outbox
+        Commands that go out with the next batch.
     decided
         Transactions (start_ts) that got their commit_ts in the last step.
     """
@@ -87,6 +89,7 @@ class TidbState(NamedTuple):
     asked_us: int | None = None
     batches: Map[int, Batch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
+    outbox: tuple[Command, ...] = ()
     decided: tuple[int, ...] = ()
     numbered: int = 0
     committed: int = 0
@@ -98,9 +101,9 @@ def items_of(load: Load) -> tuple[Item, ...]:
     """Put transactions and jobs in one order; a job stands before the transactions of its moment."""
     jobs = [_of_job(at_us, job) for at_us, job in load.jobs]
     rows = [
-        Item(t.start_us, t.hold_us, t.mutations, t.rolls_back, frozenset([table_of(m.key) for m in t.mutations]))
-        for t in load.transactions
-        if t.mutations
+        Item(at_us, hold_us, mutations, rolls_back, frozenset([m[0] >> WIDTH for m in mutations]))
+        for at_us, hold_us, mutations, rolls_back in load.transactions
+        if mutations
     ]
     return tuple(sorted([*jobs, *rows], key=lambda i: i.at_us))
 

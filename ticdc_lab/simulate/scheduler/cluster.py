@@ -37,6 +37,11 @@ class Cluster:
         """Whatever a fault can hit."""
         return frozenset({*self.captures, ETCD})
 
+    @property
+    def fallible(self) -> tuple[str, ...]:
+        """Those that random faults hit."""
+        return self.captures
+
 
 def cluster(value: Value) -> Cluster:
     """Read ``{captures: 3, tables: 8}``, or names and ids."""

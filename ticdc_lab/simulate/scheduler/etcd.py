@@ -34,6 +34,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     Lease,
     NoLease,
     PutStatus,
+    PutTables,
     Register,
     Resign,
     Status,
@@ -129,10 +130,12 @@ class Etcd:
             return self._gone(state, sender, "it resigned")
         return self._put(state, message, now)
 
-    def _put(self, state: EtcdState, put: PutStatus, now: Now) -> tuple[EtcdState, list[Output]]:
+    def _put(self, state: EtcdState, put: PutStatus | PutTables, now: Now) -> tuple[EtcdState, list[Output]]:
         current = put.owner_rev in (owner_of(state)[1], state.rival[1] if state.rival else None)
         if not current and not self.trusts_every_owner:
             return state, [Ignored(put, f"owner-rev {put.owner_rev} is not the current one, {owner_of(state)[1]}")]
+        if isinstance(put, PutTables):
+            return self._put_tables(state, put)
         new = (put.checkpoint_ts, put.resolved_ts)
         if new == (state.checkpoint_ts, state.resolved_ts):
             return state, []
@@ -147,6 +150,13 @@ class Etcd:
         state = replace(state, checkpoint_ts=new[0], resolved_ts=new[1])
         told = [Send(capture, Status(*new)) for capture in sorted(state.leases)]
         return state, [*changes, *self._due(state), *told]
+
+    def _put_tables(self, state: EtcdState, put: PutTables) -> tuple[EtcdState, list[Output]]:
+        if put.tables == state.tables:
+            return state, []
+        changed = Changed("tables", len(state.tables), len(put.tables), "the owner has executed a DDL")
+        state = replace(state, tables=put.tables, revision=state.revision + 1)
+        return state, [changed, *self._told(state)]
 
     def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
         over = [c for c, lease in sorted(state.leases.items()) if lease.expires_us <= now.at_us]

@@ -41,6 +41,13 @@ class PutStatus(NamedTuple):
     resolved_ts: int
 
 
+class PutTables(NamedTuple):
+    """The owner has executed a DDL, after which these tables are to be replicated; refused as :class:`PutStatus` is."""
+
+    owner_rev: int
+    tables: frozenset[Key]
+
+
 class View(NamedTuple):
     """Everything as of a revision, pushed to every session when something but the status changed."""
 

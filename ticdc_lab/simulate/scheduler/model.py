@@ -10,6 +10,7 @@ from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS
 from ticdc_lab.simulate.scheduler.planned import EVENTS
+from ticdc_lab.simulate.scheduler.play import play
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 
 FIGURES = (
@@ -52,4 +53,5 @@ MODEL = Model(
     facts=cluster.facts,
     invariants=(DOUBLE, LOST, MONOTONE, REVISIONS, "One Owner a Revision", "Responses Match Orders"),
     figures=frozenset(FIGURES),
+    play=play,
 )

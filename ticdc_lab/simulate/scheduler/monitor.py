@@ -198,7 +198,7 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             measured = executor.pace.measured
-            slow = set(keys) if measured else {*executor.behind, *executor.stalled} & keys.keys()
+            slow = self._still_wanted(keys) if measured else {*executor.behind, *executor.stalled} & keys.keys()
             alike: dict[Any, int] = {}
             for key in in_turn(slow):
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
@@ -208,11 +208,15 @@ class Monitor:
                         LOST,
                         f"the checkpoint is {checkpoint_ts}, and {capture} has written table {key} up to {own_ts}",
                     )
-            if len(slow) < len(keys):
+            if len(slow) < len(keys) and not measured:
                 own_ts = min(checkpoint_of(executor, k, kernel.now_us) for k in _one_not_in(keys, slow))
                 if own_ts < checkpoint_ts:
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
+
+    def _still_wanted(self, keys: dict[Key, None]) -> set[Key]:
+        """Leave out tables that a DDL has dropped, which may be stopping still."""
+        return {key for key in keys if (key if isinstance(key, int) else key.table) in self.wanted}
 
 
 def _one_not_in(keys: dict[Key, None], slow: set[Key]) -> list[Key]:

@@ -12,6 +12,8 @@ from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.monitor import Measures
+from ticdc_lab.simulate.scheduler.narrative import last_state
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.translation import faults_of, network_of, settings_of
 
@@ -65,15 +67,35 @@ class Played:
     @property
     def again(self) -> str:
         """The command that gives this run again."""
-        words = ["ticdc-lab", "simulate", "scheduler", self.scenario.file, "--seed", str(self.seed)]
-        for path, value in self.scenario.changes:
-            words += ["--set", f"{path}={value}"]
-        return shlex.join(words)
+        return command("scheduler", self.scenario, self.seed)
+
+    @property
+    def measures(self) -> Measures:
+        """What tables had of writers."""
+        return self.run.measures
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return self.run.messages
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        return last_state(self.facts)
 
     @property
     def trace(self) -> pa.Table:
         """:data:`ticdc_lab.simulate.trace.TRACE`."""
         return self.run.trace
+
+
+def command(model: str, scenario: Scenario, seed: int) -> str:
+    """Give the command that gives a run again."""
+    words = ["ticdc-lab", "simulate", model, scenario.file, "--seed", str(seed)]
+    for path, value in scenario.changes:
+        words += ["--set", f"{path}={value}"]
+    return shlex.join(words)
 
 
 def counts_messages(scenario: Scenario) -> bool:

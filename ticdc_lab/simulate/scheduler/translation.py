@@ -69,7 +69,7 @@ def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
     found = [fault for event in scenario.events for fault in happens(event.what, event, scenario)]
     for i, some in enumerate(scenario.random):
         chaos = kernel.Chaos(some.until_us - some.from_us, some.every_us, some.faults)
-        drawn = kernel.drawn(chaos, scenario.cluster.captures, etcd_messages.ETCD, seed + i * _SEEDS_APART)
+        drawn = kernel.drawn(chaos, scenario.cluster.fallible, etcd_messages.ETCD, seed + i * _SEEDS_APART)
         found += [fault._replace(at_us=fault.at_us + some.from_us) for fault in drawn]
     return sorted(found, key=lambda fault: fault.at_us)
 
@@ -211,6 +211,7 @@ def _asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Faul
 
 def _pairs(cut: file.Partition, scenario: Scenario) -> list[tuple[str, str]]:
     joined = [e.what.capture for e in scenario.events if isinstance(e.what, own.Join)]
-    every = (*scenario.cluster.captures, *joined, etcd_messages.ETCD)
+    known = (*scenario.cluster.captures, *joined, etcd_messages.ETCD)
+    every = (*known, *sorted(scenario.cluster.nodes - set(known)))
     others = cut.from_ or tuple(n for n in every if n not in cut.nodes)
     return list(product(cut.nodes, others))

@@ -41,7 +41,7 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
     if compared := _COMPARED.fullmatch(text):
         measured, sign, limit = compared.groups()
         found = measure(value, names, measured)
-        return Compared(text, found, sign, _limit(value, found, limit))
+        return Compared(text, found, sign, read_limit(value, found, limit))
     for pattern, make in _SENTENCES.items():
         if match := re.fullmatch(pattern, text):
             return make(text, _checked(value, match.groupdict(), names, invariants))
@@ -57,7 +57,8 @@ def measure(value: Value, names: Names, text: str | None = None) -> Measure:
     raise value.wrong("something that can be measured", found=text, hint=_near(text))
 
 
-def _limit(value: Value, measured: Measure, text: str) -> int | Fraction:
+def read_limit(value: Value, measured: Measure, text: str) -> int | Fraction:
+    """Read what a measure is compared with, in its unit."""
     if measured.unit == "us":
         us = duration_us(text)
         if us is None:

@@ -123,6 +123,8 @@ def settle(desk: Desk) -> None:
 def singular(desk: Desk) -> list[Key]:
     """List the spans that do not simply replicate at the processor's common watermark."""
     executor = desk.executor
+    if executor.pace.measured:
+        return sorted({*executor.pipelines, *desk.tasks}, key=order)
     special = {*executor.pending, *executor.stalled, *desk.ready, *desk.tasks}
     if len(executor.behind) <= LAGGARDS_NAMED:
         special.update(executor.behind)
@@ -132,6 +134,8 @@ def singular(desk: Desk) -> list[Key]:
 def common_checkpoint_ts(desk: Desk) -> int:
     """Give the checkpoint of all spans that are not singular: of many laggards the lowest counts for all."""
     executor, at_us = desk.executor, desk.at_us
+    if executor.pace.measured:
+        return min(ex.slowest(executor, at_us)[0], executor.limit_ts)
     common_ts = min(ts_of(max(at_us - executor.pace.lag_us, 0)), executor.limit_ts)
     if len(executor.behind) > LAGGARDS_NAMED:
         common_ts = min(common_ts, *(ex.checkpoint_of(executor, span, at_us) for span in executor.behind))

@@ -23,6 +23,7 @@ JOB = Job(1, "truncate table", "TRUNCATE TABLE t", "s", "t", 7, INFO)
 
 
 def change(commit_ts: int, handle: int = 1, op: str = "insert") -> Change:
+    """Give a change of table 7."""
     row = (handle, f"v{commit_ts}")
     return Change(
         commit_ts, commit_ts - 1, key_of(7, handle), op, INFO, None if op == "delete" else row,
@@ -41,10 +42,12 @@ def told(machine: Downstream, *messages: object, sender: str = "capture-1", stat
 
 
 def seen(state) -> list[int]:
+    """Give the commit_ts of all rows that can be seen."""
     return [c.commit_ts for e in entries(state) if isinstance(e, Rows) for c in e.changes]
 
 
 def test_a_pace_makes_writes_wait_for_their_turn_and_acknowledges_them_then():
+    """1,000 rows a second: two rows take two milliseconds."""
     machine = Downstream(DownstreamSettings(rows_per_s=1000), AT_LEAST_ONCE)
     state, outputs = told(machine, Write(1, 7, (change(10), change(11))), Write(2, 7, (change(12),)))
     assert seen(state) == []
@@ -56,6 +59,7 @@ def test_a_pace_makes_writes_wait_for_their_turn_and_acknowledges_them_then():
 
 
 def test_a_write_that_is_sent_again_while_it_waits_is_taken_once():
+    """A capture that hears nothing asks again; a slow sink must not get slower by that."""
     machine = Downstream(DownstreamSettings(rows_per_s=1000), AT_LEAST_ONCE)
     write = Write(1, 7, (change(10),))
     state, _ = told(machine, write, write)
@@ -64,6 +68,7 @@ def test_a_write_that_is_sent_again_while_it_waits_is_taken_once():
 
 
 def test_a_downstream_that_stands_still_goes_on_when_it_is_given_a_pace():
+    """What waited is planned anew."""
     machine = Downstream(DownstreamSettings(rows_per_s=0), AT_LEAST_ONCE)
     state, _ = told(machine, Write(1, 7, (change(10),)))
     state, outputs = machine.step(state, Asked(Pace(None)), Now(5000))
@@ -72,6 +77,7 @@ def test_a_downstream_that_stands_still_goes_on_when_it_is_given_a_pace():
 
 
 def test_at_least_once_shows_what_comes_again():
+    """Nothing is dropped."""
     machine = Downstream(DownstreamSettings(), AT_LEAST_ONCE)
     state, _ = told(machine, Write(1, 7, (change(10),)))
     state, _ = told(machine, Write(1, 7, (change(10), change(11))), sender="capture-2", state=state)
@@ -79,6 +85,7 @@ def test_at_least_once_shows_what_comes_again():
 
 
 def test_deduplication_drops_what_came_before_but_nothing_of_the_same_transaction():
+    """The place of a change is (commit_ts, operation, key)."""
     machine = Downstream(DownstreamSettings(), BY_DEDUPLICATION)
     state, _ = told(machine, Write(1, 7, (change(10, 1),)))
     again = Write(1, 7, (change(10, 1), change(10, 2), change(11, 1, "update")))
@@ -89,6 +96,7 @@ def test_deduplication_drops_what_came_before_but_nothing_of_the_same_transactio
 
 
 def test_what_is_staged_is_seen_when_the_checkpoint_is_persisted_and_void_when_another_writes():
+    """What the new writer's start covers was complete; what is above comes again."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     state, _ = told(machine, Begin(7, 5), Write(1, 7, (change(10), change(11), change(12))), Publish(7, 10))
     assert seen(state) == [10]
@@ -103,6 +111,7 @@ def test_what_is_staged_is_seen_when_the_checkpoint_is_persisted_and_void_when_a
 
 
 def test_a_staged_write_that_is_sent_again_is_staged_once():
+    """It is acknowledged each time."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     write = Write(1, 7, (change(10), change(11)))
     state, outputs = told(machine, Begin(7, 5), write, write, Publish(7, 20))
@@ -111,6 +120,7 @@ def test_a_staged_write_that_is_sent_again_is_staged_once():
 
 
 def test_a_ddl_takes_its_time_and_keeps_its_place():
+    """Rows that come behind it wait for it."""
     machine = Downstream(DownstreamSettings(ddl_us=50_000), AT_LEAST_ONCE)
     state, _ = told(machine, Execute(20, JOB), Write(1, 7, (change(21),)))
     state, outputs = machine.step(state, Fired("due"), Now(50_000))
@@ -119,6 +129,7 @@ def test_a_ddl_takes_its_time_and_keeps_its_place():
 
 
 def test_entries_since_a_state_are_those_that_came_after_it():
+    """The logs of two states share their older part."""
     machine = Downstream(DownstreamSettings(), AT_LEAST_ONCE)
     first, _ = told(machine, Write(1, 7, (change(10),)))
     second, _ = told(machine, Resolved(10), Write(2, 7, (change(11),)), state=first)
@@ -135,6 +146,7 @@ ENTRIES = [
 
 
 def test_the_log_has_a_watermark_and_a_ddl_in_every_partition_and_dense_offsets():
+    """Rows of one key share a partition."""
     log = log_events(ENTRIES, DownstreamSettings(partitions=3))
     by_kind = log.group_by("kind").aggregate([("kind", "count")]).to_pylist()
     assert {r["kind"]: r["kind_count"] for r in by_kind} == {"row": 4, "ddl": 3, "watermark": 3}
@@ -150,11 +162,13 @@ def test_the_log_has_a_watermark_and_a_ddl_in_every_partition_and_dense_offsets(
 
 
 def test_a_database_is_one_partition():
+    """MySQL has none."""
     assert set(log_events(ENTRIES, DownstreamSettings(kind=MYSQL))["partition"].to_pylist()) == {0}
 
 
 @pytest.mark.parametrize("protocol", ["open-protocol", "canal-json", "mq-v1"])
 def test_the_log_can_be_written_in_every_format_that_has_an_encoder(protocol):
+    """canal-json has its DDLs in partition 0 only."""
     found = messages(log_events(ENTRIES, DownstreamSettings(partitions=2)), protocol)
     assert found.num_rows >= 6
     ddls = sum(b"TRUNCATE" in (v or b"") for v in found["value"].to_pylist())

@@ -1,0 +1,71 @@
+"""Measure the replication pipeline: row changes a second through the whole model, one process.
+
+python benchmarks/pipeline.py [ROWS] [base|mq]     # default 200,000 rows; three stores, two captures, eight tables
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import time
+
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
+from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings, Settings
+from ticdc_lab.simulate.pipeline.tables import Column, Raw, TableInfo
+from ticdc_lab.simulate.recorder import NOTHING
+from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+
+TABLES, HANDLES, ROWS_A_SECOND = 8, 20_000, 40_000
+
+
+def main() -> None:
+    what = sys.argv[1:] or ["200000"]
+    rows, rule = int(what[0]), (what[1] if len(what) > 1 else "base")
+    load = transfers(rows)
+    settings = Settings(Scheduler(captures=2), capture=CaptureSettings(rule=rule))
+    started = time.process_time()
+    run = simulate(settings, load, until_us=rows * 1_000_000 // ROWS_A_SECOND + 4_000_000, level=NOTHING)
+    told(f"{rule}, {rows} rows", run, time.process_time() - started)
+
+
+def transfers(rows: int, seed: int = 7) -> Load:
+    """Transactions of two or three rows over eight tables, at a steady pace."""
+    chance = random.Random(seed)
+    columns = (Column(1, "id", "bigint", True), Column(2, "owner", "varchar"), Column(3, "balance", "bigint"))
+    tables = tuple(TableInfo(100 + i, "bank", f"accounts_{i}", columns) for i in range(TABLES))
+    transactions: list[Txn] = []
+    made, last_us = 0, dict[int, int]()
+    while made < rows:
+        at_us = made * 1_000_000 // ROWS_A_SECOND
+        mutations: dict[int, Mutation] = {}
+        for _ in range(2 + (chance.random() < 0.3)):
+            handle = chance.randrange(HANDLES)
+            key = key_of(100 + chance.randrange(TABLES), handle)
+            if last_us.get(key, -1_000_000) > at_us - 100_000:
+                continue
+            last_us[key] = at_us
+            mutations[key] = Mutation(
+                key, PUT, Raw((1, 2, 3), (handle, f"own_{handle % 997}", chance.randrange(10**6)))
+            )
+        if mutations:
+            made += len(mutations)
+            transactions.append(Txn(at_us, 0, tuple(mutations.values())))
+    return Load(tables, tuple(transactions))
+
+
+def told(name: str, run: Run, cpu_s: float) -> None:
+    measures = run.measures
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{name}: {cpu_s:.1f} CPU s, {measures.delivered:,} row changes ({measures.delivered / cpu_s:,.0f}/s), "
+        f"{measures.committed:,} committed, {measures.repeated:,} repeated, {run.end.steps:,} steps, "
+        f"violation: {run.violation}, {peak_mib:.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The command that makes logs of any size."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from ticdc_lab import progress
+from ticdc_lab.cli.common import guarded, json_flag, main, print_json, session_of
+from ticdc_lab.workload.settings import KINDS, Workload
+
+_SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", "rows", "seed")}
+
+
+@main.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--rows", type=int, default=100_000, show_default=True, help="Row changes, about.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same log.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE",
+    help=f"Anything else of a workload, may be repeated: {', '.join(_SETTABLE)}.",
+)  # fmt: skip
+@click.option("--protocol", default="canal-json", show_default=True, help="open-protocol, canal-json or mq-v1.")
+@click.option("--strategy", default="index-value", show_default=True, help="table, index-value or ts.")
+@click.option("--partitions", type=int, default=3, show_default=True)
+@click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
+@click.option("--truth", help="The events themselves: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@json_flag
+@guarded
+def workload(
+    kind: str, rows: int, seed: int, settings: tuple[str, ...], protocol: str, strategy: str, partitions: int,
+    out: str, truth: str | None, driver_memory: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Make the log of a workload, of any size, and the truth of it.
+
+    bank: transfers that keep a total. tpcc: new orders, payments and deliveries. hot-keys: rows chosen by a zipf law.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.encode import encoder
+    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.topic_writer import write_topic
+    from ticdc_lab.workload import generate, log_of
+
+    asked = Workload(kind=kind, rows=rows, seed=seed, **_given(settings))
+    lost = dict(encoder(protocol).lost)
+    require_apart(out, truth)
+    spark = session_of(driver_memory)
+    messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
+    seen = Observation()
+    with progress.shown(spark, f"writing {protocol}"):
+        write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out)
+    if truth is not None:
+        with progress.shown(spark, "writing the truth"):
+            write(generate(spark, asked), truth)
+    if as_json:
+        print_json({"kind": kind, "rows": rows, "seed": seed, "protocol": protocol, "partitions": partitions,
+                    "written": seen.get["messages"], "out": out, "truth": truth, "lost": lost})  # fmt: skip
+        return
+    click.echo(f"{seen.get['messages']} messages of {protocol} in {partitions} partitions: {out}")
+    if truth is not None:
+        click.echo(f"the truth: {truth}")
+    for name, why in lost.items():
+        click.echo(f"  {protocol} does not keep {name}: {why}", err=True)
+
+
+def _given(settings: tuple[str, ...]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or name not in _SETTABLE:
+            raise click.BadParameter(f"{text!r}; expected one of {', '.join(_SETTABLE)} = VALUE", param_hint="--set")
+        try:
+            given[name] = float(value) if _SETTABLE[name] == "float" else int(value)
+        except ValueError:
+            raise click.BadParameter(f"{text!r}; expected a number", param_hint="--set") from None
+    return given

@@ -1,0 +1,123 @@
+"""Queue curves: rows in each stage of the data path over time, with the sorters' memory and what they spill."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import pyarrow as pa
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.simulate.pipeline.stages import STAGES
+
+STAGE_LOOK = {
+    "puller": ("#56B4E9", "."), "sorter": ("#0072B2", ""), "disk": (WRONG, "x"), "mounter": ("#E69F00", "/"),
+    "sink": ("#009E73", "-"),
+}  # fmt: skip
+"""Colour and pattern of each stage, the same in every figure."""
+
+_MEANS = {
+    "puller": "puller: prewrite or commit missing", "sorter": "sorter: in memory", "disk": "sorter: on disk",
+    "mounter": "mounter: due, not written", "sink": "sink: written, not acknowledged",
+}  # fmt: skip
+_MOST = 8
+_NOTE = (
+    "Above, rows that wait in each stage, all tables together. Below, rows in each sorter's memory; crosses mark where "
+    "one spills to disk. Look for the stage that grows: the one to its right does not take them."
+)
+
+
+def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: str = "") -> go.Figure:
+    """Draw how many rows wait where.
+
+    Parameters
+    ----------
+    queues
+        :data:`ticdc_lab.simulate.pipeline.stages.QUEUES`.
+    memory_rows
+        Rows that a table's sorter holds in memory; None where there is no limit.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    rows = queues.to_pandas()
+    if rows.empty or not rows["rows"].any():
+        return sentence("No row waits anywhere", "No stage held a row at any of the moments looked at.")
+    fig = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
+    for trace in _areas(rows):
+        fig.add_trace(trace, 1, 1)
+    for trace in _sorters(rows):
+        fig.add_trace(trace, 2, 1)
+    if memory_rows is not None:
+        said = f"memory: {memory_rows:,} rows a table"
+        fig.add_hline(y=memory_rows, line={"color": GREY, "dash": "dash"}, annotation_text=said, row=2, col=1)
+    fig.update_yaxes(title_text="rows waiting", rangemode="tozero", row=1, col=1)
+    fig.update_yaxes(title_text="rows in a sorter", rangemode="tozero", row=2, col=1)
+    fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
+    fig.update_layout(
+        hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"}
+    )
+    n = rows["table"].nunique()
+    cut = f" Of {count(n, 'table')} the {_MOST} fullest have a line." if n > _MOST else ""
+    fig = finish(fig, title=label(finding, most=300) or told(rows), note=_NOTE + cut, height=560)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 56)
+
+
+def told(rows: pd.DataFrame) -> str:
+    """Say where most rows wait, and what was spilled."""
+    sums = rows.groupby(["time_us", "stage"])["rows"].sum()
+    time_us, stage = sums.idxmax()
+    where = label(_MEANS[stage].split(":")[0] + (" (on disk)" if stage == "disk" else ""))
+    most = f"Most rows wait in the {where}: {count(int(sums.max()), 'row')} at {time_us / 1e6:,.4g} s"
+    spilled = rows[(rows["stage"] == "disk") & (rows["rows"] > 0)]
+    if spilled.empty:
+        return f"{most}; nothing is spilled to disk"
+    first = spilled.loc[spilled["time_us"].idxmin()]
+    fullest = int(spilled.groupby("time_us")["rows"].sum().max())
+    n = spilled["table"].nunique()
+    tables = f"{count(n, 'table')} {'spills' if n == 1 else 'spill'}"
+    return f"{most}; {tables} up to {count(fullest, 'row')}, from {first['time_us'] / 1e6:,.4g} s on"
+
+
+def _areas(rows: pd.DataFrame) -> list[go.Scatter]:
+    wide = rows.pivot_table(index="time_us", columns="stage", values="rows", aggfunc="sum", fill_value=0)
+    out = []
+    for stage in (s for s in STAGES if s in wide and wide[s].any()):
+        color, shape = STAGE_LOOK[stage]
+        out.append(
+            go.Scatter(
+                x=(wide.index / 1e6).tolist(), y=wide[stage].tolist(), mode="lines", stackgroup="rows",
+                line={"color": color, "width": 1.5}, name=_MEANS[stage],
+                fillpattern={"shape": shape, "fgcolor": "rgba(255,255,255,0.6)", "bgcolor": color, "size": 7},
+                hovertemplate="%{y:,} rows at %{x:.3f} s<extra>" + stage + "</extra>",
+            )
+        )  # fmt: skip
+    return out
+
+
+def _sorters(rows: pd.DataFrame) -> list[go.Scatter]:
+    """A line for each table's memory, and a cross at each moment at which its disk holds more than before."""
+    memory = rows[rows["stage"] == "sorter"]
+    fullest = memory.groupby("name")["rows"].max().sort_values(ascending=False, kind="stable").index[:_MOST]
+    out = []
+    for k, name in enumerate(sorted(fullest)):
+        mine = memory[memory["name"] == name].groupby("time_us")["rows"].sum()
+        disk = rows[(rows["name"] == name) & (rows["stage"] == "disk")].groupby("time_us")["rows"].sum()
+        grown = disk.index[disk.diff().fillna(disk) > 0]
+        style = look(k)
+        line = {"color": style["color"], "dash": style["dash"], "width": 2}
+        out.append(
+            go.Scatter(
+                x=(mine.index / 1e6).tolist(), y=mine.tolist(), mode="lines", line=line, name=label(name),
+                hovertemplate="%{y:,} rows at %{x:.3f} s<extra>" + label(name) + "</extra>",
+            )
+        )  # fmt: skip
+        if len(grown):
+            hover = [f"{label(name)} has {disk[t]:,} rows on disk at {t / 1e6:.3f} s" for t in grown]
+            out.append(
+                go.Scatter(
+                    x=(grown / 1e6).tolist(), y=mine[grown].tolist(), mode="markers", hovertext=hover,
+                    hoverinfo="text", marker={"symbol": "x", "size": 8, "color": WRONG}, name="spills to disk",
+                    legendgroup="spills", showlegend=not any(t.name == "spills to disk" for t in out),
+                )
+            )  # fmt: skip
+    return out

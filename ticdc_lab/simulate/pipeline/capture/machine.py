@@ -1,0 +1,130 @@
+"""A capture with its data path: the scheduler's machine inside, and what really moves rows around it.
+
+The inner machine decides which tables are here and in which state; the data path follows it, and tells it before each
+of its calls how far the tables are. Nothing is written once the session may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ticdc_lab.simulate.machine import Address, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
+from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, owner, paths, sink, streams
+from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs
+from ticdc_lab.simulate.pipeline.keys import META
+from ticdc_lab.simulate.pipeline.kv_messages import Regions
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings
+from ticdc_lab.simulate.pipeline.sink_messages import Executed, Written
+from ticdc_lab.simulate.pipeline.tables import TableInfo
+from ticdc_lab.simulate.scheduler.capture import Capture
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.roles import in_turn
+
+NONE: frozenset[str] = frozenset()
+
+DATA: Mapping[type, Callable[[Desk, Address, Any], None]] = MappingProxyType(
+    {
+        Entries: streams.entries,
+        ResolvedTs: streams.resolved,
+        RegionFailed: lambda desk, _, message: kv_client.refused(desk, message),
+        Regions: lambda desk, _, message: kv_client.told(desk, message),
+        Written: lambda desk, _, message: sink.written(desk, message),
+        Executed: lambda desk, _, message: owner.executed(desk, message),
+    }
+)
+"""What the data path takes; all else is the scheduler's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataCapture:
+    """The machine of a capture that moves rows.
+
+    Attributes
+    ----------
+    scheduler
+        The capture of the table scheduler; its pace is measured.
+    settings
+        The data path's.
+    tables
+        As they were before any DDL job.
+    start_ts
+        Where the changefeed starts (exclusive).
+    planted
+        Bugs (:data:`ticdc_lab.simulate.pipeline.capture.mutants.MUTANTS`).
+    """
+
+    scheduler: Capture
+    settings: CaptureSettings
+    tables: tuple[TableInfo, ...] = ()
+    start_ts: int = 0
+    planted: frozenset[str] = field(default=NONE)
+
+    def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
+        """Register, and pull all DDL jobs."""
+        inner, outputs = self.scheduler.start(address, now)
+        desk = self._desk(DataState(inner, ddl_puller.fresh(self.tables, now.at_us)), now)
+        kv_client.ask(desk, META)
+        return desk.done(), [*outputs, *desk.outputs]
+
+    def step(self, state: DataState, event: Event, now: Now) -> tuple[DataState, list[Output]]:
+        """Take a message, a timer or a command; first of all see whether the session still lives."""
+        desk = self._desk(state, now)
+        messages = _of_the_data_path(event)
+        if messages and now.at_us + now.skew_us < state.inner.ends_us:
+            sender = event.sender  # type: ignore[union-attr]
+            for message in messages:
+                DATA[type(message)](desk, sender, message)
+        else:
+            self._scheduled(desk, Fired("fence") if messages else event, now)
+        return desk.done(), desk.outputs
+
+    def _desk(self, state: DataState, now: Now) -> Desk:
+        return Desk(state, self.settings, self.planted, now, self.start_ts)
+
+    def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
+        """Let the scheduler's machine take a step, and follow it."""
+        inner, pipelines = desk.inner, desk.executor.pipelines
+        if event == Fired("tick") and not owner.may_tick(desk):
+            desk.outputs.append(Wake(self.scheduler.tick_us, "tick"))
+            return
+        if event == Fired("tick"):
+            owner.instruct(desk)
+        if event == Fired("poll") or (isinstance(event, Received | ReceivedMany) and event.sender != ETCD):
+            paths.measured(desk)
+        desk.inner, outputs = self.scheduler.step(desk.inner, event, now)
+        desk.outputs += outputs
+        if event == Fired("tick"):
+            desk.inner = desk.inner._replace(view=inner.view)
+        paths.followed(desk, pipelines)
+        if any(type(o) is Exit for o in outputs):
+            kv_client.leave(desk, META)
+            return
+        owner.followed(desk)
+        if desk.inner.checkpoint_ts > inner.checkpoint_ts or desk.inner.resolved_ts > inner.resolved_ts:
+            sink.pump_all(desk)
+        if desk.inner.checkpoint_ts > inner.checkpoint_ts:
+            sink.publish(desk)
+        if event == Fired("poll"):
+            _looked(desk)
+        owner.proceed(desk)
+
+
+def _of_the_data_path(event: Event) -> tuple[Any, ...]:
+    if isinstance(event, Received):
+        return (event.message,) if type(event.message) in DATA else ()
+    if isinstance(event, ReceivedMany):
+        return event.messages if type(event.messages[0]) in DATA else ()
+    return ()
+
+
+def _looked(desk: Desk) -> None:
+    """See what has been without an answer for too long, and whether anything has become due."""
+    kv_client.look(desk)
+    for key in in_turn(desk.paths):
+        sink.retry(desk, key)
+        sink.pump(desk, key)

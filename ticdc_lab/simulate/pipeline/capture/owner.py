@@ -1,0 +1,106 @@
+"""What an owner does about DDLs: the barrier they are, which tables there are, and their execution, each in turn.
+
+A new owner cannot know whether the job at the persisted checkpoint was executed, so it lets it be executed again.
+"""
+
+from __future__ import annotations
+
+from ticdc_lab.simulate.machine import Decided, Ignored, Send
+from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.mutants import DDL_BEFORE_BARRIER, SKIPS_DDL_PULLER
+from ticdc_lab.simulate.pipeline.capture.schema import tables_at
+from ticdc_lab.simulate.pipeline.capture.state import Duty
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Execute, Executed, Resolved
+from ticdc_lab.simulate.pipeline.tables import Job
+from ticdc_lab.simulate.scheduler.capture_state import owner_rev
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutTables
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
+
+LAST_JOB = 1 << 62
+
+
+def followed(desk: Desk) -> None:
+    """Begin the duty with an election, and end it with the next one's."""
+    rev = owner_rev(desk.inner)
+    if rev is None:
+        desk.duty = None
+    elif desk.duty is None or desk.duty.rev != rev:
+        desk.duty = Duty(rev, (max(desk.start_ts, desk.inner.checkpoint_ts - 1), LAST_JOB))
+
+
+def next_job(desk: Desk) -> tuple[int, Job] | None:
+    """Give the first job that is not known to be executed."""
+    duty = desk.duty
+    if duty is None:
+        return None
+    return next((j for j in desk.ddl.jobs if (j[0], j[1].id) > duty.executed), None)
+
+
+def barrier_ts(desk: Desk) -> int:
+    """Give what no watermark may pass: the next job, and what the DDL puller knows."""
+    job = next_job(desk)
+    known_ts = MAX_TS if SKIPS_DDL_PULLER in desk.planted else desk.ddl.resolved_ts
+    return known_ts if job is None else min(job[0], known_ts)
+
+
+def may_tick(desk: Desk) -> bool:
+    """Say whether the owner knows which tables there are: not before its DDL puller has come to the checkpoint."""
+    duty = desk.duty
+    if duty is None:
+        return True
+    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts and SKIPS_DDL_PULLER not in desk.planted
+    if waits and not duty.waits:
+        because = f"the DDL puller is at {desk.ddl.resolved_ts}, the checkpoint at {desk.inner.checkpoint_ts}"
+        desk.outputs.append(Decided("wanted-tables", None, because))
+    desk.duty = duty._replace(waits=waits)
+    return not waits
+
+
+def instruct(desk: Desk) -> None:
+    """Put barrier and wanted tables into what the scheduler's owner sees at a tick, and the tables into etcd."""
+    duty, view = desk.duty, desk.inner.view
+    if duty is None or view is None:
+        return
+    if duty.wanted_ts != duty.executed[0]:
+        wanted = tables_at(desk.ddl.schema, duty.executed[0])
+        if wanted != duty.wanted:
+            because = f"as of {duty.executed[0]}: {len(wanted)} tables"
+            desk.outputs.append(Decided("wanted-tables", ", ".join(map(str, sorted(wanted))), because))
+        duty = duty._replace(wanted=duty.wanted if wanted == duty.wanted else wanted, wanted_ts=duty.executed[0])
+        desk.duty = duty
+    if duty.wanted != view.tables and duty.wanted is not duty.put:
+        desk.outputs.append(Send(ETCD, PutTables(duty.rev, duty.wanted)))
+        desk.duty = duty._replace(put=duty.wanted)
+    desk.inner = desk.inner._replace(view=view._replace(tables=duty.wanted, barrier_ts=barrier_ts(desk)))
+
+
+def proceed(desk: Desk) -> None:
+    """Tell the downstream the checkpoint, and let it execute the job that the checkpoint has come to."""
+    duty, checkpoint_ts = desk.duty, desk.inner.checkpoint_ts
+    if duty is None:
+        return
+    if checkpoint_ts > duty.told_ts:
+        desk.outputs.append(Send(DOWNSTREAM, Resolved(checkpoint_ts)))
+        duty = duty._replace(told_ts=checkpoint_ts)
+    desk.duty = duty
+    job = next_job(desk)
+    if job is None or (job[0] > checkpoint_ts and DDL_BEFORE_BARRIER not in desk.planted):
+        return
+    identity = (job[0], job[1].id)
+    if duty.executing == identity and desk.at_us - duty.asked_us < desk.settings.retry_us:
+        return
+    because = "there was no answer" if duty.executing == identity else f"the checkpoint is {checkpoint_ts}"
+    desk.outputs.append(Decided(f"ddl:{job[1].id}", f"execute {job[1].query}", because))
+    desk.outputs.append(Send(DOWNSTREAM, Execute(*job)))
+    desk.duty = duty._replace(executing=identity, asked_us=desk.at_us)
+
+
+def executed(desk: Desk, answer: Executed) -> None:
+    """Go on behind a job that is executed."""
+    duty = desk.duty
+    if duty is None or duty.executing is None or duty.executing[0] != answer.finished_ts:
+        desk.outputs.append(Ignored(answer, "this capture waits for no such DDL"))
+        return
+    desk.outputs.append(Decided(f"ddl:{duty.executing[1]}", "go on", "it is executed"))
+    desk.duty = duty._replace(executed=duty.executing, executing=None)
+    proceed(desk)

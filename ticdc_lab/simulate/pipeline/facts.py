@@ -1,0 +1,102 @@
+"""What is so at a moment of a run of the pipeline: the scheduler's facts, and what the auditor counts of rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.pipeline.hold import CURRENT_US
+from ticdc_lab.simulate.pipeline.looking import moment_of
+from ticdc_lab.simulate.pipeline.moment import Moment
+from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
+from ticdc_lab.simulate.pipeline.outcome import Outcome, outcome
+from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.settings import BASE
+from ticdc_lab.simulate.pipeline.tidb import TIDB
+from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.facts import Facts
+
+LOOK_US, KEPT = 100_000, 64
+"""What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
+
+
+@dataclass(slots=True)
+class PipelineFacts:
+    """The present of a run.
+
+    Attributes
+    ----------
+    scheduler
+        Who owns, who replicates what, how far the checkpoint is.
+    kernel
+        The world, from its beginning on.
+    run
+        When it has ended.
+    """
+
+    scheduler: Facts
+    rule: str = BASE
+    current_us: int = CURRENT_US
+    kernel: Kernel | None = None
+    run: Run | None = None
+    ended: Outcome | None = None
+    seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
+    looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    @property
+    def changes(self) -> int:
+        """As the scheduler's."""
+        return self.scheduler.changes
+
+    def see(self, row: Any) -> None:
+        """Take a row of the trace."""
+        self.scheduler.see(row)
+
+    def begin(self, kernel: Kernel) -> None:
+        """Take the world in which all will happen."""
+        self.kernel = kernel
+
+    def end(self, run: Run) -> None:
+        """Take the whole run; what its outcome is can be said from now on."""
+        self.run, self.ended = run, outcome(run)
+        self.scheduler.changes += 1
+
+    @property
+    def monitor(self) -> PipelineMonitor:
+        """The auditor."""
+        assert self.kernel is not None
+        found = self.kernel.auditor
+        assert isinstance(found, PipelineMonitor)
+        return found
+
+    @property
+    def n_owed(self) -> int:
+        """Row changes that are committed and not downstream."""
+        return sum(map(len, self.monitor.owed.values()))
+
+    @property
+    def load_is_done(self) -> bool:
+        """Whether clients have nothing left to do."""
+        assert self.kernel is not None
+        state = self.kernel.states[self.kernel.address[TIDB]]
+        return state.next >= len(self.monitor.items) and not state.open and not state.waiting
+
+    def held(self, watermark: str, at_us: int) -> Why:
+        """Say what holds a watermark now."""
+        assert self.kernel is not None
+        known = self.seen.get(watermark)
+        if known is None or known[0] // LOOK_US != at_us // LOOK_US:
+            kernel = self.kernel
+            live = {a: s for a, s in kernel.states.items() if a not in kernel.down}
+            nodes = [n for n in kernel.machines if n.startswith(("capture", "tikv", ETCD))]
+            moment = moment_of(at_us, live, nodes, kernel.paused.keys() - kernel.down, kernel.states.get(ETCD))
+            if not self.looked or self.looked[-1].at_us < at_us:
+                self.looked.append(moment)
+            known = self.seen[watermark] = (
+                at_us,
+                why(list(self.looked), watermark=watermark, rule=self.rule, current_us=self.current_us),
+            )
+        return known[1]

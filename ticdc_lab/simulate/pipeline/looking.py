@@ -1,0 +1,126 @@
+"""Moments of a run: everything that can be seen of its states, now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
+from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.hold import CURRENT_US, RESOLVED
+from ticdc_lab.simulate.pipeline.moment import Moment, Reported
+from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.settings import Settings
+from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
+from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
+from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.recorder import Row
+from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
+from ticdc_lab.simulate.scheduler.etcd import EtcdState
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.writing import capture_of
+
+
+def moment_of(
+    at_us: int, states: Mapping[str, Any], nodes: Sequence[str], paused: Collection[str] = (), etcd: Any = None
+) -> Moment:
+    """Give what can be seen of the states of all nodes that run.
+
+    Parameters
+    ----------
+    at_us
+        When, µs of virtual time.
+    states
+        By address.
+    nodes
+        Names of all nodes there should be.
+    paused
+        Addresses of those that run and do nothing.
+    etcd
+        Its state where it is down itself: the last one known.
+    """
+    live = {a: s for a, s in sorted(states.items()) if a not in paused}
+    captures = tuple(capture_facts(s) for s in live.values() if isinstance(s, DataState))
+    regions = [r for s in live.values() if isinstance(s, StoreState) for r in region_facts(s)]
+    owner = next((s for s in live.values() if isinstance(s, DataState) and s.owner is not None), None)
+    held: EtcdState | None = states.get(ETCD, etcd)
+    there = {capture_of(a) for a in live}
+    return Moment(
+        at_us,
+        held.checkpoint_ts if held else 0,
+        held.resolved_ts if held else 0,
+        captures,
+        tuple(sorted(regions, key=lambda r: (r.start, -r.epoch))),
+        _reported(owner),
+        tuple(sorted({n for n in nodes if n not in there} | set(paused))),
+        _stuck(owner),
+    )
+
+
+def moments(run: Run, *, until_us: int | None = None) -> list[Moment]:
+    """Give the moments of a run that was kept with ``sample_us``, up to ``until_us``."""
+    nodes = (*run.settings.stores(), *run.settings.scheduler.nodes(), ETCD)
+    pauses = _pauses(run.kernel.recorder.rows)
+    found: list[Moment] = []
+    etcd = None
+    for at_us, states in run.snapshots:
+        if until_us is not None and at_us > until_us:
+            break
+        etcd = states.get(ETCD, etcd)
+        asleep = {node for node, since_us, end_us in pauses if since_us <= at_us < end_us}
+        found.append(moment_of(at_us, states, nodes, asleep, etcd))
+    return found
+
+
+def current_us_of(settings: Settings) -> int:
+    """Give how far behind the watermarks of a healthy run may be: each level reports now and then."""
+    scheduler = settings.scheduler
+    return max(CURRENT_US, settings.tikv.resolved_us + 3 * (scheduler.tick_us + scheduler.poll_us))
+
+
+def why_at(run: Run, *, at_us: int, watermark: str = RESOLVED, current_us: int | None = None) -> Why:
+    """Say what holds a global watermark of a run at the last sample up to ``at_us`` (:func:`.why.why`).
+
+    ``current_us`` is :func:`current_us_of` the settings if left out.
+
+    Raises
+    ------
+    ValueError
+        The run was made without ``sample_us``, or has no sample as early.
+    """
+    seen = moments(run, until_us=at_us)
+    if not seen:
+        raise ValueError(f"no sample up to {at_us} µs: simulate(..., sample_us=200_000) keeps them")
+    current_us = current_us_of(run.settings) if current_us is None else current_us
+    return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)
+
+
+def _reported(owner: DataState | None) -> tuple[Reported, ...]:
+    """What the owner counts: captures that have tables."""
+    state = owner.owner if owner else None
+    if not isinstance(state, DispatcherState):
+        return ()
+    known = sorted((c, s) for c, s in state.captures.items() if state.tables.count_on(c))
+    return tuple(Reported(c, s.checkpoint_ts, s.resolved_ts) for c, s in known)
+
+
+def _stuck(owner: DataState | None) -> tuple[str, int] | None:
+    if owner is None:
+        return None
+    if isinstance(owner.owner, DispatcherState):
+        stuck: tuple[str, int] | None = owner.owner.stuck
+        return stuck
+    said = owner.stuck  # the later protocols say there also which table is the slowest, which is no reason of theirs
+    return None if said is None or "slowest" in said or "DDL" in said else (said, owner.inner.moved_us)
+
+
+def _pauses(rows: Iterable[Row]) -> list[tuple[str, int, int]]:
+    """(address, since, until) of each pause."""
+    open_us: dict[str, int] = {}
+    found: list[tuple[str, int, int]] = []
+    for row in rows:
+        if row.kind == "paused":
+            open_us.setdefault(row.node, row.time_us)
+        elif row.kind in ("resumed", "crashed") and row.node in open_us:
+            found.append((row.node, open_us.pop(row.node), row.time_us))
+    return found + [(node, since_us, 1 << 62) for node, since_us in sorted(open_us.items())]

@@ -1,0 +1,53 @@
+"""The replication pipeline as scenarios know it."""
+
+from __future__ import annotations
+
+from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.pipeline import scenario_cluster, vocabulary
+from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
+from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
+from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
+from ticdc_lab.simulate.pipeline.planned import EVENTS
+from ticdc_lab.simulate.pipeline.play import play
+from ticdc_lab.simulate.pipeline.scenario_load import load
+from ticdc_lab.simulate.pipeline.settings import DOWNSTREAMS, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
+from ticdc_lab.simulate.scheduler.balance import POLICIES
+from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
+from ticdc_lab.simulate.scheduler.variants import VARIANTS
+
+_OWN = (
+    Register, Deregister, Entries, ResolvedTs, RegionFailed, BatchCommands, BatchResponses, GetRegions, Regions,
+    RegionHeartbeat, Begin, Write, Written, Publish, Resolved, Execute, Executed,
+)  # fmt: skip
+
+
+def messages(variant: str) -> frozenset[str]:
+    """Give the names of messages: of the scheduler's protocol, of TiKV, of the data path and of the sink."""
+    return SCHEDULER.messages(variant) | frozenset(m.__name__ for m in _OWN)
+
+
+MODEL = Model(
+    variants=tuple(VARIANTS),
+    cluster=scenario_cluster.cluster,
+    tables=lambda c: frozenset(c.tables),
+    settings=Settings,
+    unsettled=(
+        "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
+        "created_us",
+    ),
+    choices={
+        "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "kind": DOWNSTREAMS,
+        "dispatcher": ("table", "ts", "index-value"),
+    },
+    events=EVENTS,
+    random=SCHEDULER.random,
+    messages=messages,
+    claim=vocabulary.claim,
+    measure=vocabulary.measure,
+    facts=scenario_cluster.facts,
+    invariants=(*SCHEDULER.invariants, *INVARIANTS),
+    figures=SCHEDULER.figures,
+    play=play,
+    load=load,
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""What came downstream against what was committed upstream: lost, repeated, overwritten by older versions; the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ticdc_lab.simulate.pipeline.downstream import Rows
+from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.tables import Cell, Change
+
+State = dict[int, tuple[Cell, ...]]
+
+
+class Outcome(NamedTuple):
+    """How a run ended downstream.
+
+    Attributes
+    ----------
+    committed, delivered
+        Row changes up to the global checkpoint, and deliveries of any.
+    lost
+        Of those committed, never delivered.
+    repeated
+        Deliveries beyond the first.
+    regressed
+        Deliveries of a version that is older than what the row already had.
+    final_right_idempotent
+        Each delivery replaces the row (upsert, delete): the rows at the checkpoint are those of the upstream.
+    final_right_blind
+        Each delivery adds what it changed to a sum (a balance, a counter): the sums are those of the upstream.
+    """
+
+    committed: int
+    delivered: int
+    lost: int
+    repeated: int
+    regressed: int
+    final_right_idempotent: bool
+    final_right_blind: bool
+
+
+def outcome(run: Run) -> Outcome:
+    """Compare a run's downstream with its upstream, up to the global checkpoint."""
+    delivered = [c for e in run.entries if isinstance(e, Rows) for c in e.changes]
+    return compared(run.changes, delivered, run.checkpoint_ts)
+
+
+def compared(truth: Iterable[Change], delivered: Iterable[Change], checkpoint_ts: int) -> Outcome:
+    """Compare what was committed (in commit order) with what came (in its order of arrival)."""
+    owed = [c for c in truth if c.commit_ts <= checkpoint_ts]
+    came = list(delivered)
+    counts = Counter((c.commit_ts, c.key) for c in came)
+    settled = [c for c in came if c.commit_ts <= checkpoint_ts]
+    return Outcome(
+        len(owed),
+        len(came),
+        sum((c.commit_ts, c.key) not in counts for c in owed),
+        sum(n - 1 for n in counts.values()),
+        _regressed(came),
+        _replaced(owed) == _replaced(settled),
+        _summed(owed) == _summed(settled),
+    )
+
+
+def _regressed(changes: Iterable[Change]) -> int:
+    newest: dict[int, int] = {}
+    n = 0
+    for change in changes:
+        known = newest.get(change.key, 0)
+        n += change.commit_ts < known
+        newest[change.key] = max(known, change.commit_ts)
+    return n
+
+
+def _replaced(changes: Iterable[Change]) -> State:
+    rows: State = {}
+    for change in changes:
+        if change.after is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = change.after
+    return rows
+
+
+def _summed(changes: Iterable[Change]) -> Counter[int]:
+    """Per table: rows, and what numbers that are no key changed by, all added up."""
+    sums: Counter[int] = Counter()
+    for change in changes:
+        sums[change.info.id] += _weight(change, change.after) - _weight(change, change.before)
+    return sums
+
+
+def _weight(change: Change, image: tuple[Cell, ...] | None) -> int:
+    if image is None:
+        return 0
+    numbers = [c for c, column in zip(image, change.info.columns, strict=False) if not column.is_key]
+    return 1_000_003 + sum(n for n in numbers if isinstance(n, int))

@@ -1,0 +1,128 @@
+"""Play a scenario of the pipeline: one run, its assertions judged while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate.pipeline.facts import PipelineFacts
+from ticdc_lab.simulate.pipeline.looking import current_us_of
+from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
+from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.monitor import Measures
+from ticdc_lab.simulate.scheduler.narrative import last_state
+from ticdc_lab.simulate.scheduler.play import Shown, command, counts_messages
+from ticdc_lab.simulate.scheduler.translation import faults_of, network_of
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played:
+    """A scenario that has run; as :class:`ticdc_lab.simulate.scheduler.play.Played`.
+
+    Attributes
+    ----------
+    data
+        How things stood at the end, rows too.
+    """
+
+    scenario: Scenario
+    seed: int
+    run: Run
+    outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
+    data: PipelineFacts = field(repr=False)
+
+    @property
+    def facts(self) -> Facts:
+        """What is so of owner, tables and checkpoint."""
+        return self.data.scheduler
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held, no invariant was violated and the run came to its end."""
+        return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        return command("pipeline", self.scenario, self.seed)
+
+    @property
+    def measures(self) -> Measures:
+        """What tables had of writers."""
+        return self.run.monitor.scheduler.measures
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return self.run.kernel.n_sent
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return self.run.trace
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        rows, ended, end_us = self.run.measures, self.data.ended, self.run.end.time_us
+        lines = [
+            f"{rows.committed} rows committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
+            f"{rows.ddls} DDLs executed",
+            *last_state(self.facts),
+        ]
+        if ended:
+            right = "right" if ended.final_right_idempotent else "wrong"
+            sums = "right" if ended.final_right_blind else "wrong"
+            lines.append(f"up to the checkpoint: {ended.lost} rows lost; rows replaced are {right}, sums are {sums}")
+        return [*lines, *(self.data.held(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
+
+
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+    sample_us: int | None = None,
+) -> Played:
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``pipeline``.
+    seed, keep, level
+        As for :func:`ticdc_lab.simulate.scheduler.play.play`; the seed draws the load too.
+    also
+        More to judge, of the scheduler.
+    sample_us
+        How often states are kept, for pictures and explanations.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, PipelineFacts)
+    facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
+    more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
+    judge = Judge([*scenario.assertions, *more], facts)
+    level = level or (EVENTS if counts_messages(scenario) else CHANGES)
+    recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
+    recorder.rows = Shown(judge, keep=keep)
+    load = load_of_scenario(scenario, seed)
+    facts.scheduler.wanted = {table.id for table in load.tables}
+    run = simulate(
+        settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
+        until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
+        step_limit=scenario.step_limit, sample_us=sample_us, begun=facts.begin,
+    )  # fmt: skip
+    facts.end(run)
+    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)

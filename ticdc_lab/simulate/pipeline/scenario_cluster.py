@@ -1,0 +1,57 @@
+"""The ``cluster`` of a scenario of the pipeline: captures, stores, tables and their regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_lab.simulate.pipeline.facts import PipelineFacts
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
+from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.planned import Join
+
+MOST_CAPTURES, MOST_STORES, MOST_TABLES, MOST_REGIONS = 100, 100, 1_000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Captures, TiKV stores, ids of tables, and into how many regions each is divided at first."""
+
+    captures: tuple[str, ...]
+    tables: tuple[int, ...]
+    stores: int = 3
+    regions: int = 2
+
+    @property
+    def fallible(self) -> tuple[str, ...]:
+        """Those that random faults hit."""
+        return (*self.captures, *(f"tikv-{i + 1}" for i in range(self.stores)))
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Whatever a fault can hit."""
+        return frozenset({*self.fallible, ETCD, PD, TIDB, DOWNSTREAM})
+
+
+def cluster(value: Value) -> Cluster:
+    """Read ``{captures: 2, stores: 3, tables: 4, regions: 2}``; a workload brings its own tables."""
+    given = value.fields({"captures", "stores", "tables", "regions"}, required=["captures"])
+    captures = given["captures"].integer(least=1, most=MOST_CAPTURES)
+    tables = given["tables"].integer(least=1, most=MOST_TABLES) if "tables" in given else 0
+    return Cluster(
+        tuple(f"capture-{i + 1}" for i in range(captures)),
+        tuple(range(1, tables + 1)),
+        given["stores"].integer(least=1, most=MOST_STORES) if "stores" in given else 3,
+        given["regions"].integer(least=1, most=MOST_REGIONS) if "regions" in given else 2,
+    )
+
+
+def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:
+    """Give what is known before a run begins."""
+    captures = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, Join))}
+    return PipelineFacts(Facts(set(scenario_cluster.tables), frozenset(captures)))

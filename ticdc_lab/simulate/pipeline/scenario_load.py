@@ -1,0 +1,170 @@
+"""The ``load`` of a scenario of the pipeline: steady transactions drawn by the seed, and some named one by one.
+
+::
+
+    load:
+      rows_per_s: 200
+      rows: 2
+      until: 10s
+      transactions:
+        - {at: 1s, table: 1, handles: [7, 8], hold: 4s, rolls_back: true}
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
+from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.settings_reading import settings as settings_read
+from ticdc_lab.workload.settings import KINDS, Workload
+
+SCHEMA = "shop"
+COLUMNS = (Column(1, "id", "bigint", True), Column(2, "note", "varchar"), Column(3, "amount", "bigint"))
+"""Of every table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A transaction that stands in the file."""
+
+    at_us: int
+    table: int
+    handles: tuple[int, ...]
+    hold_us: int = 0
+    rolls_back: bool = False
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """What clients do.
+
+    Attributes
+    ----------
+    rows_per_s
+        Row changes of steady transactions a second, all tables together; 0 for none.
+    rows
+        Of each transaction, in different tables where there are as many.
+    handles
+        Rows that a table has; a change hits any of them.
+    from_us, until_us
+        When steady transactions begin and end; None for the end of the run less three seconds.
+    rolled_back, deleted
+        The share of transactions that roll back, and of changes that delete.
+    workload
+        Instead of all that: one that brings its own tables and DDL; the run's seed is its own.
+    """
+
+    rows_per_s: int = 100
+    rows: int = 2
+    handles: int = 100
+    from_us: int = 0
+    until_us: int | None = None
+    rolled_back: Fraction = Fraction(0)
+    deleted: Fraction = Fraction(0)
+    transactions: tuple[Named, ...] = ()
+    workload: Workload | None = None
+
+
+NO_LOAD = LoadSettings(rows_per_s=0)
+_OF_LOGS = ("seed", "start_ts", "watermark_ms")
+"""What the simulation itself says."""
+
+
+def load(value: Value, names: Names) -> LoadSettings:
+    """Read a load."""
+    if any(key.text() == "workload" for key, _ in value.entries()):
+        only = value.fields({"workload"})["workload"]
+        return replace(NO_LOAD, workload=settings_read(only, Workload, without=_OF_LOGS, choices={"kind": KINDS}))
+    given = value.fields(("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions"))
+    return LoadSettings(
+        rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,
+        rows=given["rows"].integer(least=1, most=1000) if "rows" in given else 2,
+        handles=given["handles"].integer(least=1, most=10_000_000) if "handles" in given else 100,
+        from_us=given["from"].duration_us() if "from" in given else 0,
+        until_us=given["until"].duration_us() if "until" in given else None,
+        rolled_back=given["rolled_back"].probability() if "rolled_back" in given else Fraction(0),
+        deleted=given["deleted"].probability() if "deleted" in given else Fraction(0),
+        transactions=tuple(_named(v, names) for v in given["transactions"].items()) if "transactions" in given else (),
+    )
+
+
+def _named(value: Value, names: Names) -> Named:
+    known = ("at", "table", "handles", "hold", "rolls_back", "deletes")
+    given = value.fields(known, required=["at", "table", "handles"])
+    handles = tuple(v.integer(most=2**40 - 1) for v in given["handles"].items())
+    if not handles or len(set(handles)) < len(handles):
+        raise given["handles"].wrong("at least one handle, each once")
+    return Named(
+        given["at"].duration_us(),
+        names.table(given["table"]),
+        handles,
+        given["hold"].duration_us() if "hold" in given else 0,
+        given["rolls_back"].flag() if "rolls_back" in given else False,
+        given["deletes"].flag() if "deletes" in given else False,
+    )
+
+
+def table_info(table: int) -> TableInfo:
+    """Give the definition that a table of a scenario has at first."""
+    return TableInfo(table, SCHEMA, f"t{table}", COLUMNS)
+
+
+def made(
+    settings: LoadSettings, tables: tuple[int, ...], jobs: tuple[tuple[int, Job], ...], seed: int, until_us: int
+) -> Load:
+    """Draw a load: the same seed gives the same, whatever faults there are.
+
+    Parameters
+    ----------
+    tables
+        Those there are at first.
+    jobs
+        DDL jobs with their moments; a table that one drops is written until then, one that is created afterwards.
+    until_us
+        The end of the run.
+    """
+    named = [_transaction(n, i) for i, n in enumerate(settings.transactions)]
+    steady = list(_steady(settings, tables, jobs, random.Random(f"load {seed}"), until_us))
+    transactions = tuple(sorted([*steady, *named], key=lambda t: t.start_us))
+    return Load(tuple(table_info(t) for t in tables), transactions, jobs)
+
+
+def _steady(
+    settings: LoadSettings,
+    tables: tuple[int, ...],
+    jobs: tuple[tuple[int, Job], ...],
+    chance: random.Random,
+    until_us: int,
+) -> Iterator[Txn]:
+    end_us = max(0, until_us - 3_000_000) if settings.until_us is None else settings.until_us
+    there, waiting = list(tables), list(jobs)
+    each_us = settings.rows * 1_000_000 // settings.rows_per_s if settings.rows_per_s else 0
+    for n, at_us in enumerate(range(settings.from_us, end_us, each_us) if each_us else ()):
+        while waiting and waiting[0][0] <= at_us + 100_000:  # what begins shortly before a DDL would wait for it
+            job = waiting.pop(0)[1]
+            there = [t for t in there if t != job.dropped]
+        homes = chance.sample(there, min(settings.rows, len(there)))
+        keys = {key_of(homes[i % len(homes)], chance.randrange(settings.handles)) for i in range(settings.rows)}
+        changes = [_change(key, n, chance.random() < settings.deleted) for key in sorted(keys)]
+        yield Txn(at_us, 0, tuple(changes), chance.random() < settings.rolled_back)
+
+
+def _change(key: int, n: int, deletes: bool) -> Mutation:
+    if deletes:
+        return Mutation(key, DELETE, None)
+    handle = key & (1 << 40) - 1
+    return Mutation(key, PUT, Raw((1, 2, 3), (handle, f"change {n}", n + 1)))
+
+
+def _transaction(named: Named, n: int) -> Txn:
+    changes = [_change(key_of(named.table, h), 1_000_000 + n, named.deletes) for h in named.handles]
+    return Txn(named.at_us, named.hold_us, tuple(changes), named.rolls_back)

@@ -1,0 +1,118 @@
+"""A scenario of the pipeline in the words of its model: settings, load, and what happens at which moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate.pipeline import kv_messages as kv
+from ticdc_lab.simulate.pipeline import planned as own
+from ticdc_lab.simulate.pipeline.downstream import Pace
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.load import Load
+from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, Named, made, table_info
+from ticdc_lab.simulate.pipeline.settings import Settings
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
+from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scheduler.planned import Join
+from ticdc_lab.simulate.scheduler.translation import happens
+from ticdc_lab.workload.load import load_of
+
+ADDED = Column(0, "", "bigint", default=0)
+"""What a DDL of a scenario adds, under a name and an id of its own."""
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    """Give the settings with the cluster; captures that join later are in it too."""
+    cluster, settings = scenario.cluster, scenario.settings
+    joins = [e.what.capture for e in scenario.events if isinstance(e.what, Join)]
+    scheduler = replace(settings.scheduler, variant=scenario.variant, captures=(*cluster.captures, *joins))
+    tikv = replace(settings.tikv, stores=cluster.stores, regions_per_table=cluster.regions)
+    found: Settings = replace(settings, scheduler=scheduler, tikv=tikv)
+    return found
+
+
+def load_of_scenario(scenario: Scenario, seed: int) -> Load:
+    """Give what clients do: a workload; or the file's load, its long transactions, its DDL."""
+    given = scenario.load or NO_LOAD
+    if given.workload is not None:
+        return load_of(replace(given.workload, seed=seed))
+    held = [e for e in scenario.events if isinstance(e.what, own.LongTransaction)]
+    named = [_held(e, given.handles + 1000 * n) for n, e in enumerate(held)]
+    settings = replace(given, transactions=(*given.transactions, *named))
+    return made(settings, scenario.cluster.tables, tuple(_jobs(scenario)), seed, scenario.until_us)
+
+
+def _held(event: Planned, first: int) -> Named:
+    """New rows, which no other transaction waits for."""
+    what: own.LongTransaction = event.what
+    handles = tuple(range(first, first + what.rows))
+    return Named(event.at_us, what.table, handles, what.hold_us, what.rolls_back)
+
+
+def _jobs(scenario: Scenario) -> Iterator[tuple[int, Job]]:
+    infos = {t: table_info(t) for t in scenario.cluster.tables}
+    for event in scenario.events:
+        what, n = event.what, event.line
+        if isinstance(what, own.AddColumn):
+            infos[what.table] = info = _with_column(infos[what.table], what.column)
+            query = f"ALTER TABLE `{info.schema_name}`.`{info.name}` ADD COLUMN `{what.column}` BIGINT DEFAULT 0"
+            yield event.at_us, Job(n, "add column", query, info.schema_name, info.name, None, info)
+        elif isinstance(what, own.DropTable):
+            info = infos[what.table]
+            query = f"DROP TABLE `{info.schema_name}`.`{info.name}`"
+            yield event.at_us, Job(n, "drop table", query, info.schema_name, info.name, info.id)
+
+
+def _with_column(info: TableInfo, name: str) -> TableInfo:
+    new = ADDED._replace(id=len(info.columns) + 1, name=name)
+    return info._replace(columns=(*info.columns, new))
+
+
+def _of_stores(event: Planned, scenario: Scenario, command: Any) -> Iterator[kernel.Fault]:
+    """Ask every store: the one that leads the region does it."""
+    for i in range(scenario.cluster.stores):
+        yield kernel.Ask(event.at_us, f"tikv-{i + 1}", command)
+
+
+@happens.register
+def _(what: own.Split, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield from _of_stores(event, scenario, kv.Split(key_of(what.table, what.handle)))
+
+
+@happens.register
+def _(what: own.Merge, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield from _of_stores(event, scenario, kv.Merge(key_of(what.table, what.handle)))
+
+
+@happens.register
+def _(what: own.TransferLeader, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield from _of_stores(event, scenario, kv.TransferLeader(key_of(what.table, what.handle), what.to))
+
+
+@happens.register
+def _(what: own.SlowSink, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield from _paced(what.rows_per_s, what.for_us, event, scenario)
+
+
+@happens.register
+def _(what: own.StandingSink, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield from _paced(0, what.for_us, event, scenario)
+
+
+def _paced(rows_per_s: int, for_us: int | None, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield kernel.Ask(event.at_us, DOWNSTREAM, Pace(rows_per_s))
+    if for_us is not None:
+        yield kernel.Ask(event.at_us + for_us, DOWNSTREAM, Pace(scenario.settings.downstream.rows_per_s))
+
+
+@happens.register(own.LongTransaction)
+@happens.register(own.AddColumn)
+@happens.register(own.DropTable)
+def _(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    """Of the load."""
+    yield from ()

@@ -1,0 +1,193 @@
+"""What each delivery semantics loses and repeats under each fault, and what the MQ rule gains: measured from runs.
+
+References
+----------
+Seed (architecture model), sections 1.2 and 6; MQ protocol, "sync model".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.simulate.faults import Ask, Crash, Fault
+from ticdc_lab.simulate.pipeline.downstream import Rows
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
+from ticdc_lab.simulate.pipeline.load import Load
+from ticdc_lab.simulate.pipeline.looking import moments
+from ticdc_lab.simulate.pipeline.outcome import outcome
+from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, Named, made
+from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
+from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.writing import capture_of
+
+DELIVERY = pa.schema(
+    [
+        ("semantics", pa.string()),  # of ticdc_lab.simulate.pipeline.settings.SEMANTICS
+        ("fault", pa.string()),  # of FAULTS
+        ("committed", pa.int64()),  # row changes up to the global checkpoint
+        ("delivered", pa.int64()),
+        ("lost", pa.int64()),  # of those committed, never delivered
+        ("repeated", pa.int64()),  # deliveries beyond the first
+        ("regressed", pa.int64()),  # deliveries of an older version than the row had: overwritten for a moment
+        ("final_right_idempotent", pa.bool_()),  # rows are replaced: they are those of the upstream
+        ("final_right_blind", pa.bool_()),  # differences are added up: the sums are those of the upstream
+        ("violation", pa.string()),  # the invariant that was violated; null without one
+    ]
+)
+"""A row a semantics and fault."""
+
+GAINS = pa.schema(
+    [
+        ("rule", pa.string()),  # of ticdc_lab.simulate.pipeline.settings.RULES
+        ("rows", pa.int64()),  # delivered
+        ("rows_in_memory_max", pa.int64()),  # of all sorters and mounters together, at any sample
+        ("rows_on_disk_max", pa.int64()),
+        ("latency_ms_median", pa.float64()),  # from a row's commit to its arrival downstream
+        ("latency_ms_p99", pa.float64()),
+        ("violation", pa.string()),  # the seed's proof obligation among the invariants
+    ]
+)
+"""A row a rule."""
+
+CLUSTER = Settings(Scheduler(captures=3, tick_us=200_000, poll_us=200_000, ttl_us=2_000_000, margin_us=500_000))
+TABLES, FAULT_US, END_US = (1, 2, 3, 4), 3_050_000, 9_000_000
+_SAMPLE_US = 50_000
+_HANDLES = 50
+
+
+def small_load(seed: int = 0, *, rows_per_s: int = 200, held_us: int = 0) -> Load:
+    """Give six seconds of transactions over four tables, one of them held open for a while from second 2 on."""
+    held = (Named(2_000_000, TABLES[0], (_HANDLES, _HANDLES + 1), held_us),) if held_us else ()
+    settings = LoadSettings(rows_per_s=rows_per_s, handles=_HANDLES, until_us=6_000_000, transactions=held)
+    return made(settings, TABLES, (), seed, END_US)
+
+
+def compare_semantics(
+    load: Load | None = None,
+    *,
+    settings: Settings = CLUSTER,
+    semantics: Sequence[str] = SEMANTICS,
+    faults: Sequence[str] = (),
+    seed: int = 0,
+    until_us: int = END_US,
+) -> pa.Table:
+    """Run one load under each semantics and fault (:data:`DELIVERY`).
+
+    Parameters
+    ----------
+    load
+        :func:`small_load` if left out.
+    settings
+        The cluster.
+    faults
+        Of :data:`FAULTS`; all of them if left out. The fault comes at :data:`FAULT_US`.
+    seed
+        Of every run.
+    """
+    load = small_load(seed) if load is None else load
+    quiet = simulate(settings, load, seed=seed, until_us=FAULT_US, level=CHANGES)
+    rows = []
+    for name in semantics:
+        own = replace(settings, capture=replace(settings.capture, semantics=name))
+        for fault in faults or tuple(FAULTS):
+            run = simulate(own, load, faults=[*FAULTS[fault](quiet)], seed=seed, until_us=until_us, level=CHANGES)
+            rows.append({"semantics": name, "fault": fault, **outcome(run)._asdict(), "violation": _violation(run)})
+    return pa.Table.from_pylist(rows, schema=DELIVERY)
+
+
+def compare_rules(
+    load: Load | None = None, *, settings: Settings = CLUSTER, seed: int = 0, until_us: int = END_US
+) -> pa.Table:
+    """Run one load under the base rule and under the MQ rule (:data:`GAINS`).
+
+    ``load`` is :func:`small_load` with a transaction of two seconds if left out.
+    """
+    load = small_load(seed, held_us=2_000_000) if load is None else load
+    rows = []
+    for rule in RULES:
+        own = replace(settings, capture=replace(settings.capture, rule=rule))
+        run = simulate(own, load, seed=seed, until_us=until_us, level=CHANGES, sample_us=_SAMPLE_US)
+        rows.append({"rule": rule, **_held(run), **_latency(run), "violation": _violation(run)})
+    return pa.Table.from_pylist(rows, schema=GAINS)
+
+
+def _violation(run: Run) -> str | None:
+    return run.violation.invariant if run.violation else None
+
+
+def _held(run: Run) -> dict[str, int]:
+    """The most rows that sorters and mounters held at a sample."""
+    tables = [[t for c in m.captures for t in c.tables] for m in moments(run)]
+    return {
+        "rows_in_memory_max": max((sum(t.sorting + t.mounting for t in some) for some in tables), default=0),
+        "rows_on_disk_max": max((sum(t.spilled for t in some) for some in tables), default=0),
+    }
+
+
+def _latency(run: Run) -> dict[str, Any]:
+    arrived = [(e.at_us, c.commit_ts) for e in run.entries if isinstance(e, Rows) for c in e.changes]
+    ms = np.array([(at_us - us_of(ts)) / 1000 for at_us, ts in arrived])
+    median, p99 = (float(np.percentile(ms, q)) if len(ms) else None for q in (50, 99))
+    return {"rows": len(ms), "latency_ms_median": median, "latency_ms_p99": p99}
+
+
+def _owner(quiet: Run) -> str:
+    """The capture that owns when the fault comes."""
+    states = quiet.kernel.states
+    return next(capture_of(a) for a in sorted(states) if getattr(states[a], "owner", None) is not None)
+
+
+def _other(quiet: Run) -> str:
+    """A capture that does not own, and has tables."""
+    owner = _owner(quiet)
+    return next(c for c in quiet.settings.scheduler.nodes() if c != owner and _tables_of(quiet, c))
+
+
+def _tables_of(quiet: Run, capture: str) -> list[int]:
+    return sorted(quiet.kernel.states[quiet.kernel.address[capture]].paths)
+
+
+def _leader_change(quiet: Run) -> list[Fault]:
+    """Every region of every table is led by one store after another."""
+    stores = quiet.settings.stores()
+    keys = [key_of(t, h) for t in TABLES for h in (1, _HANDLES - 1)]
+    return [
+        Ask(FAULT_US + 300_000 * n, store, TransferLeader(key, to))
+        for n, to in enumerate(stores)
+        for key in keys
+        for store in stores
+    ]
+
+
+def _migration(quiet: Run) -> list[Fault]:
+    source, to = _other(quiet), _owner(quiet)
+    move = MoveTable(_tables_of(quiet, source)[0], to)
+    return [Ask(FAULT_US, capture, move) for capture in quiet.settings.scheduler.nodes()]
+
+
+def _crash(node: Callable[[Run], str]) -> Callable[[Run], list[Fault]]:
+    return lambda quiet: [Crash(FAULT_US, node(quiet))]
+
+
+FAULTS: Mapping[str, Callable[[Run], Iterable[Fault]]] = MappingProxyType(
+    {
+        "none": lambda quiet: [],
+        "leader change": _leader_change,
+        "capture crash": _crash(_other),
+        "processor restart": lambda quiet: [Ask(FAULT_US, _other(quiet), Restart())],
+        "owner switch": _crash(_owner),
+        "table migration": _migration,
+    }
+)
+"""What goes wrong, from the state of a run without faults."""

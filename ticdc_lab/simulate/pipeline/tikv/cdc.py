@@ -1,0 +1,155 @@
+"""The CDC component of a store: registrations, incremental scans, and what an observer of the raft log sees.
+
+A registration takes a snapshot of what is applied, by reference; everything that is applied later is streamed at once.
+So each row comes from the scan or from the log, none from neither, and none from both: the scan sends versions as
+``committed`` and locks as ``prewrite``, whose ``commit`` or ``rollback`` then comes from the log, perhaps before the
+scan has sent the lock. The receiver therefore joins them only after ``initialized``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Send, Wake
+from ticdc_lab.simulate.pipeline.cdc_messages import (
+    INITIALIZED,
+    PREWRITE,
+    Deregister,
+    Entries,
+    KvRow,
+    RegionFailed,
+    Register,
+    ResolvedTs,
+)
+from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, NotLeader, RegionNotFound
+from ticdc_lab.simulate.pipeline.tikv.incremental_scan import keys_of, next_batch
+from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data
+from ticdc_lab.simulate.pipeline.tikv.store_state import Stream
+from ticdc_lab.simulate.pipeline.tikv.turn import Turn
+
+SCAN = "scan"
+
+
+def register(turn: Turn, sender: Address, message: Register) -> None:
+    """Open a stream, and scan what was committed after its checkpoint_ts."""
+    _forget_former_lives(turn, sender)
+    request_id, region, epoch, checkpoint_ts, start, end = message
+    data = _served(turn, region)
+    error = _refused(turn, region, epoch)
+    if error is not None or data is None:
+        turn.out.append(Send(sender, RegionFailed(request_id, region, error or turn.not_leader(region))))
+        return
+    streams = turn.state.streams.get(region, ())
+    if any(s.address == sender and s.request_id == request_id for s in streams):
+        turn.out.append(Ignored(message, "this request is served already"))
+        return
+    after_ts = checkpoint_ts - turn.store.scans_checkpoint_too
+    keys = keys_of(data, start, end, after_ts)
+    whole = start <= data.start and data.end <= end
+    stream = Stream(sender, request_id, start, end, after_ts, whole, data, keys)
+    turn.state = turn.state._replace(streams=turn.state.streams.set(region, (*streams, stream)))
+    what = f"{sender} registered: {len(keys)} keys to scan"
+    turn.out.append(Changed(f"stream:{region}:{sender}", None, "scanning", what))
+    _wait(turn, region, stream)
+
+
+def _served(turn: Turn, region: int) -> Data | None:
+    peer = turn.state.peers.get(region)
+    return peer.led.applied if peer and peer.led else None
+
+
+def _refused(turn: Turn, region: int, epoch: int) -> NotLeader | EpochNotMatch | RegionNotFound | None:
+    data = _served(turn, region)
+    if region not in turn.state.peers:
+        return RegionNotFound(region)
+    if data is None or data.merging is not None:
+        return turn.not_leader(region)
+    if data.epoch != epoch:
+        return EpochNotMatch(region, (data.region(turn.state.address), *turn.parts_of(data)))
+    return None
+
+
+def deregister(turn: Turn, sender: Address, message: Deregister) -> None:
+    """Let a stream go."""
+    streams = turn.state.streams.get(message.region, ())
+    _set(turn, message.region, [s for s in streams if s.address != sender or s.request_id != message.request_id])
+
+
+def _forget_former_lives(turn: Turn, sender: Address) -> None:
+    """Let the streams of a capture go that came back under a new address: nobody reads them."""
+    node, life = node_of(sender), life_of(sender)
+    for region, streams in sorted(turn.state.streams.items()):
+        left = [s for s in streams if node_of(s.address) != node or life_of(s.address) >= life]
+        if len(left) < len(streams):
+            _set(turn, region, left)
+
+
+def _set(turn: Turn, region: int, streams: Sequence[Stream]) -> None:
+    known = turn.state.streams
+    changed = known.set(region, tuple(streams)) if streams else known.delete(region) if region in known else known
+    turn.state = turn.state._replace(streams=changed)
+
+
+def _wait(turn: Turn, region: int, stream: Stream) -> None:
+    """Send the next batch of a scan when it has been read."""
+    n = min(len(stream.keys) - stream.at, turn.store.settings.scan_batch)
+    after_us = n * 1_000_000 // turn.store.settings.scan_rows_per_s
+    turn.out.append(Wake(after_us, (SCAN, region, stream.address, stream.request_id)))
+
+
+def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
+    """Send a batch of a scan; after the last one the stream is initialised."""
+    streams = turn.state.streams.get(region, ())
+    found = [i for i, s in enumerate(streams) if s.address == address and s.request_id == request_id]
+    if not found or streams[found[0]].snapshot is None:
+        return
+    at, stream = found[0], streams[found[0]]
+    assert stream.snapshot is not None
+    most = turn.store.settings.scan_batch
+    rows, read = next_batch(stream.snapshot, stream.keys, stream.at, stream.checkpoint_ts, most)
+    if turn.store.scan_misses_locks:
+        rows = [row for row in rows if row.type != PREWRITE]
+    stream = stream._replace(at=read)
+    if read == len(stream.keys):
+        rows.append(KvRow(INITIALIZED, 0, 0))
+        stream = stream._replace(snapshot=None, keys=(), at=0)
+        turn.out.append(Changed(f"stream:{region}:{address}", "scanning", "streaming", "its scan is at its end"))
+    else:
+        _wait(turn, region, stream)
+    _set(turn, region, (*streams[:at], stream, *streams[at + 1 :]))
+    turn.out.append(Send(address, Entries(request_id, region, tuple(rows))))
+
+
+def observe(turn: Turn, region: int, rows: tuple[KvRow, ...]) -> None:
+    """Stream what is applied."""
+    for stream in turn.state.streams.get(region, ()):
+        if stream.snapshot is not None and turn.store.streams_after_scan:
+            continue
+        start, end = stream.start, stream.end
+        told = rows if stream.whole else tuple([row for row in rows if start <= row[1] < end])
+        if told:
+            turn.out.append(Send(stream.address, Entries(stream.request_id, region, told)))
+
+
+def tell_resolved(turn: Turn, regions: Iterable[int]) -> None:
+    """Tell every initialised stream of these regions its resolved_ts, also one that has not moved: the stream lives."""
+    told: dict[tuple[Address, int], list[tuple[int, int]]] = {}
+    for region in regions:
+        peer = turn.state.peers.get(region)
+        if peer is None or peer.led is None or not peer.led.resolved_ts:
+            continue
+        for stream in turn.state.streams.get(region, ()):
+            if stream.snapshot is None:
+                told.setdefault((stream.address, peer.led.resolved_ts), []).append((stream.request_id, region))
+    for (address, ts), of_regions in told.items():
+        turn.out.append(Send(address, ResolvedTs(ts, tuple(of_regions))))
+
+
+def end_streams(turn: Turn, region: int, error: NotLeader | EpochNotMatch | RegionNotFound) -> None:
+    """End all streams of a region: it is another one now, or led by another store."""
+    for stream in turn.state.streams.get(region, ()):
+        turn.out.append(Send(stream.address, RegionFailed(stream.request_id, region, error)))
+        before = "streaming" if stream.snapshot is None else "scanning"
+        turn.out.append(Changed(f"stream:{region}:{stream.address}", before, None, type(error).__name__))
+    _set(turn, region, ())

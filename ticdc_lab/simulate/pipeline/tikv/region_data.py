@@ -1,0 +1,159 @@
+"""What a region holds: its range and its three column families, replicated as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from immutables import Map, MapMutation
+
+from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, ROLLBACK, Region
+from ticdc_lab.simulate.pipeline.tables import Value
+
+Lock: TypeAlias = tuple[int, int, str]
+"""start_ts, primary key, operation."""
+Written: TypeAlias = "tuple[int, int, str, Written | None, int]"
+"""A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, how many there are."""
+
+Default: TypeAlias = "Map[tuple[int, int], Value] | MapMutation[tuple[int, int], Value]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """A region, as its raft log has made it.
+
+    Attributes
+    ----------
+    id, start, end, epoch
+        As PD knows it.
+    peers
+        The stores that hold it.
+    locks, default, write
+        The column families: by key; by (key, start_ts); by key, newest first.
+    sprouts
+        Regions that were split off and may have no leader yet.
+    absorbed
+        Regions that were merged into this one.
+    merging
+        The region into which this one is being merged: it takes no command any more.
+    """
+
+    id: int
+    start: int
+    end: int
+    epoch: int
+    peers: tuple[str, ...]
+    locks: Map[int, Lock] = Map()
+    default: Map[tuple[int, int], Value] = Map()
+    write: Map[int, Written] = Map()
+    sprouts: tuple[Data, ...] = ()
+    absorbed: tuple[int, ...] = ()
+    merging: int | None = None
+
+    def __str__(self) -> str:
+        """Write few words: messages carry the whole region, and a trace shows their fields."""
+        return f"region {self.id}, epoch {self.epoch}: {len(self.locks)} locks, {len(self.write)} keys"
+
+    def region(self, leader: Address) -> Region:
+        """Give the region as PD and clients know it."""
+        return Region(self.id, self.start, self.end, self.epoch, leader)
+
+
+def records(newest: Written | None) -> Iterator[Written]:
+    """Give write records of a key, from the newest on."""
+    while newest is not None:
+        yield newest
+        newest = newest[3]
+
+
+def record_of(newest: Written | None, start_ts: int) -> Written | None:
+    """Give the write record of a transaction; none older than its start_ts can be its."""
+    while newest is not None and newest[0] >= start_ts:
+        if newest[1] == start_ts:
+            return newest
+        newest = newest[3]
+    return None
+
+
+def inserted(newest: Written | None, ts: int, start_ts: int, kind: str) -> Written:
+    """Put a write record into its place; nearly always that is the front."""
+    if newest is None:
+        return (ts, start_ts, kind, None, 1)
+    if newest[0] <= ts:
+        return (ts, start_ts, kind, newest, newest[4] + 1)
+    above = []
+    rest: Written | None = newest
+    while rest is not None and rest[0] > ts:
+        above.append(rest)
+        rest = rest[3]
+    made: Written = (ts, start_ts, kind, rest, rest[4] + 1 if rest else 1)
+    for record in reversed(above):
+        made = (*record[:3], made, made[4] + 1)
+    return made
+
+
+def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Written]]:
+    """Cut the oldest write records off, but never the last one that says what the row is.
+
+    Parameters
+    ----------
+    newest
+        The newest of all.
+    keeps
+        How many stay besides it.
+    before_ts
+        What is not older than it stays.
+
+    Returns
+    -------
+    tuple[Written, list[Written]]
+        The newest, and what was cut off.
+    """
+    found = list(records(newest))
+    n = keeps + 1
+    while n < len(found) and (found[n][0] >= before_ts or all(r[2] == ROLLBACK for r in found[:n])):
+        n += 1
+    made: Written | None = None
+    for record in reversed(found[:n]):
+        made = (*record[:3], made, made[4] + 1 if made else 1)
+    assert made is not None
+    return made, found[n:]
+
+
+def value_at(default: Default, key: int, newest: Written | None) -> Value | None:
+    """Give the value of a row as of a write record: of the newest from there on that is no rollback."""
+    while newest is not None:
+        kind = newest[2]
+        if kind == PUT:
+            return default.get((key, newest[1]))
+        if kind != ROLLBACK:
+            return None
+        newest = newest[3]
+    return None
+
+
+def part_of(data: Data, start: int, end: int) -> Data:
+    """Give the region narrowed to a range."""
+    return replace(
+        data,
+        start=start,
+        end=end,
+        locks=Map({k: lock for k, lock in data.locks.items() if start <= k < end}),
+        default=Map({k: v for k, v in data.default.items() if start <= k[0] < end}),
+        write=Map({k: w for k, w in data.write.items() if start <= k < end}),
+    )
+
+
+def united(left: Data, right: Data) -> Data:
+    """Give the region that holds what two neighbours hold; it goes on as the left one."""
+    return replace(
+        left,
+        end=right.end,
+        epoch=max(left.epoch, right.epoch) + 1,
+        locks=left.locks.update(right.locks),
+        default=left.default.update(right.default),
+        write=left.write.update(right.write),
+        absorbed=(*left.absorbed, right.id),
+    )

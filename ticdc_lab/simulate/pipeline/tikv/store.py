@@ -1,0 +1,194 @@
+"""The machine of a TiKV store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Event,
+    Fired,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Wake,
+)
+from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
+from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Merge, Region, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.settings import TikvSettings
+from ticdc_lab.simulate.pipeline.tikv import cdc, commands, elections, leadership, leases, region_changes, replication
+from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of, peers_of
+from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
+    Admit,
+    Append,
+    Appended,
+    Campaign,
+    CheckedLeader,
+    CheckLeader,
+    Destroy,
+    SplitId,
+    Stores,
+    Vote,
+    Voted,
+)
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data
+from ticdc_lab.simulate.pipeline.tikv.store_state import Led, Peer, StoreState
+from ticdc_lab.simulate.pipeline.tikv.turn import Turn
+
+HEARTBEAT = "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The machine of nodes ``tikv-1``, ...: regions, Percolator, raft-lite, and the CDC component.
+
+    Attributes
+    ----------
+    settings
+        Of the upstream.
+    stores
+        Names of all stores.
+    regions
+        The regions at first; their leaders are names of stores.
+    ignores_locks
+        A planted bug: resolved_ts is the TSO of the moment, whatever is locked.
+    resolves_alone
+        A planted bug: resolved_ts is advanced without asking the followers, and a leader that was cut off goes on.
+    scan_misses_locks
+        A planted bug: the incremental scan reads the write column family only.
+    streams_after_scan
+        A planted bug: what is applied between the snapshot and the end of its scan is not streamed.
+    scans_checkpoint_too
+        A planted bug: the scan takes ``[checkpoint_ts, MAX]``.
+    observes_early
+        A planted bug: what a leader proposes is streamed before a majority has it.
+    keeps_streams_at_split
+        A planted bug: a split does not end the streams of the region.
+    """
+
+    settings: TikvSettings
+    stores: tuple[str, ...]
+    regions: tuple[Region, ...]
+    ignores_locks: bool = False
+    resolves_alone: bool = False
+    scan_misses_locks: bool = False
+    streams_after_scan: bool = False
+    scans_checkpoint_too: bool = False
+    observes_early: bool = False
+    keeps_streams_at_split: bool = False
+
+    def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
+        """Lead the own part of the first regions; a store that lost its disk begins empty and leads nothing."""
+        name = node_of(address)
+        peers: Map[int, Peer] = Map()
+        if life_of(address) == 1:
+            peers = Map({r.id: p for r in self.regions if (p := self._first_peer(r, name, now)) is not None})
+        state = StoreState(address, name, peers, Map({s: s for s in self.stores}))
+        turn = Turn(self, state, now)
+        region_changes.report(turn)
+        wakes = [Wake(self.settings.resolved_us, leases.RESOLVE), Wake(self.heartbeat_us, HEARTBEAT)]
+        return turn.state, [*turn.out, *wakes]
+
+    @property
+    def heartbeat_us(self) -> int:
+        """How often PD hears of a store."""
+        return max(1, self.settings.store_down_us // 6)
+
+    def _first_peer(self, region: Region, name: str, now: Now) -> Peer | None:
+        stores = peers_of(region, self.settings, self.stores)
+        if name not in stores:
+            return None
+        data = Data(region.id, region.start, region.end, region.epoch, stores)
+        followers = stores[1:]
+        nothing = (0,) * len(followers)
+        led = Led(followers, nothing, nothing, (), 0, now.at_us, data) if region.leader == name else None
+        return Peer(data, 1, 1, 0, True, region.leader, led)
+
+    def step(self, state: StoreState, event: Event, now: Now) -> tuple[StoreState, list[Output]]:
+        """Take messages, a timer or a command."""
+        turn = Turn(self, state, now)
+        if isinstance(event, Received):
+            self._received(turn, event.sender, event.message)
+        elif isinstance(event, ReceivedMany):
+            for message in event.messages:
+                self._received(turn, event.sender, message)
+        elif isinstance(event, Fired):
+            self._fired(turn, event.name)
+        elif isinstance(event, Asked) and isinstance(event.command, (Split, Merge, TransferLeader)):
+            region_changes.asked(turn, event.command)
+        while turn.changes:
+            region_changes.changed(turn, *turn.changes.pop(0))
+        return turn.state, turn.out
+
+    def _received(self, turn: Turn, sender: Address, message: Any) -> None:
+        taken = _MESSAGES.get(type(message))
+        if taken is None:
+            turn.out.append(Ignored(message, "a store has no use for it"))
+            return
+        name = node_of(sender)
+        known = turn.state.addresses.get(name)
+        if known is not None and known != sender and life_of(sender) > life_of(known):
+            turn.state = turn.state._replace(addresses=turn.state.addresses.set(name, sender))
+        taken(turn, sender, message)
+
+    def _fired(self, turn: Turn, name: Any) -> None:
+        if name == replication.APPLY:
+            replication.apply_due(turn)
+        elif name == leases.RESOLVE:
+            leases.ask_followers(turn)
+        elif name == HEARTBEAT:
+            region_changes.merges_on(turn)
+            region_changes.report(turn)
+            turn.out.append(Wake(self.heartbeat_us, HEARTBEAT))
+        elif name == "resumed":
+            _resumed(turn)
+        elif isinstance(name, tuple) and name[0] == cdc.SCAN:
+            cdc.scan(turn, *name[1:])
+
+
+def _resumed(turn: Turn) -> None:
+    """Begin again with what is on disk: a process that comes back leads nothing; where nobody else led, it stands."""
+    led = [region for region, _ in turn.led()]
+    because = f"{turn.state.name} was not there for a while"
+    for region in led:
+        leadership.stepped_down(turn, region, because)
+    elections.campaign(turn, led, f"{because} and led it before")
+
+
+def _stores(turn: Turn, sender: Address, message: Stores) -> None:
+    addresses = turn.state.addresses
+    newer = {name: at for name, at in message.addresses if life_of(at) > life_of(addresses.get(name, name))}
+    turn.state = turn.state._replace(addresses=addresses.update(newer))
+
+
+def _campaign(turn: Turn, sender: Address, message: Campaign) -> None:
+    elections.campaign(turn, message.regions, message.because)
+
+
+_MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyType(
+    {
+        BatchCommands: commands.take_batch,
+        Append: replication.append,
+        Appended: replication.appended,
+        CheckLeader: leases.check_leader,
+        CheckedLeader: leases.checked_leader,
+        Vote: elections.vote,
+        Voted: elections.voted,
+        Campaign: _campaign,
+        Admit: leases.admitted,
+        Destroy: leadership.destroyed,
+        Stores: _stores,
+        SplitId: region_changes.split,
+        Register: cdc.register,
+        Deregister: cdc.deregister,
+    }
+)
+"""What takes each message."""

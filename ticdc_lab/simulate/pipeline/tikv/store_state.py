@@ -1,0 +1,181 @@
+"""What a store knows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
+from ticdc_lab.simulate.pipeline.kv_messages import Refusal
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data
+
+
+class Entry(NamedTuple):
+    """A state that a leader has proposed.
+
+    Attributes
+    ----------
+    log_index, data
+        What is replicated.
+    rows
+        What its observer sees when it is applied.
+    batch, commands
+        Whose answer waits for it, and which of its commands; batch 0 is nobody's.
+    """
+
+    log_index: int
+    data: Data
+    rows: tuple[KvRow, ...] = ()
+    batch: int = 0
+    commands: tuple[int, ...] = ()
+
+
+class Led(NamedTuple):
+    """What only a leader has.
+
+    Attributes
+    ----------
+    followers
+        Names of the other stores that hold the region.
+    acked, checked_us
+        For each of them the index it holds, and when the last :class:`CheckLeader` was sent to which it agreed.
+    pending
+        Not yet applied, oldest first.
+    confirmed
+        The index that a majority holds.
+    confirmed_us
+        At this moment a majority still took it for the leader.
+    applied
+        What can be served and observed; None until the first entry of the term is applied.
+    resolved_ts
+        No commit_ts at or below it will be applied any more.
+    learning
+        Followers that began empty, and when they were seen to have caught up.
+    because
+        Why it stood for election.
+    """
+
+    followers: tuple[str, ...]
+    acked: tuple[int, ...]
+    checked_us: tuple[int, ...]
+    pending: tuple[Entry, ...]
+    confirmed: int
+    confirmed_us: int
+    applied: Data | None
+    resolved_ts: int = 0
+    learning: tuple[tuple[str, int], ...] = ()
+    because: str = ""
+
+
+class Votes(NamedTuple):
+    """A candidate's votes: (store, term and index of what it holds, that)."""
+
+    term: int
+    votes: tuple[tuple[str, int, int, Data | None], ...]
+    because: str
+
+
+class Peer(NamedTuple):
+    """A region's replica on this store.
+
+    Attributes
+    ----------
+    data
+        The newest state accepted; None for a peer that only has voted.
+    term
+        No leader of a lower one is obeyed.
+    last_term, log_index
+        Of :attr:`data`.
+    voter
+        False for a peer that began empty and is not admitted yet: it may have promised things that it forgot.
+    leader
+        The store that leads as far as is known.
+    """
+
+    data: Data | None
+    term: int = 0
+    last_term: int = 0
+    log_index: int = 0
+    voter: bool = True
+    leader: str | None = None
+    led: Led | None = None
+    votes: Votes | None = None
+
+
+class Batch(NamedTuple):
+    """A client's batch whose answer waits until all its entries are applied; ``open`` names their regions."""
+
+    client: Address
+    id: int
+    results: tuple[Refusal | None, ...]
+    open: frozenset[int]
+
+
+class Stream(NamedTuple):
+    """What a subscriber gets of a region.
+
+    Attributes
+    ----------
+    address, request_id, start, end, checkpoint_ts
+        Of its registration.
+    whole
+        Nothing of the region is outside of ``start`` and ``end``.
+    snapshot, keys, at
+        While it scans: what is read, which of its keys, and how many of them are sent; None and empty afterwards.
+    """
+
+    address: Address
+    request_id: int
+    start: int
+    end: int
+    checkpoint_ts: int
+    whole: bool
+    snapshot: Data | None
+    keys: tuple[int, ...]
+    at: int = 0
+
+
+class Due(NamedTuple):
+    """A majority holds a region up to an index; it will be applied at ``at_us``."""
+
+    at_us: int
+    region: int
+    term: int
+    log_index: int
+
+
+class StoreState(NamedTuple):
+    """A store.
+
+    Attributes
+    ----------
+    address, name
+        Its own; the address has the number of its life.
+    peers
+        By region.
+    batches, n_batches
+        Whose answers wait, by number; how many there were.
+    due
+        What a majority holds and is not applied yet, oldest first.
+    streams
+        By region.
+    addresses
+        Where the other stores are.
+    gone
+        Regions that were merged into others.
+    to_divide
+        By region the epoch and the key for which a split was asked because a table begins there.
+    """
+
+    address: Address
+    name: str
+    peers: Map[int, Peer]
+    addresses: Map[str, Address]
+    batches: Map[int, Batch] = Map()
+    n_batches: int = 0
+    due: tuple[Due, ...] = ()
+    streams: Map[int, tuple[Stream, ...]] = Map()
+    gone: Map[int, bool] = Map()
+    to_divide: Map[int, tuple[int, int]] = Map()

@@ -1,0 +1,133 @@
+"""A pipeline to try out in a panel: a small load, what can be set, and which faults can be injected at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Restart
+from ticdc_lab.simulate.network import Link, Network
+from ticdc_lab.simulate.pipeline.downstream import Pace
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, Settings
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.roles import MoveTable
+from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
+from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+
+COLUMNS = (Column(1, "id", "bigint", True), Column(2, "name", "varchar"), Column(3, "amount", "bigint"))
+TABLES = tuple(TableInfo(101 + i, "shop", name, COLUMNS) for i, name in enumerate(("orders", "customers", "stock")))
+CAPTURES, STORES = ("capture-1", "capture-2"), ("tikv-1", "tikv-2", "tikv-3")
+MEMORY_ROWS = 60
+"""Rows that a sorter holds in memory: few, so that it is seen what becomes of them."""
+
+LONG_KEY = key_of(102, 900)
+"""The row of customers that the long transaction locks."""
+
+LONG_US = 3_000_000
+"""When it begins."""
+
+SAMPLE_US = 100_000
+
+_EVERY_US, _BACK_US = 20_000, 5_000_000
+_HANDLES, _HOT = 800, 850
+_QUIET_US = 2_000_000
+"""At the end of a run, so that what was written comes downstream."""
+
+_NOTE = Column(4, "note", "varchar")
+
+
+def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = None, hot: bool = False) -> Load:
+    """Three tables, 150 row changes a second, and if wanted a long transaction and a DDL.
+
+    Parameters
+    ----------
+    long_us
+        How long a transaction on customers holds its lock from :data:`LONG_US` on; 0 for none.
+    until_us
+        When the last transaction begins, µs.
+    ddl_us
+        When stock gets a new column, µs.
+    hot
+        Whether every second transaction changes the same row of each table.
+    """
+    often = []
+    for k, at_us in enumerate(range(500_000, until_us, _EVERY_US)):
+        rows = [(t.id, _HOT if hot and k % 2 else (3 * k + i) % _HANDLES) for i, t in enumerate(TABLES)]
+        often.append(Txn(at_us, 0, tuple(_put(table, handle, k) for table, handle in rows)))
+    held = [Txn(LONG_US, long_us, (Mutation(LONG_KEY, PUT, Raw((1, 2, 3), (900, "long", 1))),))] if long_us else []
+    wider = TABLES[2]._replace(columns=(*COLUMNS, _NOTE))
+    query = "ALTER TABLE `stock` ADD COLUMN `note` VARCHAR(64)"
+    jobs = [] if ddl_us is None else [(ddl_us, Job(1, "add column", query, "shop", "stock", None, wider))]
+    return Load(TABLES, tuple(sorted(often + held, key=lambda t: t.start_us)), tuple(jobs))
+
+
+def seed_example() -> tuple[Settings, Load]:
+    """Give the seed's example: the changefeed begins at @TS1 and is created after @TS5.
+
+    ``@TS1`` begin, ``@TS2`` update id 1, ``@TS3`` another begin, ``@TS4`` commit, ``@TS5`` update id 2, whose commit
+    comes when the changefeed streams.
+
+    References
+    ----------
+    Seed (architecture model), section 4.1.
+    """
+    table = TableInfo(104, "test", "Table_Jan", COLUMNS[:2])
+    first, second = (Mutation(key_of(104, i), PUT, Raw((1, 2), (i, "Jan Su"))) for i in (1, 2))
+    load = Load((table,), (Txn(1_000_000, 400_000, (first,)), Txn(1_200_000, 1_300_000, (second,))))
+    scheduler = Scheduler(captures=1)
+    return Settings(scheduler, start_ts=ts_of(1_000_000), created_us=1_600_000), load
+
+
+def tried(until_s: float) -> Callable[[str, str, int, int, float, int], Run]:
+    """Give what a panel calls to get a run of ``until_s``.
+
+    Its arguments are semantics, rule, latency (ms), rows a second that the downstream takes (0: all at once), how long
+    the long transaction is open (s), and the seed.
+    """
+
+    def ran(semantics: str, rule: str, latency_ms: int, rows_per_s: int, long_s: float, seed: int) -> Run:
+        settings = Settings(
+            Scheduler(captures=CAPTURES),
+            capture=CaptureSettings(rule=rule, semantics=semantics, sorter_memory_rows=MEMORY_ROWS),
+            downstream=DownstreamSettings(rows_per_s=rows_per_s or None),
+        )
+        load = shop(long_us=round(1e6 * long_s), until_us=round(1e6 * until_s) - _QUIET_US)
+        network = Network(Link((500 * latency_ms, 1_500 * latency_ms)))
+        return simulate(
+            settings, load, seed=seed, until_us=round(1e6 * until_s), network=network, sample_us=SAMPLE_US,
+            stops_at_violation=False,
+        )  # fmt: skip
+
+    return ran
+
+
+def _put(table: int, handle: int, amount: int) -> Mutation:
+    return Mutation(key_of(table, handle), PUT, Raw((1, 2, 3), (handle, f"row {handle}", amount)))
+
+
+def _stops(at_us: int, for_us: int = 3_000_000) -> list[Fault]:
+    return [Ask(at_us, DOWNSTREAM, Pace(0)), Ask(at_us + for_us, DOWNSTREAM, Pace(None))]
+
+
+FAULTS: Mapping[str, Callable[[int], Sequence[Fault]]] = MappingProxyType(
+    {
+        "the sink takes nothing for 3 s": _stops,
+        "capture-1 crashes for 5 s": lambda at: [Crash(at, CAPTURES[0]), Restart(at + _BACK_US, CAPTURES[0])],
+        "capture-2 crashes for 5 s": lambda at: [Crash(at, CAPTURES[1]), Restart(at + _BACK_US, CAPTURES[1])],
+        "the processor of capture-1 restarts": lambda at: [Ask(at, CAPTURES[0], RestartProcessor())],
+        "shop.orders moves to capture-2": lambda at: [Ask(at, c, MoveTable(101, CAPTURES[1])) for c in CAPTURES],
+        "a leader moves to tikv-3": lambda at: [
+            Ask(at, s, TransferLeader(key_of(102, 0), STORES[2])) for s in STORES[:2]
+        ],
+        "a region of customers splits": lambda at: [Ask(at, s, Split(key_of(102, 200))) for s in STORES],
+        "tikv-1 crashes for 5 s": lambda at: [Crash(at, STORES[0]), Restart(at + _BACK_US, STORES[0], True)],
+        "capture-1 is cut off from tikv-1 for 3 s": lambda at: [Part(at, CAPTURES[0], STORES[0], for_us=3_000_000)],
+    }
+)
+"""What can be injected: moment (µs) to faults."""

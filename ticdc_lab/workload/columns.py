@@ -1,0 +1,154 @@
+"""Columns, and the values they have: the text that MySQL prints, as functions of what is known of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.workload.draws import Ints, Words, chosen, mixed, within
+
+
+class States(NamedTuple):
+    """Rows as they are after some change; one number each.
+
+    Attributes
+    ----------
+    handle
+        Which row of its table.
+    version
+        Changes since its insert.
+    sum_0, sum_1
+        What its changes have added up to since its insert.
+    fixed_0, fixed_1
+        What its insert has fixed.
+    at_ms, born_ms
+        When it was changed last and inserted, ms since 1970.
+    round
+        Of its last change.
+    life, change
+        Random bits, the first the same from insert to delete.
+    """
+
+    handle: Ints
+    version: Ints
+    sum_0: Ints
+    sum_1: Ints
+    fixed_0: Ints
+    fixed_1: Ints
+    at_ms: Ints
+    born_ms: Ints
+    round: Ints
+    life: Words
+    change: Words
+
+
+Make = Callable[[States], pa.Array]
+
+
+class Field(NamedTuple):
+    """A column of a table.
+
+    Attributes
+    ----------
+    id
+        Unique in its table, also among dropped columns.
+    mysql_type
+        As in the events contract.
+    declared
+        What CREATE TABLE says besides the type.
+    make
+        Values (text) for states.
+    since, default
+        The round of its ADD COLUMN (-1: always there), and what rows written before it have.
+    """
+
+    id: int
+    name: str
+    mysql_type: str
+    declared: str
+    is_key: bool
+    make: Make
+    since: int = -1
+    default: str | None = None
+
+    def values(self, states: States) -> pa.Array:
+        """Give the text of each row."""
+        found = self.make(states)
+        if self.since < 0:
+            return found
+        return pc.if_else(pa.array(states.round < self.since), pa.scalar(self.default, pa.string()), found)
+
+
+class Layout(NamedTuple):
+    """A table as it is created; ``is_journal``: no row in it is ever changed, so that it may be truncated and dropped.
+
+    Numbers of its rows stay below 2^40.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    is_journal: bool = False
+
+
+def fields(*those: tuple[str, str, Make] | tuple[str, str, Make, str]) -> tuple[Field, ...]:
+    """Columns by name, type, values and (``key``, ``null``, or nothing for NOT NULL) what they are."""
+    out = []
+    for i, (name, mysql_type, make, *what) in enumerate(those, 1):
+        declared = "" if what == ["null"] else "NOT NULL"
+        out.append(Field(i, name, mysql_type, declared, what == ["key"], make))
+    return tuple(out)
+
+
+def numbers(of: Callable[[States], Ints]) -> Make:
+    """Whole numbers."""
+    return lambda s: pa.array(of(s)).cast(pa.string())
+
+
+def decimals(of: Callable[[States], Ints], *, scale: int = 2) -> Make:
+    """Decimals, from whole numbers of their last digit."""
+    unit, digits = 10**scale, _digits(scale)
+
+    def make(s: States) -> pa.Array:
+        value = of(s)
+        whole = np.abs(value)
+        sign = pa.array(["", "-"], pa.string()).take(pa.array((value < 0).astype(np.int8)))
+        texts = pa.array(whole // unit).cast(pa.string())
+        return pc.binary_join_element_wise(sign, texts, digits.take(pa.array(whole % unit)), "")
+
+    return make
+
+
+@cache
+def _digits(scale: int) -> pa.Array:
+    return pa.array([f".{i:0{scale}d}" for i in range(10**scale)], pa.string())
+
+
+def moments(of: Callable[[States], Ints]) -> Make:
+    """Ms since 1970 as DATETIME."""
+    return lambda s: pa.array(of(s) // 1000, pa.timestamp("s")).cast(pa.string())
+
+
+def texts(those: Sequence[str | None], *, bits: int = 0, of_life: bool = False) -> Make:
+    """One of some texts, the same for a whole life or a new one with each change."""
+    return lambda s: chosen(s.life if of_life else s.change, those, bits=bits)
+
+
+def once_changed(make: Make) -> Make:
+    """NULL until the first update."""
+    return lambda s: pc.if_else(pa.array(s.version > 0), make(s), pa.scalar(None, pa.string()))
+
+
+def drawn(n: int, *, bits: int = 0) -> Make:
+    """A number below ``n``, another with each change."""
+    return numbers(lambda s: within(s.change, n, bits=bits))
+
+
+def hexed(count: int, length: int) -> tuple[str, ...]:
+    """Some binary values of up to ``length`` bytes, any byte among them; one is empty."""
+    words = [mixed(i, np.arange(length)).astype(np.uint8).tobytes()[: i % (length + 1)] for i in range(count)]
+    return tuple("0x" + w.hex() for w in words)

@@ -1,0 +1,157 @@
+"""Definitions of tables over the rounds of a workload, and the DDL that leads from one to the next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ticdc_lab.workload.columns import Field, Layout, decimals, drawn, texts
+from ticdc_lab.workload.draws import rng_of
+from ticdc_lab.workload.layouts import layouts
+from ticdc_lab.workload.settings import HOT_KEYS, Workload
+
+FIRST_ID = 104
+"""Of a table; TiDB gives even numbers where nothing else takes ids."""
+
+
+class Definition(NamedTuple):
+    """A table from one round on.
+
+    Attributes
+    ----------
+    table, incarnation
+        Its number, and how often it has begun anew without rows.
+    id
+        As TiDB numbers tables; None while the table is dropped.
+    """
+
+    table: int
+    since: int
+    incarnation: int
+    id: int | None
+    name: str
+    fields: tuple[Field, ...]
+
+
+class Statement(NamedTuple):
+    """A DDL statement at the beginning of a round.
+
+    Attributes
+    ----------
+    action, type
+        TiDB's number and name of it.
+    dropped
+        Id of the table that is gone after it.
+    after
+        The definition that it leads to.
+    """
+
+    round: int
+    query: str
+    action: int
+    type: str
+    dropped: int | None
+    after: Definition
+
+
+class Plan(NamedTuple):
+    """All definitions by table, each from its first round on, and all statements in their order."""
+
+    definitions: tuple[tuple[Definition, ...], ...]
+    statements: tuple[Statement, ...]
+
+
+_ADDED = 100
+"""Ids of columns that were added begin here."""
+
+_EXTRA = (
+    ("int(11)", "DEFAULT 7", "7", "bigint(20)", drawn(1000)),
+    ("varchar(16)", "NOT NULL DEFAULT 'neu'", "neu", "varchar(64)", texts(("eins", "zwei", "三"), bits=4)),
+    ("decimal(10,2)", "DEFAULT NULL", None, "decimal(12,2)", decimals(lambda s: s.version * 101)),
+    ("tinyint(3) unsigned", "NOT NULL DEFAULT 255", "255", "smallint(5) unsigned", drawn(255, bits=8)),
+)
+_CYCLE = ("add", "add", "modify", "rename", "drop-column", "truncate", "drop", "create")
+
+
+def plan_of(workload: Workload, rounds: list[int]) -> Plan:
+    """Plan the definitions; tables are created in round 0, a statement of the mix is at each of ``rounds``."""
+    now: list[list[Definition]] = []
+    said: list[Statement] = []
+    made = layouts(workload)
+    for i, layout in enumerate(made):
+        first = Definition(i, 0, 0, FIRST_ID + 2 * i, layout.name, layout.fields)
+        now.append([first])
+        said.append(_created(workload, first))
+    rng, next_id = rng_of(workload.seed, 101), FIRST_ID + 2 * len(made)
+    free = [i for i, t in enumerate(made) if _may_go(workload, i, t)]
+    target = gone = 0
+    for k, at in enumerate(rounds):
+        what = _CYCLE[k % len(_CYCLE)]
+        if k % len(_CYCLE) == 0:
+            target = int(rng.integers(len(made)))
+        if what in ("truncate", "drop") and free:
+            gone = free[int(rng.integers(len(free)))]
+        table = gone if what in ("truncate", "drop", "create") and free else target
+        if not free and what in ("truncate", "drop", "create"):
+            what = "rename"
+        statement = _next(workload, what, now[table][-1], at, k, next_id)
+        next_id += 2
+        now[table].append(statement.after)
+        said.append(statement)
+    return Plan(tuple(map(tuple, now)), tuple(said))
+
+
+def _may_go(workload: Workload, i: int, layout: Layout) -> bool:
+    return layout.is_journal or (workload.kind == HOT_KEYS and i > 0)
+
+
+def _created(workload: Workload, new: Definition) -> Statement:
+    declared = [f"`{f.name}` {f.mysql_type} {f.declared}".rstrip() for f in new.fields]
+    keys = ",".join(f"`{f.name}`" for f in new.fields if f.is_key)
+    query = f"CREATE TABLE {_quoted(workload, new.name)} ({','.join(declared)},PRIMARY KEY ({keys}))"
+    return Statement(new.since, query, 3, "create table", None, new)
+
+
+def _quoted(workload: Workload, name: str) -> str:
+    return f"`{workload.schema_name}`.`{name}`"
+
+
+def _next(workload: Workload, what: str, old: Definition, at: int, k: int, next_id: int) -> Statement:
+    """The statement of a kind, from the definition that is there."""
+    named = _quoted(workload, old.name)
+    new = old._replace(since=at)
+    extras = [f for f in old.fields if f.since >= 0]
+    if what in ("modify", "drop-column") and not extras:
+        what = "add"
+    if what == "add":
+        return _added(new, named, k)
+    if what == "modify":
+        return _modified(new, named, extras[-1])
+    if what == "drop-column":
+        gone = extras[0]
+        new = new._replace(fields=tuple(f for f in old.fields if f is not gone))
+        return Statement(at, f"ALTER TABLE {named} DROP COLUMN `{gone.name}`", 6, "drop column", None, new)
+    if what == "rename":
+        new = new._replace(name=f"{old.name.split('__')[0]}__{k}")
+        return Statement(at, f"RENAME TABLE {named} TO {_quoted(workload, new.name)}", 14, "rename table", None, new)
+    if what == "truncate":
+        new = new._replace(id=next_id, incarnation=old.incarnation + 1)
+        return Statement(at, f"TRUNCATE TABLE {named}", 11, "truncate table", old.id, new)
+    if what == "drop":
+        return Statement(at, f"DROP TABLE {named}", 4, "drop table", old.id, new._replace(id=None))
+    fields = tuple(f._replace(since=-1) for f in old.fields)
+    return _created(workload, new._replace(id=next_id, incarnation=old.incarnation + 1, fields=fields))
+
+
+def _added(new: Definition, named: str, k: int) -> Statement:
+    mysql_type, declared, default, _, make = _EXTRA[k % len(_EXTRA)]
+    field = Field(_ADDED + k, f"extra_{k}", mysql_type, declared, False, make, new.since, default)
+    query = f"ALTER TABLE {named} ADD COLUMN `{field.name}` {mysql_type} {declared}"
+    return Statement(new.since, query, 5, "add column", None, new._replace(fields=(*new.fields, field)))
+
+
+def _modified(new: Definition, named: str, old: Field) -> Statement:
+    wider = {narrow: wide for narrow, _, _, wide, _ in _EXTRA}
+    field = old._replace(mysql_type=wider.get(old.mysql_type, old.mysql_type))
+    query = f"ALTER TABLE {named} MODIFY COLUMN `{field.name}` {field.mysql_type} {field.declared}"
+    after = new._replace(fields=tuple(field if f is old else f for f in new.fields))
+    return Statement(new.since, query, 12, "modify column", None, after)

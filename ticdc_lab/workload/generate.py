@@ -1,0 +1,124 @@
+"""A workload as a frame of events: a task does some lanes, and no lane needs another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import ContractError
+from ticdc_lab.schema import EVENTS
+from ticdc_lab.workload.images import events_of
+from ticdc_lab.workload.lanes import lane_of
+from ticdc_lab.workload.settings import Workload
+from ticdc_lab.workload.shape import DDL, Shape
+
+TOPIC = "upstream"
+ROWS_A_BATCH = 8_192
+
+_OF_ROWS = StructType(
+    [EVENTS[n] for n in ("commit_ts", "start_ts", "table_name", "table_id", "op", "columns", "before", "offset", "seq")]
+)
+_OF_MARKS = StructType(
+    [EVENTS[n] for n in ("kind", "commit_ts", "schema_name", "table_name", "table_id", "query", "ddl_type", "offset")]
+)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def generate(spark: SparkSession, workload: Workload, *, partitions: int | None = None) -> DataFrame:
+    """Make the changes of a workload.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    workload
+        Says everything about them.
+    partitions
+        Of the frame's row changes; one a lane by default. Changes nothing but which task makes what.
+
+    Returns
+    -------
+    DataFrame
+        The events contract (:data:`ticdc_lab.schema.EVENTS`), in no order, made when it is read. ``topic`` is
+        ``upstream`` and ``partition`` 0; ``offset`` is the place in the order of all transactions, DDL and watermarks;
+        ``seq`` tells rows of one transaction apart; ``protocol`` is null. An update has the image before whole. Row
+        changes have ``start_ts``, values of ENUM, SET and BIT are numbers, ``ddl_type`` is TiDB's action number. A
+        watermark states the greatest ts below which no transaction is open any more.
+
+    Raises
+    ------
+    ContractError
+        ``partitions`` is below 1, or the workload has no room for what it begins with.
+    """
+    if partitions is not None and partitions < 1:
+        raise ContractError(f"partitions is {partitions}; expected at least 1.")
+    _ = Shape(workload).rounds
+    lanes = spark.range(0, workload.lanes, 1, partitions or workload.lanes)
+    rows = lanes.mapInArrow(_rows(workload), _OF_ROWS)
+    named = _in_form(rows, kind=F.lit("row"), schema_name=F.lit(workload.schema_name))
+    return named.unionByName(marks(spark, workload))
+
+
+def marks(spark: SparkSession, workload: Workload) -> DataFrame:
+    """Make what :func:`generate` makes besides row changes: DDL and watermarks."""
+    return _in_form(spark.range(0, 1, 1, 1).mapInArrow(_marks(workload), _OF_MARKS), seq=F.lit(0))
+
+
+def _in_form(found: DataFrame, **more: Column) -> DataFrame:
+    """The contract; what is constant is a literal, so that Spark leaves out what a filter does not want."""
+    those = {"topic": F.lit(TOPIC), "partition": F.lit(0)} | more
+    return found.select(
+        *[
+            those.get(f.name, F.col(f.name) if f.name in found.columns else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in EVENTS.fields
+        ]
+    )
+
+
+def _rows(workload: Workload) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        shape, schema = Shape(workload), arrow_schema(_OF_ROWS)
+        for batch in batches:
+            for lane in batch.column(0).to_pylist():
+                for made in events_of(lane_of(shape, lane), shape, ROWS_A_BATCH):
+                    yield made.cast(schema)
+
+    return run
+
+
+def _marks(workload: Workload) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        shape = Shape(workload)
+        for batch in batches:
+            if batch.num_rows:
+                yield _statements(shape)
+                yield _watermarks(shape)
+
+    return run
+
+
+def _statements(shape: Shape) -> pa.RecordBatch:
+    """The DDL."""
+    said, slots = shape.plan.statements, shape.slots_of_shared(DDL)
+    rows = [
+        {
+            "kind": "ddl", "commit_ts": ts, "schema_name": shape.workload.schema_name, "table_name": s.after.name,
+            "table_id": s.after.id, "query": s.query, "ddl_type": str(s.action), "offset": slot,
+        }
+        for s, slot, ts in zip(said, slots.tolist(), shape.commit_ts_of(slots).tolist(), strict=True)
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_OF_MARKS))
+
+
+def _watermarks(shape: Shape) -> pa.RecordBatch:
+    """The watermarks."""
+    slots, values = shape.resolved()
+    schema, n = arrow_schema(_OF_MARKS), len(slots)
+    has = {"kind": pa.array(["watermark"] * n), "commit_ts": pa.array(values), "offset": pa.array(slots)}
+    return pa.RecordBatch.from_arrays([has.get(f.name, pa.nulls(n, f.type)) for f in schema], schema=schema)
