@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.balance import DRAWN, RETRIES
 from ticdc_lab.simulate.pd.chances import is_here, of_balance_leader, of_balance_region
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.stores import GIB, MIB, Store
 
@@ -55,7 +56,7 @@ def test_what_is_drawn_is_as_likely_as_the_chances_say(schedule: Callable, chanc
     """Of 400 rounds each decision comes about as often as computed, and no other comes."""
     found = Counter(schedule(cluster(), drawing(seed))[0].operator for seed in range(400))
     expected: Counter = Counter()
-    for (op, _), p in chances(cluster(), REGIONS).items():
+    for (op, _), p in chances(cluster(), REGIONS, Notes()).items():
         expected[op] += p
     assert sum(expected.values()) == pytest.approx(1, abs=1e-5)
     assert set(found) <= set(expected)

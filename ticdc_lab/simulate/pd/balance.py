@@ -94,7 +94,7 @@ def compare(s: Scale, source: Store, target: Store, notes: Notes) -> Compared:
     """Compare two stores: a move pays while the source would still be the fuller one."""
     a, b = source_score(s, source), target_score(s, target)
     compared = Compared(s.resource, source.id, target.id, a, b, a > b)
-    notes.compared.append(compared)
+    notes.compared[compared] = None
     return compared
 
 

@@ -71,15 +71,15 @@ def retried(once: Mapping[Operator, float], tries: int = RETRIES) -> tuple[dict[
     return {op: p / success * (1 - failure) for op, p in once.items()}, failure
 
 
-def of_balance_region(cluster: Cluster, regions: Sequence[Region]) -> Chances:
-    """Give the chances of one round of balance-region."""
-    found = balance_region.field(cluster, Notes())
+def of_balance_region(cluster: Cluster, regions: Sequence[Region], notes: Notes) -> Chances:
+    """Give the chances of one round of balance-region; what was refused and compared is noted."""
+    found = balance_region.field(cluster, notes)
     orders = _orders(found.sources, lambda s: score_after(found.scale, s))
     chances: Chances = defaultdict(float)
     for order in orders:
         left, one = 1.0, found._replace(sources=order)
         for i in range(len(order) - 1):
-            ops, failure = retried(_moves(one, i, regions))
+            ops, failure = retried(_moves(one, i, regions, notes))
             for op, p in ops.items():
                 chances[op, 1] += left * p / len(orders)
             left *= failure
@@ -99,7 +99,7 @@ def _orders(stores: Sequence[Store], score: Callable[[Store], float]) -> list[tu
     return orders
 
 
-def _moves(found: balance_region.Field, index: int, regions: Sequence[Region]) -> dict[Operator, float]:
+def _moves(found: balance_region.Field, index: int, regions: Sequence[Region], notes: Notes) -> dict[Operator, float]:
     """Give the chances of one try for a source."""
     cluster, source = found.scale.cluster, found.sources[index]
     once: dict[Operator, float] = defaultdict(float)
@@ -113,7 +113,7 @@ def _moves(found: balance_region.Field, index: int, regions: Sequence[Region]) -
         chosen, none = drawn(here, may)
         for region_id, p in chosen.items():
             region = by_id[region_id]
-            ops = () if region.hot or not region.leader else balance_region.transfer(found, index, region, Notes())
+            ops = () if region.hot or not region.leader else balance_region.transfer(found, index, region, notes)
             _spread(once, ops, left * p)
         left *= none
     return once
@@ -125,33 +125,33 @@ def _spread(once: dict[Operator, float], operators: Iterable[Operator], p: float
         once[op] += p / len(ops)
 
 
-def of_balance_leader(cluster: Cluster, regions: Sequence[Region], batch: int = balance_leader.BATCH) -> Chances:
-    """Give the chances of one round of balance-leader.
+def of_balance_leader(cluster: Cluster, regions: Sequence[Region], notes: Notes) -> Chances:
+    """Give the chances of one round of balance-leader; what was refused and compared for its first operator is noted.
 
     Of more than 16 regions those that move between the same stores are taken to be followed by the same.
     """
     chances: Chances = defaultdict(float)
     followed: dict[str, dict[int, float]] = {}
     few = len(regions) <= _FEW
-    for op, after, p in _next(balance_leader.Round(cluster, Notes()), regions):
+    for op, after, p in _next(balance_leader.Round(cluster, notes), regions, notes):
         if op is None:
             chances[None, 0] += p
             continue
         key = f"{op.region} {op.brief}" if few else op.brief
         if key not in followed:
-            followed[key] = _lengths(after, regions, batch, p)
+            followed[key] = _lengths(after, regions, p)
         for length, chance in followed[key].items():
             chances[op, length] += p * chance
     return {key: p for key, p in chances.items() if p >= _NEGLIGIBLE}
 
 
 def _next(
-    round_: balance_leader.Round, regions: Sequence[Region]
+    round_: balance_leader.Round, regions: Sequence[Region], notes: Notes
 ) -> Iterator[tuple[Operator | None, balance_leader.Round, float]]:
     """Give every operator that may come next, the round with it, and its chance; at last that none comes."""
     left = 1.0
     while (turn := round_.next_store()) is not None:
-        ops, failure = retried(_transfers(round_, turn, regions))
+        ops, failure = retried(_transfers(round_, turn, regions, notes))
         for op, chance in ops.items():
             yield op, _taken(round_, op), left * chance
         left *= failure
@@ -161,12 +161,12 @@ def _next(
     yield None, round_, left
 
 
-def _lengths(round_: balance_leader.Round, regions: Sequence[Region], batch: int, p: float) -> dict[int, float]:
+def _lengths(round_: balance_leader.Round, regions: Sequence[Region], p: float) -> dict[int, float]:
     """Give how many operators a round may come to, with the chance of each; ``p`` is the chance of getting here."""
-    if len(round_.operators) >= batch or p < _NEGLIGIBLE:
+    if len(round_.operators) >= balance_leader.BATCH or p < _NEGLIGIBLE:
         return {len(round_.operators): 1.0}
     ways: dict[str, tuple[balance_leader.Round, float]] = {}
-    for op, after, chance in _next(round_, regions):
+    for op, after, chance in _next(round_, regions, Notes()):
         if op is None:
             ways[""] = (after, chance)
             continue
@@ -174,7 +174,7 @@ def _lengths(round_: balance_leader.Round, regions: Sequence[Region], batch: int
         ways[key] = (ways[key][0] if key in ways else after, chance + (ways[key][1] if key in ways else 0.0))
     lengths: dict[int, float] = defaultdict(float)
     for key, (after, chance) in ways.items():
-        ends = _lengths(after, regions, batch, p * chance) if key else {len(round_.operators): 1.0}
+        ends = _lengths(after, regions, p * chance) if key else {len(round_.operators): 1.0}
         for length, then in ends.items():
             lengths[length] += chance * then
     return lengths
@@ -188,7 +188,7 @@ def _taken(round_: balance_leader.Round, op: Operator) -> balance_leader.Round:
 
 
 def _transfers(
-    round_: balance_leader.Round, turn: tuple[int, Store], regions: Sequence[Region]
+    round_: balance_leader.Round, turn: tuple[int, Store], regions: Sequence[Region], notes: Notes
 ) -> dict[Operator, float]:
     direction, store = turn
     kind = LEADER_HERE if direction == OUT else FOLLOWER_HERE
@@ -198,8 +198,16 @@ def _transfers(
     for region_id, p in chosen.items():
         region = by_id[region_id]
         if not region.hot and region.id not in round_.used:
-            _spread(once, balance_leader.transfer(round_.scale, direction, store, region, Notes()), p)
+            _spread(once, balance_leader.transfer(round_.scale, direction, store, region, notes), p)
     return once
+
+
+def scores_text(chances: Chances) -> str:
+    """Give the scores that the most likely move pays by."""
+    for op, _ in sorted(chances, key=lambda k: -chances[k]):
+        if op is not None and op.source_score is not None and op.target_score is not None:
+            return f"{op.brief}: {op.source_score:.2f} against {op.target_score:.2f}"
+    return "no move pays, or none is possible"
 
 
 def of_hot_regions(

@@ -81,7 +81,7 @@ class Notes:
     candidates: list[int] = field(default_factory=list)
     rejected: dict[Rejected, None] = field(default_factory=dict)
     scored: list[Scored] = field(default_factory=list)
-    compared: list[Compared] = field(default_factory=list)
+    compared: dict[Compared, None] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     limit: str = ""
 

@@ -47,7 +47,7 @@ def solution_of(p: Problem, source: StoreLoad, target: StoreLoad, peer: HotPeer,
     needless = all(even) or (even[0] and ranked in (2, 3)) or (even[1] and ranked == 1)
     held = ranked > 0 and not needless
     loads = source.least(one), target.most(one)
-    notes.compared.append(Compared(f"region {peer.region}", source.store.id, target.store.id, *loads, held))
+    notes.compared[Compared(f"region {peer.region}", source.store.id, target.store.id, *loads, held)] = None
     if held:
         yield Solution(
             peer, target.store.id, (ranked, *_order(p, source, target), *_peer_order(p, peer, ranked, first, second))

@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.operators import (
 )
 
 NONE: dict[str, Any] = {"operator": "none"}
-WORDS = ("operator", "note")
+_WORDS = ("note", "reason", "why")
 
 LIKELY = 0.99
 """Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
@@ -105,7 +105,7 @@ def step_text(step: Step) -> str:
 
 def meets(ours: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
     """Whether a decision is what a scenario expects: every fact it names, a list meaning any of it."""
-    return all(_meets(ours, key, want) for key, want in expect.items() if key != "note")
+    return all(_meets(ours, key, want) for key, want in expect.items() if key not in _WORDS)
 
 
 def _meets(ours: Mapping[str, Any], key: str, want: Any) -> bool:
@@ -119,7 +119,7 @@ def _meets(ours: Mapping[str, Any], key: str, want: Any) -> bool:
 
 def in_form(ours: Mapping[str, Any], expect: Mapping[str, Any]) -> dict[str, Any]:
     """Give our decision with the facts that a scenario names; an operator by its description where the file does so."""
-    form = {key: ours.get(key) for key in expect if key != "note"}
+    form = {key: ours.get(key) for key in expect if key not in _WORDS}
     if ours["operator"] == "none":
         return dict(NONE)
     want = expect.get("operator")

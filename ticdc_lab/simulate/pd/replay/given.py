@@ -153,7 +153,11 @@ def _space(s: Fields, regions: int) -> tuple[float, float, float]:
     """Read capacity, available and used bytes."""
     if "available_ratio" in s:
         capacity = 100.0 * GIB
-        return capacity, capacity * s.number("available_ratio"), capacity * s.number("used_ratio")
+        return (
+            capacity,
+            capacity * s.number("available_ratio"),
+            capacity * s.number("used_ratio", 1 - s.number("available_ratio")),
+        )
     unit = MIB if s.text("unit", "bytes") == "MiB" else 1
     capacity = s.number("capacity_gib") * GIB if "capacity_gib" in s else _bytes(s, "capacity", 100 * GIB, unit)
     if "available_gib" in s:

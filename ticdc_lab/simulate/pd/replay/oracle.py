@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, scores_text
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Operator, kind_text
 from ticdc_lab.simulate.pd.regions import Peer, Region
@@ -84,14 +84,23 @@ def _balance_region(record: Fields) -> Verdict:
     given = record.object("given")
     regions = _regions(given)
     cluster = _counted(_cluster(given, leaders=False), regions)
-    return _among(_outcomes(of_balance_region(cluster, regions)), record)
+    return _balanced(of_balance_region, cluster, regions, record)
 
 
 def _balance_leader(record: Fields) -> Verdict:
     given = record.object("given")
     regions = _regions(given)
     cluster = _counted(_cluster(given, leaders=True), regions)
-    return _among(_outcomes(of_balance_leader(cluster, regions)), record)
+    return _balanced(of_balance_leader, cluster, regions, record)
+
+
+def _balanced(
+    play: Callable[[Cluster, list[Region], Notes], Chances], cluster: Cluster, regions: list[Region], record: Fields
+) -> Verdict:
+    notes = Notes()
+    chances = play(cluster, regions, notes)
+    explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
+    return _among(_outcomes(chances), record, explained.because)._replace(explained=explained)
 
 
 def _counted(cluster: Cluster, regions: list[Region]) -> Cluster:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.simulate.pd.balance_leader import with_transfer
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions, scores_text
 from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, HotSettings
 from ticdc_lab.simulate.pd.limits import available, bucket_per_minute, step_cost, taken
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
@@ -25,7 +26,7 @@ from ticdc_lab.simulate.pd.stores import REMOVING
 _LIMIT_PER_MINUTE = 60
 """Store limit of PD's test cluster, for adding and for removing peers."""
 
-Play = Callable[[Cluster, Sequence[Region]], Chances]
+Play = Callable[[Cluster, Sequence[Region], Notes], Chances]
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -57,9 +58,11 @@ def _balance(record: Fields, play: Play) -> Verdict:
         return _compared([(dict(NONE), 1.0)], record, "the schedule limit is 0")
     if "sequence" in record.object("expect"):
         return _sequence(record, given, play)
-    chances = play(given.cluster, given.regions)
+    notes = Notes()
+    chances = play(given.cluster, given.regions, notes)
     ours = sorted(((told(op), p) for (op, _), p in chances.items()), key=lambda o: -o[1])
-    return _compared(_together(ours), record, _scores(chances))
+    explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
+    return _compared(_together(ours), record, explained.because)._replace(explained=explained)
 
 
 def _peopled(given: Given) -> Given:
@@ -91,13 +94,6 @@ def _with_running(given: Given) -> Given:
     return given._replace(cluster=given.cluster._replace(influence=influence, stores=stores))
 
 
-def _scores(chances: Chances) -> str:
-    for op, _ in chances:
-        if op is not None and op.source_score is not None and op.target_score is not None:
-            return f"{op.brief}: {op.source_score:.2f} against {op.target_score:.2f}"
-    return "no move pays, or none is possible"
-
-
 def _together(ours: list[tuple[dict[str, Any], float]]) -> list[tuple[dict[str, Any], float]]:
     """Join decisions that differ only in what follows them."""
     joined: dict[str, tuple[dict[str, Any], float]] = {}
@@ -112,7 +108,7 @@ def _sequence(record: Fields, given: Given, play: Play) -> Verdict:
     found: list[Operator] = []
     cluster, regions = given.cluster, list(given.regions)
     while len(found) <= len(given.regions):
-        op = max(play(cluster, regions).items(), key=lambda c: c[1])[0][0]
+        op = max(play(cluster, regions, Notes()).items(), key=lambda c: c[1])[0][0]
         if op is None or not isinstance(op.steps[0], TransferLeader):
             break
         found.append(op)
