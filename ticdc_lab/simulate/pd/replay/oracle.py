@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, scores_text
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_region, scores_text
+from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained, Notes

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.simulate.pd.balance_leader import with_transfer
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions, scores_text
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_region, scores_text
+from ticdc_lab.simulate.pd.chances_of_hot_regions import of_hot_regions
+from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
 from ticdc_lab.simulate.pd.cluster import Cluster, Influence
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, HotSettings
