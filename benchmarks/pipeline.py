@@ -25,15 +25,16 @@ TABLES, HANDLES, ROWS_A_SECOND = 8, 20_000, 40_000
 def main() -> None:
     what = sys.argv[1:] or ["200000"]
     rows, rule = int(what[0]), (what[1] if len(what) > 1 else "base")
-    load = transfers(rows)
+    size = int(what[2]) if len(what) > 2 else None
+    load = transfers(rows, size=size)
     settings = Settings(Scheduler(captures=2), capture=CaptureSettings(rule=rule))
     started = time.process_time()
     run = simulate(settings, load, until_us=rows * 1_000_000 // ROWS_A_SECOND + 4_000_000, level=NOTHING)
-    told(f"{rule}, {rows} rows", run, time.process_time() - started)
+    told(f"{rule}, {rows} rows, {size or '2 or 3'} a transaction", run, time.process_time() - started)
 
 
-def transfers(rows: int, seed: int = 7) -> Load:
-    """Transactions of two or three rows over eight tables, at a steady pace."""
+def transfers(rows: int, seed: int = 7, size: int | None = None) -> Load:
+    """Give transactions of two or three rows over eight tables, or of so many rows of one, at a steady pace."""
     chance = random.Random(seed)
     columns = (Column(1, "id", "bigint", True), Column(2, "owner", "varchar"), Column(3, "balance", "bigint"))
     tables = tuple(TableInfo(100 + i, "bank", f"accounts_{i}", columns) for i in range(TABLES))
@@ -42,9 +43,10 @@ def transfers(rows: int, seed: int = 7) -> Load:
     while made < rows:
         at_us = made * 1_000_000 // ROWS_A_SECOND
         mutations: dict[int, Mutation] = {}
-        for _ in range(2 + (chance.random() < 0.3)):
+        table = chance.randrange(TABLES)
+        for _ in range(size or 2 + (chance.random() < 0.3)):
             handle = chance.randrange(HANDLES)
-            key = key_of(100 + chance.randrange(TABLES), handle)
+            key = key_of(100 + (table if size else chance.randrange(TABLES)), handle)
             if last_us.get(key, -1_000_000) > at_us - 100_000:
                 continue
             last_us[key] = at_us

@@ -45,7 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 LONG = (
     "test_notebooks", "test_ingest", "test_golden_audit", "test_replay", "test_faults", "test_report", "test_expand",
     "test_study", "test_causes", "test_vectors", "test_cli", "test_produce", "test_kafka",
-    "test_simulate_command", "test_sweep",
+    "test_simulate_command", "test_sweep", "test_workload_log", "test_stall_causes", "test_run_log",
+    "test_pipeline_run", "test_workload_frame", "test_workload_command", "test_capture_mutants",
 )  # fmt: skip
 """Files that take longest: two workers end at about the same time if these come first."""
 

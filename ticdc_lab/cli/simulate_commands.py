@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -83,22 +83,49 @@ def scheduler(
 @click.option(
     "--why", "why_at", metavar="TIME", help="Also: what held both watermarks at this moment of the run (7.5s)."
 )
+@click.option("--log", metavar="FILE", help="What came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz.")
+@click.option("--protocol", help="Of --log: open-protocol (default), canal-json or mq-v1.")
+@click.option("--truth", metavar="FILE", help="What was committed upstream, as events; endings as for --log.")
 @json_flag
 @guarded
 def pipeline(
     scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    driver_memory: str, why_at: str | None, as_json: bool,
+    driver_memory: str, why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the replication pipeline, from TiKV to the downstream, and judge its assertions.
 
     Exit codes as for `simulate scheduler`.
     """
-    sys.exit(_ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, as_json=as_json))
+    if protocol is not None and log is None:
+        raise click.UsageError("--protocol says how --log is written: give that too.")
+    if seeds is not None and (log or truth):
+        raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
+    files = _Files(log, protocol or "open-protocol", truth)
+    sys.exit(
+        _ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, files, as_json=as_json)
+    )
+
+
+class _Files(NamedTuple):
+    """What else a run of the pipeline writes."""
+
+    log: str | None
+    protocol: str
+    truth: str | None
+
+    def write(self, run: Any) -> None:
+        from ticdc_lab.simulate.pipeline.log import messages
+        from ticdc_lab.simulate.pipeline.log_files import write_events, write_messages
+
+        if self.log:
+            write_messages(messages(run.log, self.protocol), self.log)
+        if self.truth:
+            write_events(run.truth, self.truth)
 
 
 def _ran(
     model: str, scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
-    lines: int, driver_memory: str, why_at: str | None = None, *, as_json: bool,
+    lines: int, driver_memory: str, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
 ) -> int:  # fmt: skip
     from ticdc_lab.simulate.models import MODELS
     from ticdc_lab.simulate.scenario import read_scenario
@@ -108,7 +135,7 @@ def _ran(
     if of != model:
         raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
     if seeds is None:
-        return _play(read, seed, out, lines, driver_memory, why_at, as_json=as_json)
+        return _play(read, seed, out, lines, driver_memory, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
         raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
     return swept(read, _seeds(seeds), out, driver_memory, as_json=as_json)
@@ -132,8 +159,8 @@ def _seeds(text: str) -> range:
 
 
 def _play(
-    scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, why_at: str | None, *,
-    as_json: bool,
+    scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, why_at: str | None,
+    files: _Files | None, *, as_json: bool,
 ) -> int:  # fmt: skip
     from ticdc_lab.simulate.recorder import CHANGES, EVENTS
     from ticdc_lab.simulate.scheduler.play import counts_messages
@@ -145,6 +172,8 @@ def _play(
     played = scenario.model.play(scenario, seed=seed, level=level, **samples)
     if out:
         write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
+    if files:
+        files.write(played.run)
     facts = _facts(played) | ({} if at_us is None else {"why": _whys(played, at_us)})
     if as_json:
         print_json(facts)
