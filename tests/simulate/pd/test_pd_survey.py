@@ -53,7 +53,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, RegionColumns]:
     return cluster_of(config, stores, draw(st.sampled_from(RULES))), of_regions(regions)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionColumns]) -> None:
     """Every region is in one group; the checkers leave every region alone that the columns call as it should be."""
@@ -65,7 +65,7 @@ def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionCo
         assert not told.operators, told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, RegionColumns]) -> None:
     """The outcomes of a group add up to it, and each without an operator has a reason."""
@@ -80,7 +80,7 @@ def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, Re
     assert [a.asked for a in told.rounds] == ["balance-leader", "balance-region"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_nobody_stays_silent_about_a_region(found: tuple[Cluster, RegionColumns]) -> None:
     """Each answer has a sentence; there is a reason why nothing happens exactly where nobody would act."""
