@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.survey import neighbours, survey
-from ticdc_lab.simulate.pd.triage import FITS, triage
+from ticdc_lab.simulate.pd.triage import FITS, SMALL, triage
 from ticdc_lab.simulate.pd.why import Answer, explain, rows, why_no_operator
 
 KEYS = ["", *"bcdefgh", ""]
@@ -63,6 +63,40 @@ def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionCo
     for place in [int(p) for g in groups if g.name == FITS for p in g.places]:
         told = check_region(cluster, region_at(regions, place), neighbours(regions, place))
         assert not told.operators, told
+
+
+def one_region_each() -> dict[str, Region]:
+    """A region for every finding, among five stores: 4 leaves, 5 is down, the others are in zones a, a, b."""
+    peers = {s: Peer(s, s) for s in range(1, 6)}
+    healthy = Region(1, (peers[1], peers[3], peers[2]), 1)
+    return {
+        "without a leader": healthy._replace(leader=0),
+        "in a joint state": healthy._replace(peers=(peers[1], peers[3], Peer(2, 2, INCOMING))),
+        "with a peer on an unknown store": healthy._replace(peers=(peers[1], peers[3], Peer(9, 9))),
+        "with a peer on a store that is down": healthy._replace(
+            peers=(peers[1], peers[3], peers[5]), down=frozenset({5})
+        ),
+        "with a peer on a store that leaves": healthy._replace(peers=(peers[1], peers[3], peers[4])),
+        "with peers that do not fit the rules": healthy._replace(peers=(peers[1], peers[3])),
+        "with a peer reported down": healthy._replace(down=frozenset({3})),
+        "that could be better placed": healthy._replace(peers=(peers[1], peers[2], Peer(6, 6))),
+        SMALL: healthy._replace(size=1, keys=1),
+        FITS: healthy,
+    }
+
+
+def test_every_finding_has_its_group() -> None:
+    """Each region is where the checker that looks at it first would find it."""
+    zones = {1: "a", 2: "a", 3: "b", 4: "c", 5: "c", 6: "a"}
+    stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in zones.items()]
+    stores[3], stores[4] = stores[3]._replace(state=REMOVING), stores[4]._replace(heartbeat_age_s=NEVER_S)
+    cluster = cluster_of(Config(location_labels=("zone",)), stores)
+    found = one_region_each()
+    too_many = found[FITS]._replace(peers=(Peer(1, 1), Peer(2, 2), Peer(3, 3), Peer(6, 6)))
+    groups = triage(cluster, of_regions([*found.values(), too_many]))
+    places = {name: [i] for i, name in enumerate(found)}
+    places["with peers that do not fit the rules"].append(len(found))
+    assert {g.name: [int(p) for p in g.places] for g in groups} == places
 
 
 @settings(max_examples=30, deadline=None)
