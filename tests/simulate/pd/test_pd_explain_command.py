@@ -47,6 +47,7 @@ def test_a_cluster_is_told_by_what_happens_to_how_many_regions(printed: list[str
     }
     assert found["sentence"].startswith("replace-rule-offline-peer for about 2 regions")
     assert [a["asked"] for a in found["answers"]] == ["balance-leader", "balance-region"]
+    assert found["forecast"][0]["sentence"] == "store 4 leaves: 2 peers, 2 s at best (add-peer limits of 4 stores)"
 
 
 def test_one_region_is_told_with_every_candidate(printed: list[str]) -> None:
