@@ -1,0 +1,200 @@
+"""Balance leaders: up to four transfers a round, out of the highest score and into the lowest by turns.
+
+pkg/schedule/schedulers/balance_leader.go; `pd_notes.md` section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from ticdc_lab.simulate.pd.balance import (
+    FOLLOWER_HERE,
+    LEADER_HERE,
+    LEADERS,
+    RETRIES,
+    Draw,
+    Scale,
+    compare,
+    fewer_retries,
+    scale,
+    score_after,
+)
+from ticdc_lab.simulate.pd.builder import CannotBuild
+from ticdc_lab.simulate.pd.cluster import Cluster, Influence, fit_of, influence_on
+from ticdc_lab.simulate.pd.create import transfer_leader
+from ticdc_lab.simulate.pd.explained import Explained, Notes
+from ticdc_lab.simulate.pd.filters import (
+    LEADER_SOURCE,
+    LEADER_TARGET,
+    SOURCE,
+    by_state,
+    fits_leader,
+    keep,
+    no_special_use,
+)
+from ticdc_lab.simulate.pd.operators import Kind, Operator, TransferLeader
+from ticdc_lab.simulate.pd.queue_of_stores import OUT, StoreQueue
+from ticdc_lab.simulate.pd.regions import SCHEDULE, Region, voters
+from ticdc_lab.simulate.pd.stores import Store
+
+NAME = "balance-leader-scheduler"
+BATCH = 4
+
+
+class Round:
+    """A round under way: the two queues of stores, and the influence of what it decided so far."""
+
+    def __init__(self, cluster: Cluster, notes: Notes) -> None:
+        config, stores = cluster.config, list(cluster.stores.values())
+        notes.look_at([s.id for s in stores])
+        sources = keep(stores, [by_state(LEADER_SOURCE, config), no_special_use(config, SOURCE)], notes, SOURCE)
+        targets = keep(stores, [by_state(LEADER_TARGET, config), no_special_use(config)], notes)
+        self.scale = scale(cluster, LEADERS)
+        self.queues = (StoreQueue.of(sources, self.score, high=True), StoreQueue.of(targets, self.score, high=False))
+        self.turn = 0
+        self.used: frozenset[int] = frozenset()
+        self.operators: tuple[Operator, ...] = ()
+
+    def score(self, store: Store) -> float:
+        """Give a store's score with what was decided so far."""
+        return score_after(self.scale, store)
+
+    def next_store(self) -> tuple[int, Store] | None:
+        """Give whose turn it is: the queue's number and its store; None when both are used up."""
+        for _ in range(2):
+            queue = self.queues[self.turn]
+            if queue.left:
+                return self.turn, queue.head
+            self.turn = 1 - self.turn
+        return None
+
+    def give_up(self) -> None:
+        """Nothing can be done for the store whose turn it is: the next one of its queue follows."""
+        self.queues[self.turn].skip()
+        self.turn = 1 - self.turn
+
+    def take(self, op: Operator) -> None:
+        """Count an operator's influence and put its stores in their new places."""
+        step = op.steps[0]
+        assert isinstance(step, TransferLeader)
+        ends = [self.scale.cluster.stores[s] for s in (step.from_store, step.to_store)]
+        places = [[queue.place(e, self.score) for e in ends] if queue.left else [] for queue in self.queues]
+        self.scale = self.scale._replace(cluster=with_transfer(self.scale.cluster, op, step))
+        for queue, found in zip(self.queues, places, strict=True):
+            for place in found:
+                queue.resort(place, self.score)
+        self.used |= {op.region}
+        self.operators += (op,)
+        self.turn = 1 - self.turn
+
+
+def with_transfer(cluster: Cluster, op: Operator, step: TransferLeader) -> Cluster:
+    """Give the cluster with a leader transfer's influence."""
+    changed = dict(cluster.influence)
+    for store, sign in ((step.from_store, -1), (step.to_store, 1)):
+        old = influence_on(cluster, store)
+        changed[store] = Influence(
+            old.region_size, old.region_count, old.leader_size + sign * op.size, old.leader_count + sign
+        )
+    return cluster._replace(influence=MappingProxyType(changed))
+
+
+def schedule(
+    cluster: Cluster, draw: Draw, retries: Mapping[int, int] = MappingProxyType({}), *, running: int = 0,
+    batch: int = BATCH,
+) -> tuple[Explained, Mapping[int, int]]:  # fmt: skip
+    """Play one round.
+
+    Parameters
+    ----------
+    cluster
+        The cluster, with the influence of running operators.
+    draw
+        Gives random regions of a store.
+    retries
+        How often each store is tried; 10 where it is not named.
+    running
+        Leader operators that run now.
+    batch
+        Transfers a round.
+
+    Returns
+    -------
+    tuple[Explained, Mapping[int, int]]
+        All operators of the round, or why there is none; and ``retries`` for the next round.
+    """
+    notes = Notes()
+    if running >= cluster.config.leader_schedule_limit:
+        notes.limit = f"leader-schedule-limit {cluster.config.leader_schedule_limit}"
+        return notes.explained((), "as many leader operators run as the limit allows"), retries
+    round_ = Round(cluster, notes)
+    while len(round_.operators) < batch and (turn := round_.next_store()) is not None:
+        direction, store = turn
+        op = _tried(round_, direction, store, draw, retries.get(store.id, RETRIES), notes)
+        if op is None:
+            retries = fewer_retries(retries, store.id)
+            round_.give_up()
+        else:
+            retries = {**retries, store.id: RETRIES}
+            round_.take(op)
+    found = round_.operators
+    return notes.explained(found, found[0].brief if found else "no transfer pays: every store was tried"), retries
+
+
+def _tried(round_: Round, direction: int, store: Store, draw: Draw, limit: int, notes: Notes) -> Operator | None:
+    kind = LEADER_HERE if direction == OUT else FOLLOWER_HERE
+    for _ in range(limit):
+        region = next((r for r in draw(store.id, kind) if may_transfer(r)), None)
+        if region is None or region.hot or region.id in round_.used:
+            continue
+        found = transfer(round_.scale, direction, store, region, notes)
+        if found:
+            return found[0]
+    return None
+
+
+def may_transfer(region: Region) -> bool:
+    """Whether a region's leader may move to balance: no peer down or pending, and no label that forbids it."""
+    return not region.down and not region.pending and SCHEDULE not in region.denied
+
+
+def transfer(by: Scale, direction: int, store: Store, region: Region, notes: Notes) -> tuple[Operator, ...]:
+    """Move a region's leader out of a store, to its follower with the lowest score, or into the store.
+
+    Equally low followers are equally likely: one operator each.
+    """
+    cluster, config = by.cluster, by.cluster.config
+    source = cluster.stores.get(region.leader)
+    if source is None or not keep([source], [by_state(LEADER_SOURCE, config)], notes, SOURCE):
+        return ()
+    filters = [by_state(LEADER_TARGET, config), no_special_use(config)]
+    if config.placement_rules:
+        filters.append(fits_leader(fit_of(cluster, region), region, source.id))
+    followers = (p.store for p in voters(region) if p.store != region.leader)
+    wanted = [cluster.stores[i] for i in followers if i in cluster.stores] if direction == OUT else [store]
+    targets = keep(wanted, filters, notes)
+    for tied in _from_lowest(by, targets):
+        found = tuple(op for t in tied for op in _operator(by, region, source, t, notes))
+        if found:
+            return found
+    return ()
+
+
+def _from_lowest(by: Scale, targets: Iterable[Store]) -> list[list[Store]]:
+    groups: dict[float, list[Store]] = {}
+    for target in targets:
+        groups.setdefault(score_after(by, target), []).append(target)
+    return [groups[s] for s in sorted(groups)]
+
+
+def _operator(by: Scale, region: Region, source: Store, target: Store, notes: Notes) -> tuple[Operator, ...]:
+    compared = compare(by, source, target, notes)
+    if not compared.held:
+        return ()
+    try:
+        op = transfer_leader(by.cluster, region, target.id, NAME, kind=Kind.LEADER)
+    except CannotBuild as e:
+        notes.said.append(str(e))
+        return ()
+    return (op._replace(source_score=compared.source_score, target_score=compared.target_score),)

@@ -1,0 +1,179 @@
+"""From the peers a region has to those it should have: the steps in between (pkg/schedule/operator/builder.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ticdc_lab.simulate.pd.cluster import Cluster, rules_of
+from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    BecomeNonWitness,
+    BecomeWitness,
+    EnterJoint,
+    Kind,
+    LeaveJoint,
+    PromoteLearner,
+    RemovePeer,
+    Step,
+    TransferLeader,
+)
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEADER, matches
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
+
+Peers = dict[int, Peer]
+
+
+class CannotBuild(Exception):
+    """No operator leads to the wanted peers; the message says why."""
+
+
+class Plan:
+    """The state while steps are laid out: peers now, peers wanted, and what is still to do."""
+
+    def __init__(
+        self, cluster: Cluster, region: Region, wanted: Mapping[int, Peer], leader: int, *, check_rules: bool = True,
+        followers: frozenset[int] = frozenset(), forced: bool = False,
+    ) -> None:  # fmt: skip
+        self.cluster, self.region = cluster, region
+        self.rules = rules_of(cluster, region) if check_rules and cluster.config.placement_rules else ()
+        self.origin: Peers = {p.store: p for p in region.peers}
+        self.now: Peers = dict(self.origin)
+        self.wanted: Peers = dict(wanted)
+        self.leader, self.wanted_leader = region.leader, leader
+        self.followers, self.forced = followers, forced
+        self.steps: list[Step] = []
+        self.kind = Kind(0)
+        self.added_at: dict[int, int] = {}
+        self.add: Peers = {}
+        self.remove: Peers = {}
+        self.promote: Peers = {}
+        self.demote: Peers = {}
+        self.to_witness: Peers = {}
+        self.to_full: Peers = {}
+        self.joint = cluster.config.joint_consensus
+        self._compare()
+
+    def _compare(self) -> None:
+        """Find what differs between the peers now and those wanted."""
+        if not any(p.role != LEARNER for p in self.wanted.values()):
+            raise CannotBuild("the wanted peers have no voter")
+        for store, old in sorted(self.origin.items()):
+            new = self.wanted.get(store)
+            if new is None:
+                self.remove[store] = old
+            else:
+                self._compare_peer(old, new._replace(id=old.id))
+        for store, new in sorted(self.wanted.items()):
+            if store not in self.origin:
+                self.add[store] = new
+        changes = len(self.add) + len(self.remove) + len(self.promote)
+        if changes <= 1 and not self.demote and not (self.remove and len(self.wanted) == 1):
+            self.joint = False
+        if self.wanted_leader:
+            self._check_leader()
+
+    def _compare_peer(self, old: Peer, new: Peer) -> None:
+        if old.witness and not new.witness:
+            self.to_full[old.store] = new
+        elif new.witness and not old.witness:
+            self.to_witness[old.store] = new
+        if old.role == LEARNER and new.role != LEARNER:
+            self.promote[old.store] = new
+        elif old.role != LEARNER and new.role == LEARNER:
+            if self.joint:
+                self.demote[old.store] = new
+            else:
+                self.remove[old.store], self.add[old.store] = old, new
+
+    def _check_leader(self) -> None:
+        leader = self.wanted.get(self.wanted_leader)
+        if leader is None or leader.role == LEARNER:
+            self.wanted_leader = 0
+        elif not self.may_lead(leader):
+            raise CannotBuild(f"store {leader.store} may not lead")
+
+    def may_lead(self, peer: Peer) -> bool:
+        """Whether a peer may become the leader: a voter, its store in order, and a rule that lets it."""
+        if peer.role in (LEARNER, DEMOTING) or peer.witness:
+            return False
+        if peer.store == self.leader:
+            return True
+        store = self.cluster.stores.get(peer.store)
+        if store is None:
+            return False
+        if self.forced:
+            return True
+        if state_forbids(store, LEADER_TARGET, self.cluster.config):
+            return False
+        leading = [r for r in self.rules if r.role in (AS_LEADER, ANY_VOTER)]
+        return not self.rules or any(matches(store, r.constraints) for r in leading)
+
+    def is_up(self, store: int) -> bool:
+        """Whether a store is neither leaving nor gone."""
+        s = self.cluster.stores.get(store)
+        return s is not None and s.state in (PREPARING, SERVING)
+
+    def choose_leader(self) -> None:
+        """Pick a leader where none is asked for: an up store, the present leader, an old voter, in this order."""
+        if self.wanted_leader:
+            return
+        able = [s for s in sorted(self.wanted) if self.may_lead(self.wanted[s]) and s not in self.followers]
+
+        def preference(store: int) -> tuple[bool, bool, bool, int]:
+            return self.is_up(store), store == self.leader, store not in self.promote, -self.added_at.get(store, 0)
+
+        self.wanted_leader = max(able, key=preference, default=0)
+
+    def do_transfer(self, store: int) -> None:
+        """Move leadership."""
+        self.steps.append(TransferLeader(self.leader, store))
+        self.leader = store
+        self.kind |= Kind.LEADER
+
+    def do_add(self, peer: Peer) -> None:
+        """Add a peer: as a learner, promoted at once where it is to vote."""
+        self.steps.append(AddLearner(peer.store, peer.witness))
+        if peer.role != LEARNER:
+            self.steps.append(PromoteLearner(peer.store))
+        self.now[peer.store] = peer
+        self.added_at[peer.store] = len(self.steps)
+        self.add.pop(peer.store, None)
+        self.kind |= Kind.REGION
+
+    def do_promote(self, peer: Peer) -> None:
+        """Make a learner a voter."""
+        self.steps.append(PromoteLearner(peer.store))
+        self.now[peer.store] = peer
+        self.promote.pop(peer.store, None)
+
+    def do_remove(self, peer: Peer) -> None:
+        """Remove a peer."""
+        self.steps.append(RemovePeer(peer.store))
+        self.now.pop(peer.store, None)
+        self.remove.pop(peer.store, None)
+        self.kind |= Kind.REGION
+
+    def do_joint(self, *, enter: bool = True, lead: bool = False) -> None:
+        """Promote and demote together, moving leadership in between where it must be."""
+        up, down = tuple(sorted(self.promote)), tuple(sorted(self.demote))
+        self.now.update(self.promote)
+        self.now.update(self.demote)
+        if (up or down) and enter:
+            self.steps.append(EnterJoint(up, down))
+        if lead and self.leader != self.wanted_leader:
+            self.do_transfer(self.wanted_leader)
+        if (up or down) and not (enter and len(up) + len(down) == 1):
+            self.steps.append(LeaveJoint(up, down))
+        self.promote, self.demote = {}, {}
+
+    def do_witnesses(self) -> None:
+        """Switch peers between witness and full replica."""
+        for store in sorted(self.to_full):
+            self.steps.append(BecomeNonWitness(store))
+        for store in sorted(self.to_witness):
+            self.steps.append(BecomeWitness(store))
+        if self.to_full or self.to_witness:
+            self.kind |= Kind.REGION
+        self.to_full, self.to_witness = {}, {}

@@ -1,0 +1,130 @@
+"""Every operator that PD may decide on where it draws regions by chance, with how likely each is.
+
+The schedulers in :mod:`~ticdc_lab.simulate.pd.balance_region` and :mod:`~ticdc_lab.simulate.pd.balance_leader`
+draw; this module goes through all draws with the same pieces. Small clusters only: it looks at every region.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, permutations
+
+from ticdc_lab.simulate.pd import balance_region
+from ticdc_lab.simulate.pd.balance import (
+    DRAWN,
+    FOLLOWER_HERE,
+    LEADER_HERE,
+    LEARNER_HERE,
+    PENDING_HERE,
+    RETRIES,
+    score_after,
+)
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.operators import Operator
+from ticdc_lab.simulate.pd.regions import Region, is_learner
+from ticdc_lab.simulate.pd.stores import Store
+
+Chances = dict[tuple[Operator | None, int], float]
+"""The first operator of a round (None: none) and how many the round has, to its probability."""
+
+NEGLIGIBLE = 1e-7
+"""Chances below this are left out."""
+
+_MOST_ORDERS, _MOST_TIED = 24, 4
+
+
+def is_here(region: Region, store: int, kind: str) -> bool:
+    """Whether a region's peer on a store is of a kind that regions are drawn by."""
+    peer = region.peer_on(store)
+    if peer is None:
+        return False
+    if kind == PENDING_HERE:
+        return store in region.pending
+    if kind == LEARNER_HERE:
+        return is_learner(peer)
+    if kind == LEADER_HERE:
+        return region.leader == store
+    return kind == FOLLOWER_HERE and region.leader != store and not is_learner(peer)
+
+
+def drawn(regions: Sequence[Region], may: Callable[[Region], bool]) -> tuple[dict[int, float], float]:
+    """Give the chance that each region is the first fit one of ten draws, and that none is."""
+    fit = [r.id for r in regions if may(r)]
+    if not fit:
+        return {}, 1.0
+    none = (1 - len(fit) / len(regions)) ** DRAWN
+    return dict.fromkeys(fit, (1 - none) / len(fit)), none
+
+
+def retried(once: Mapping[Operator, float], tries: int = RETRIES) -> tuple[dict[Operator, float], float]:
+    """Give the chances after so many tries of which the first success counts, and that all fail."""
+    success = sum(once.values())
+    if not success:
+        return {}, 1.0
+    failure = max(0.0, 1 - success) ** tries
+    return {op: p / success * (1 - failure) for op, p in once.items()}, failure
+
+
+def of_balance_region(cluster: Cluster, regions: Sequence[Region], notes: Notes) -> Chances:
+    """Give the chances of one round of balance-region; what was refused and compared is noted."""
+    found = balance_region.field(cluster, notes)
+    orders = _orders(found.sources, lambda s: score_after(found.scale, s))
+    chances: Chances = defaultdict(float)
+    for order in orders:
+        left, one = 1.0, found._replace(sources=order)
+        for i in range(len(order) - 1):
+            ops, failure = retried(_moves(one, i, regions, notes))
+            for op, p in ops.items():
+                chances[op, 1] += left * p / len(orders)
+            left *= failure
+            if left < NEGLIGIBLE:
+                break
+        chances[None, 0] += left / len(orders)
+    return {key: p for key, p in chances.items() if p >= NEGLIGIBLE}
+
+
+def _orders(stores: Sequence[Store], score: Callable[[Store], float]) -> list[tuple[Store, ...]]:
+    """Give every order that PD may sort stores into: equal scores come in any order."""
+    orders: list[tuple[Store, ...]] = [()]
+    for _, group in groupby(stores, key=score):
+        tied = tuple(group)
+        ways = list(permutations(tied)) if len(tied) <= _MOST_TIED and len(orders) <= _MOST_ORDERS else [tied]
+        orders = [(*o, *w) for o in orders for w in ways]
+    return orders
+
+
+def _moves(found: balance_region.Field, index: int, regions: Sequence[Region], notes: Notes) -> dict[Operator, float]:
+    """Give the chances of one try for a source."""
+    cluster, source = found.scale.cluster, found.sources[index]
+    once: dict[Operator, float] = defaultdict(float)
+    by_id, left = {r.id: r for r in regions}, 1.0
+    for kind in balance_region.ORDER:
+        here = [r for r in regions if is_here(r, source.id, kind)]
+
+        def may(region: Region, kind: str = kind) -> bool:
+            return not balance_region.may_move(cluster, region, source.id, kind)
+
+        chosen, none = drawn(here, may)
+        for region_id, p in chosen.items():
+            region = by_id[region_id]
+            ops = () if region.hot or not region.leader else balance_region.transfer(found, index, region, notes)
+            spread(once, ops, left * p)
+        left *= none
+    return once
+
+
+def spread(once: dict[Operator, float], operators: Iterable[Operator], p: float) -> None:
+    """Share a chance among equally likely operators."""
+    ops = tuple(operators)
+    for op in ops:
+        once[op] += p / len(ops)
+
+
+def scores_text(chances: Chances) -> str:
+    """Give the scores that the most likely move pays by."""
+    for op, _ in sorted(chances, key=lambda k: -chances[k]):
+        if op is not None and op.source_score is not None and op.target_score is not None:
+            return f"{op.brief}: {op.source_score:.2f} against {op.target_score:.2f}"
+    return "no move pays, or none is possible"

@@ -1,0 +1,108 @@
+"""What PD checks a region for, in order: joint state, split, rules or replicas, merge; `pd_notes.md` section 9."""
+
+from __future__ import annotations
+
+from ticdc_lab.simulate.pd.builder import CannotBuild
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within
+from ticdc_lab.simulate.pd.create import leave_joint_state, set_role, split_region
+from ticdc_lab.simulate.pd.explained import Explained, Notes
+from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
+from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
+from ticdc_lab.simulate.pd.regions import VOTER, Region, in_joint_state, learners
+from ticdc_lab.simulate.pd.replica_checker import check_replicas
+from ticdc_lab.simulate.pd.rule_checker import check_rules
+
+ALONE = Neighbours(None, None)
+
+
+def check_joint_state(cluster: Cluster, region: Region) -> Explained:
+    """Finish a joint change that was left half done."""
+    notes = Notes()
+    if not in_joint_state(region):
+        return notes.explained((), "the region is not in a joint state")
+    try:
+        op = leave_joint_state(cluster, region)
+    except CannotBuild as e:
+        return notes.explained((), str(e))
+    return notes.explained((op._replace(priority=Priority.HIGH),), op.desc)
+
+
+def check_split(cluster: Cluster, region: Region) -> Explained:
+    """Split a region where a placement rule begins or ends within it."""
+    notes = Notes()
+    keys = borders_within(cluster, region)
+    if not keys:
+        return notes.explained((), "no rule begins or ends within the region")
+    try:
+        op = split_region(region, "rule-split-region", "usekey", tuple(k.encode() for k in keys))
+    except CannotBuild as e:
+        return notes.explained((), str(e))
+    return notes.explained((op._replace(priority=Priority.HIGH),), f"rules begin or end at {', '.join(keys)}")
+
+
+def check_learners(cluster: Cluster, region: Region) -> Explained:
+    """Without placement rules every healthy learner becomes a voter."""
+    notes = Notes()
+    for peer in learners(region):
+        try:
+            op = set_role(cluster, region, peer.store, VOTER, "promote-learner")
+        except CannotBuild as e:
+            notes.said.append(str(e))
+            continue
+        return notes.explained((op,), op.brief)
+    return notes.explained(())
+
+
+def check_region(
+    cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf"),
+    running: dict[Kind, int] | None = None,
+) -> Explained:  # fmt: skip
+    """Check a region as PD's patrol does; the first operator wins.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    region
+        The region.
+    beside
+        Its neighbours, for a merge.
+    up_s
+        Seconds since PD started.
+    running
+        Operators that run now, by the kind that they are limited as.
+
+    Returns
+    -------
+    Explained
+        The operator, or the reason of the last check; ``limit`` names the limit that holds an operator back.
+    """
+    counts = running or {}
+    config = cluster.config
+    for check in (check_joint_state, check_split):
+        told = check(cluster, region)
+        if told.operators:
+            return told
+    told = _repair(cluster, region)
+    if told.operators:
+        replica = limited_as(told.operators[0].kind) == Kind.REPLICA
+        limit = replica and counts.get(Kind.REPLICA, 0) >= config.replica_schedule_limit
+        return _held(told, f"replica-schedule-limit {config.replica_schedule_limit}") if limit else told
+    merge = check_merge(cluster, region, beside, up_s=up_s)
+    if not merge.operators:
+        return told
+    limit = counts.get(Kind.MERGE, 0) >= config.merge_schedule_limit
+    return _held(merge, f"merge-schedule-limit {config.merge_schedule_limit}") if limit else merge
+
+
+def _repair(cluster: Cluster, region: Region) -> Explained:
+    if cluster.config.placement_rules:
+        return check_rules(cluster, region)
+    told = check_learners(cluster, region)
+    return told if told.operators else check_replicas(cluster, region)
+
+
+def _held(told: Explained, limit: str) -> Explained:
+    """Give a decision without its operator, which waits for a limit."""
+    why = f"waits for {limit}: {told.because}"
+    return Explained((), why, told.candidates, told.rejected, told.scored, told.compared, limit)

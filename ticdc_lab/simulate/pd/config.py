@@ -1,0 +1,47 @@
+"""PD's settings, by PD's names and with PD's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What ``pd-ctl config show`` calls schedule and replication settings.
+
+    Sizes are MiB, times seconds, ratios 0 to 1. ``tolerant_size_ratio`` 0 lets PD choose, see
+    :func:`ticdc_lab.simulate.pd.balance.tolerance`. ``reject_leader`` holds (key, value) of labels whose stores take no
+    leader. Source: `pd_notes.md` sections 2 to 9.
+    """
+
+    max_replicas: int = 3
+    location_labels: tuple[str, ...] = ()
+    isolation_level: str = ""
+    placement_rules: bool = True
+    joint_consensus: bool = True
+    witness: bool = False
+    region_score_formula_version: str = "v2"
+    high_space_ratio: float = 0.7
+    low_space_ratio: float = 0.8
+    tolerant_size_ratio: float = 0.0
+    leader_schedule_policy: str = "count"
+    leader_schedule_limit: int = 4
+    region_schedule_limit: int = 2048
+    replica_schedule_limit: int = 64
+    merge_schedule_limit: int = 8
+    hot_region_schedule_limit: int = 4
+    max_snapshot_count: int = 64
+    max_pending_peer_count: int = 64
+    max_store_down_time_s: float = 1800.0
+    store_limit_version: str = "v1"
+    max_merge_region_size: int = 54
+    max_merge_region_keys: int = 540_000
+    split_merge_interval_s: float = 3600.0
+    enable_one_way_merge: bool = False
+    enable_remove_down_replica: bool = True
+    enable_replace_offline_replica: bool = True
+    enable_make_up_replica: bool = True
+    enable_remove_extra_replica: bool = True
+    enable_location_replacement: bool = True
+    reject_leader: tuple[tuple[str, str], ...] = ()
+    hot_region_cache_hits_threshold: int = 3

@@ -1,0 +1,94 @@
+"""How fast stores give and take peers: token buckets (v1) and windows of snapshots (v2); `pd_notes.md` section 7."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ticdc_lab.simulate.pd.operators import Priority
+from ticdc_lab.simulate.pd.regions import EMPTY_MIB
+
+LARGE_COST, SMALL_COST = 1000, 200
+"""Tokens that a peer costs; a region of at most 20 MiB is small, an empty one is free."""
+
+SMALL_MIB = 20
+UNLIMITED_PER_S = 1e8
+_RATE_PER_MINUTE = 60.0
+
+WINDOW_MIB, LEAST_WINDOW_MIB = 100, 10
+
+
+def step_cost(size: float) -> int:
+    """Give the tokens that adding or removing a peer of so many MiB costs."""
+    if size <= EMPTY_MIB:
+        return 0
+    return SMALL_COST if size <= SMALL_MIB else LARGE_COST
+
+
+class Bucket(NamedTuple):
+    """A token bucket at a moment; ``at_s`` is when ``tokens`` was true."""
+
+    rate_per_s: float
+    tokens: float
+    at_s: float = 0.0
+
+
+def capacity(rate_per_s: float) -> float:
+    """Give what a bucket holds: one second's worth, one large region at least."""
+    return max(1.0, rate_per_s) * LARGE_COST
+
+
+def bucket(rate_per_s: float, at_s: float = 0.0) -> Bucket:
+    """Give a full bucket."""
+    return Bucket(rate_per_s, capacity(rate_per_s), at_s)
+
+
+def bucket_per_minute(rate: float, at_s: float = 0.0) -> Bucket:
+    """Give a full bucket for a store limit as ``pd-ctl store limit`` has it: peers a minute."""
+    return bucket(rate / _RATE_PER_MINUTE, at_s)
+
+
+def is_unlimited(b: Bucket) -> bool:
+    """Rate 0, or one that no store reaches."""
+    return b.rate_per_s <= 0 or b.rate_per_s * LARGE_COST >= UNLIMITED_PER_S
+
+
+def tokens_at(b: Bucket, at_s: float) -> float:
+    """Give the tokens that are there at a moment."""
+    return min(capacity(b.rate_per_s), b.tokens + (at_s - b.at_s) * b.rate_per_s * LARGE_COST)
+
+
+def available(b: Bucket, at_s: float, cost: float = LARGE_COST) -> bool:
+    """Whether a step of this cost may start."""
+    return is_unlimited(b) or tokens_at(b, at_s) >= cost
+
+
+def taken(b: Bucket, at_s: float, cost: float = LARGE_COST) -> Bucket:
+    """Give the bucket after a step started."""
+    return b if is_unlimited(b) else b._replace(tokens=tokens_at(b, at_s) - cost, at_s=at_s)
+
+
+class Windows(NamedTuple):
+    """Snapshots in flight to a store, MiB, a window a priority; ``total`` is the capacity of the lowest."""
+
+    total: float = WINDOW_MIB
+    used: tuple[float, float, float, float] = (0, 0, 0, 0)
+
+
+def window_capacity(w: Windows, priority: Priority) -> float:
+    """Give what a priority's window holds: half of the one below it, 10 MiB at least."""
+    return max(LEAST_WINDOW_MIB, int(w.total) >> priority)
+
+
+def window_open(w: Windows, priority: Priority) -> bool:
+    """Whether a priority has room, in its own window or one below it; one operator may overshoot."""
+    return any(w.used[p] + LEAST_WINDOW_MIB <= window_capacity(w, Priority(p)) for p in range(priority + 1))
+
+
+def with_snapshot(w: Windows, priority: Priority, size: float) -> Windows | None:
+    """Give the windows with a snapshot in flight, in the lowest that has room; None where none has."""
+    for p in range(priority + 1):
+        if w.used[p] + LEAST_WINDOW_MIB <= window_capacity(w, Priority(p)):
+            used = list(w.used)
+            used[p] += size
+            return w._replace(used=(used[0], used[1], used[2], used[3]))
+    return None

@@ -1,0 +1,170 @@
+"""A file of records, judged line by line."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
+from ticdc_lab.simulate.pd.replay.oracle import JUDGES
+from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
+from ticdc_lab.simulate.pd.replay.verdict import Verdict
+
+RUNS = ("case", "run", "perf")
+"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz)."""
+
+_GZIP = b"\x1f\x8b"
+
+
+class Replayed(NamedTuple):
+    """What came of a file.
+
+    ``records`` has an entry a record: ``line``, ``kind`` (of the record, or the scenario's area), ``id``, ``ours``,
+    ``file``, ``agrees`` (None: not judged), ``because``, ``legal`` where PD may answer in several ways, ``why`` where a
+    region was checked (candidates, refusals, comparisons), and ``error`` (``where``, ``expected``, ``found``) where the
+    line is malformed. Notes at the head of a file are no records.
+    """
+
+    records: tuple[dict[str, Any], ...]
+
+    @property
+    def total(self) -> int:
+        """Records in the file."""
+        return len(self.records)
+
+    @property
+    def agree(self) -> int:
+        """Records to which we say what the file says."""
+        return sum(r["agrees"] is True for r in self.records)
+
+    @property
+    def not_judged(self) -> int:
+        """Records that are not judged: of an unknown kind, or with an option that is not modelled."""
+        return sum(r["agrees"] is None for r in self.records)
+
+    @property
+    def malformed(self) -> int:
+        """Lines that are no record."""
+        return sum("error" in r for r in self.records)
+
+    def by_kind(self) -> list[dict[str, Any]]:
+        """Counts a kind or area, in the order of the file."""
+        groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for record in self.records:
+            groups[record["kind"]].append(record)
+        return [{"kind": kind, **_counts(Replayed(tuple(found)))} for kind, found in groups.items()]
+
+
+def _counts(replayed: Replayed) -> dict[str, int]:
+    disagree = replayed.total - replayed.agree - replayed.not_judged - replayed.malformed
+    return {"records": replayed.total, "agree": replayed.agree, "disagree": disagree,
+            "not judged": replayed.not_judged, "malformed": replayed.malformed}  # fmt: skip
+
+
+def replay(path: str | Path) -> Replayed:
+    """Judge every record of a file.
+
+    Parameters
+    ----------
+    path
+        JSON Lines in the form of golden/pd, as they are or gzipped.
+
+    Returns
+    -------
+    Replayed
+        An entry a record.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read.
+    """
+    return Replayed(tuple(_judged(_lines(Path(path)))))
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
+    except (OSError, EOFError) as e:
+        raise SourceError(f"{path}: cannot be read: {e}", hint="Give a file of records, .jsonl or .jsonl.gz.") from e
+
+
+def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    defaults: dict[str, Any] = {}
+    for n, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        entry: dict[str, Any] = {"line": n, "kind": "unknown", "id": None}
+        try:
+            record = Fields(_decoded(line), "record")
+            if record.any("kind", "") == "meta":
+                continue
+            if record.any("id", "") == "_defaults":
+                defaults = dict(record.object("given", {}).value)
+                continue
+            entry |= {"kind": _kind(record), "id": record.any("id", None)}
+            yield entry | _told(_verdict(record, defaults))
+        except Unknown as e:
+            yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
+        except Malformed as e:
+            yield entry | _refused(e)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+            yield entry | _refused(Malformed("record", "values that can go together", f"{type(e).__name__}: {e}"))
+
+
+def _refused(e: Malformed) -> dict[str, Any]:
+    error = {"where": e.where, "expected": e.expected, "found": e.found}
+    return {"ours": None, "file": None, "agrees": False, "because": str(e), "error": error}
+
+
+def _decoded(line: bytes) -> object:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as e:
+        raise Malformed("line", "a JSON object", f"{line[:60]!r} ({e})") from None
+
+
+def _kind(record: Fields) -> str:
+    return record.text("area") if "area" in record else record.text("kind")
+
+
+def _verdict(record: Fields, defaults: dict[str, Any]) -> Verdict:
+    if "area" in record:
+        return judge_scenario(record, defaults)
+    kind = record.text("kind")
+    if kind in RUNS:
+        return Verdict(None, None, None, "whole-cluster runs are not judged yet")
+    if kind not in JUDGES:
+        raise Unknown(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
+    return JUDGES[kind](record)
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "ours": verdict.ours,
+        "file": verdict.file,
+        "agrees": verdict.agrees,
+        "because": verdict.because,
+    }
+    if verdict.legal:
+        told["legal"] = list(verdict.legal)
+    return told | ({"why": _why(verdict.explained)} if verdict.explained else {})
+
+
+def _why(explained: Explained) -> dict[str, Any]:
+    """Give the reasons of a decision: candidates, refusals, comparisons, the limit that was hit."""
+    return {
+        "candidates": list(explained.candidates),
+        "rejected": [r._asdict() for r in explained.rejected],
+        "scored": [s._asdict() for s in explained.scored],
+        "compared": [c._asdict() for c in explained.compared],
+        "limit": explained.limit,
+    }

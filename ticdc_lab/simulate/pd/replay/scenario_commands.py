@@ -1,0 +1,149 @@
+"""Scenarios about what administrators do, and how limits count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ticdc_lab.simulate.pd import limits
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.commands import (
+    Told,
+    bring_up,
+    bury_store,
+    checked_states,
+    delete_store,
+    may_take_address,
+    preparing_progress,
+    removing_progress,
+)
+from ticdc_lab.simulate.pd.operators import (
+    Priority,
+)
+from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
+from ticdc_lab.simulate.pd.replay.given import given_of, region_of, stores_of
+from ticdc_lab.simulate.pd.replay.verdict import Verdict, equal
+from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store
+
+_SHOWN = {SERVING: "up", REMOVED: "tombstone"}
+
+
+def command(record: Fields) -> Verdict:
+    """Carry out a command such as ``store delete 3 physically-destroyed; then state check``."""
+    given = given_of(record)
+    text = given.settings.text("command")
+    expect = record.object("expect").value
+    if "put a new store" in text:
+        accepted = {str(i): _accepted(may_take_address(s)) for i, s in given.cluster.stores.items()}
+        return equal({"result": accepted}, expect, "only a tombstone's or a destroyed store's address is free")
+    cluster, told = _carried_out(given.cluster, text)
+    if "state check" in text:
+        cluster = cluster._replace(stores=checked_states(cluster.stores))
+        told = {i: Told(cluster.stores[i]) for i in told}
+    because = "; ".join(t.because or t.error for t in told.values() if t.error)
+    return equal(_in_form(told, expect), expect, because)
+
+
+def _accepted(yes: bool) -> str:
+    return "accepted" if yes else "refused"
+
+
+def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, Told]]:
+    match = re.match(r"(store delete|store up|store cancel-delete|force bury|bury|store bury) ([\d, ]+)(.*)", text)
+    if match is None:
+        raise Unknown(f"the command {text!r}; known are store delete, store up and bury, with stores")
+    destroyed = "physically-destroyed" in match[3]
+    told = {}
+    for store in (int(n) for n in re.findall(r"\d+", match[2])):
+        told[store] = _one(cluster, match[1], store, destroyed)
+        after = told[store].store
+        if after is not None:
+            cluster = cluster._replace(stores={**cluster.stores, store: after})
+    return cluster, told
+
+
+def _one(cluster: Cluster, verb: str, store: int, destroyed: bool) -> Told:
+    if verb == "store delete":
+        return delete_store(cluster, store, physically_destroyed=destroyed)
+    if verb in ("store up", "store cancel-delete"):
+        return bring_up(cluster, store)
+    return bury_store(cluster, store, force=verb == "force bury")
+
+
+def _in_form(told: Mapping[int, Told], expect: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a command came to as the scenario asks for it: an error, a state, a result a store."""
+    first = next(iter(told.values()))
+    ours: dict[str, Any] = {}
+    if "error" in expect:
+        ours["error"] = ("refused" if expect["error"] == "refused" else first.error) if first.error else None
+    if "state" in expect:
+        states = {str(i): _shown(t.store) for i, t in told.items()}
+        ours["state"] = states if isinstance(expect["state"], dict) else _shown(first.store)
+    if "result" in expect:
+        ours["result"] = {str(i): f"refused: {t.because}" if t.error else _shown(t.store) for i, t in told.items()}
+    return ours
+
+
+def _shown(store: Store | None) -> str | None:
+    return None if store is None else _SHOWN.get(store.state, store.state)
+
+
+def progress(record: Fields) -> Verdict:
+    """Give how far a store is with leaving or joining."""
+    given = given_of(record)
+    size = given.settings.number("region_size_mib", 96)
+    regions = stores_of(given)[0].region_count
+    if "removed_after_10s" in given.settings:
+        gone = given.settings.number("removed_after_10s")
+        found = removing_progress(regions * size, (regions - gone) * size, 10)
+    else:
+        target = given.settings.number("target_region_size_mib")
+        found = preparing_progress(regions * size, target, given.settings.number("elapsed_s", 10))
+    expect = record.object("expect").value
+    return equal({k: v for k, v in found._asdict().items() if k in expect}, expect, "MiB of regions gone so far")
+
+
+def store_limit(record: Fields) -> Verdict:
+    """Count what limits let through."""
+    given = given_of(record)
+    expect = record.object("expect").value
+    if "window_capacity_mib_by_priority" in expect:
+        return _windows(expect)
+    stores_of(given)
+    store = given.stores[0]
+    if "rate_per_s" in store:
+        return _bucket(store.number("rate_per_s"), expect)
+    limit = store.object("store_limit")
+    rate = limit.number(next(iter(limit.value), "add-peer"))
+    cost = limits.step_cost(region_of(given).size)
+    bucket, accepted = limits.bucket_per_minute(rate), 0
+    if not cost or limits.is_unlimited(bucket):
+        return equal({"accepted": "unlimited"}, {k: v for k, v in expect.items() if k != "then"}, "no limit holds")
+    while limits.available(bucket, 0, cost):
+        bucket, accepted = limits.taken(bucket, 0, cost), accepted + 1
+    then = expect.get("then")
+    ours = {"accepted": accepted} | ({"then": then if then == "not tested" else "refused"} if then else {})
+    return equal(ours, expect, f"{limits.capacity(rate / 60):.0f} tokens, {cost} a peer")
+
+
+def _windows(expect: Mapping[str, Any]) -> Verdict:
+    windows = limits.Windows()
+    capacities = {p.name.lower(): limits.window_capacity(windows, p) for p in Priority}
+    ours = dict(expect) | {"window_capacity_mib_by_priority": capacities, "minimum": limits.LEAST_WINDOW_MIB}
+    full = limits.with_snapshot(windows, Priority.LOW, 91)
+    overshoots = limits.with_snapshot(windows._replace(used=(90, 0, 0, 0)), Priority.LOW, 500) is not None
+    shut = full is not None and not limits.window_open(full, Priority.LOW)
+    higher = full is not None and limits.window_open(full, Priority.MEDIUM)
+    return Verdict(ours, dict(expect), ours == expect and overshoots and shut and higher, "tried window by window")
+
+
+def _bucket(rate: float, expect: Mapping[str, Any]) -> Verdict:
+    full = limits.bucket(rate)
+    emptied = limits.taken(full, 0, limits.capacity(rate))
+    ours: dict[str, Any] = {
+        "capacity_tokens": limits.capacity(rate),
+        f"after_taking_{limits.capacity(rate):.0f}": "available" if limits.available(emptied, 0) else "unavailable",
+        "rate_0": "unlimited" if limits.is_unlimited(limits.bucket(0)) else "limited",
+    }
+    return equal({k: ours.get(k) for k in expect}, expect, "one second's worth, one large region at least")

@@ -1,0 +1,96 @@
+"""Leader and region scores of a store: what balance compares; formulas of `pd_notes.md` section 2."""
+
+from __future__ import annotations
+
+import math
+
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.stores import GIB, MIB, Store
+
+MIN_WEIGHT = 1e-6
+MAX_SCORE = float(1 << 30)
+_K, _M, _FLOOR_GIB = 1.0, 256.0, 50.0
+_FULL = 1e10
+
+
+def leader_score(store: Store, policy: str = "count", delta: float = 0) -> float:
+    """Give a store's leader score.
+
+    Parameters
+    ----------
+    store
+        The store.
+    policy
+        ``count`` or ``size``: what leaders are counted by.
+    delta
+        Leaders, or MiB of leaders, to add.
+
+    Returns
+    -------
+    float
+        Leaders (or their MiB) over the store's leader weight, which counts as 1e-6 at least.
+    """
+    leaders = store.leader_size if policy == "size" else store.leader_count
+    return (leaders + delta) / max(store.leader_weight, MIN_WEIGHT)
+
+
+def region_score(store: Store, config: Config, delta: float = 0) -> float:
+    """Give a store's region score by the configured formula, ``delta`` MiB of regions added."""
+    if config.region_score_formula_version == "v2":
+        return region_score_v2(store, config.low_space_ratio, delta)
+    return region_score_v1(store, config.high_space_ratio, config.low_space_ratio, delta)
+
+
+def region_score_v1(store: Store, high: float, low: float, delta: float = 0) -> float:
+    """Give the score of formula v1: the size while there is room, the missing space when there is none.
+
+    Sizes in MiB. Between the two stages runs the straight line through their borders.
+    """
+    size = store.region_size
+    available, used, capacity = store.available / MIB, store.used / MIB, store.capacity / MIB
+    amplification = size / used if size and used else 1.0
+    left = available - delta / amplification
+    if left >= (1 - high) * capacity:
+        score = size + delta
+    elif left <= (1 - low) * capacity:
+        score = MAX_SCORE - left
+    else:
+        x1 = y1 = (used + available - (1 - high) * capacity) * amplification
+        x2, y2 = (used + available - (1 - low) * capacity) * amplification, MAX_SCORE - (1 - low) * capacity
+        slope = (y2 - y1) / (x2 - x1)
+        score = slope * (size + delta) + y1 - slope * x1
+    return score / max(store.region_weight, MIN_WEIGHT)
+
+
+def region_score_v2(store: Store, low: float, delta: float = 0) -> float:
+    """Give the score of formula v2: every MiB weighs more, the less space there is.
+
+    Space in GiB, sizes in MiB. A store is nearly full below 50 GiB or ``1 - low`` of its capacity, whichever is more;
+    then the missing space decides. Files that PD does not know of are taken from what a move of ``delta`` would leave.
+    """
+    available, used, capacity = store.available / GIB, store.used / GIB, store.capacity / GIB
+    size = store.region_size + delta
+    if size < 0:
+        size = store.region_size
+    available = _available_after(available, used, capacity, store.region_size, delta)
+    floor = max(_FLOOR_GIB, capacity * (1 - low))
+    if available >= capacity or capacity < 1:
+        score = float(size)
+    elif available > floor:
+        score = (
+            _K + _M * (math.log(capacity) - math.log(available - floor + 1)) / (capacity - available + floor - 1)
+        ) * size
+    else:
+        score = (_K + _M * math.log(capacity) / capacity) * size + _FULL * (floor - available) / floor
+    return score / max(store.region_weight, MIN_WEIGHT)
+
+
+def _available_after(available: float, used: float, capacity: float, region_size: float, delta: float) -> float:
+    """Give the space left once ``delta`` MiB have come or gone, where the store's amplification can be trusted."""
+    foreign = capacity - available - used
+    if region_size:
+        then = used * (1 + delta / region_size)
+        if 0.5 * used < then < 2 * used:
+            used = then
+    left = capacity - used - foreign
+    return left if 0 < left < capacity else available
