@@ -1,0 +1,144 @@
+"""The checkers' patrol: which regions need a look, found all at once, and what is done about each.
+
+PD looks at every region some times a second. Here a region is looked at when something about it or about the stores
+has changed; whether it may need anything is first asked of all regions together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd.checkers import check_region
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
+from ticdc_lab.simulate.pd.merge_checker import Neighbours
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.places import distances, may_improve
+from ticdc_lab.simulate.pd.rules import ANY_VOTER, default_rules
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
+from ticdc_lab.simulate.pd.world.columns import Regions
+
+_LATER_US = 200_000
+SOON = "tried again soon"
+
+
+class Patrol:
+    """Regions to look at, in order, and when; ``reasons`` counts looks without an operator by their reason."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.regions = regions
+        self.todo: dict[int, int] = {}
+        self.reasons: Counter[str] = Counter()
+        self.looks = 0
+        self.split_us: dict[int, int] = {}
+        self.seen_stores: tuple[object, ...] = ()
+        self.leaders_given: Counter[int] = Counter()
+
+    def mark(self, row: int) -> None:
+        """Look at a region soon."""
+        self.todo[row] = 0
+
+    def mark_all(self, rows: Iterable[int]) -> None:
+        """Look at regions soon, in this order."""
+        for row in rows:
+            self.todo.setdefault(row, 0)
+            self.todo[row] = 0
+
+    def due(self, now_us: int) -> bool:
+        """Whether a region is to be looked at now."""
+        return any(at <= now_us for at in self.todo.values())
+
+    def next_us(self) -> int | None:
+        """Give when the next region is to be looked at."""
+        return min(self.todo.values(), default=None)
+
+    def notice(self, cluster: Cluster) -> None:
+        """Find all regions that may need something, where the stores or the settings changed in a way that matters."""
+        seen = (cluster.config, cluster.rules, *(_matters(s, cluster) for s in cluster.stores.values()))
+        if seen != self.seen_stores:
+            self.seen_stores = seen
+            self.mark_all(np.flatnonzero(self.suspicious(cluster)).tolist())
+
+    def suspicious(self, cluster: Cluster) -> NDArray[np.bool_]:
+        """Say of all regions at once which may need a repair, a better place or a merge."""
+        r, config = self.regions, cluster.config
+        alive, peers = r.alive[: r.n], r.store[: r.n]
+        if cluster.rules != default_rules(config) and config.placement_rules:
+            return alive.copy()
+        stores = [cluster.stores.get(i) for i in r.store_ids]
+        sick = np.array([s is None or s.state not in (PREPARING, SERVING) for s in stores] + [False])
+        for i in r.down:
+            sick[i] = True
+        found = ((peers >= 0).sum(axis=1) != config.max_replicas) | sick[peers].any(axis=1)
+        found |= (r.role[: r.n] != 0).any(axis=1) | r.pending[: r.n].any(axis=1)
+        small = (r.size[: r.n] <= config.max_merge_region_size) & (r.keys[: r.n] <= config.max_merge_region_keys)
+        found |= small
+        labels = config.location_labels
+        if labels:
+            known = [s if s is not None else Store(0) for s in stores]
+            takes = np.array([s is not None and _takes(s, cluster) for s in stores])
+            apart = distances(known, labels)
+            found |= may_improve(apart, peers.astype(np.int32), takes)
+        return found & alive
+
+    def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
+        """Give the regions beside a region, where it may be merged at all."""
+        r, config = self.regions, cluster.config
+        if r.size[row] > config.max_merge_region_size or r.keys[row] > config.max_merge_region_keys:
+            return Neighbours(None, None)
+        beside = [int(r.before[row]), int(r.after[row])]
+        before, after = (r.region(i) if i >= 0 else None for i in beside)
+        fresh = now_us - int(config.split_merge_interval_s * 1e6)
+        split = (int(r.id[i]) for i in (row, *beside) if i >= 0 and self.split_us.get(i, -1) >= max(fresh, 0))
+        recently = frozenset(split) if config.split_merge_interval_s else frozenset()
+        return Neighbours(before, after, recently)
+
+    def look(
+        self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float
+    ) -> Explained:
+        """Check a region; one that waits for something that passes is looked at again later."""
+        self.looks += 1
+        beside = self.neighbours(row, cluster, now_us)
+        region = self.regions.region(row)
+        told = check_region(
+            cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given
+        )
+        if told.operators:
+            del self.todo[row]
+            return told
+        self.reasons[told.because] += 1
+        if told.limit or SOON in told.because:
+            self.todo[row] = now_us + _LATER_US
+        else:
+            del self.todo[row]
+        return told
+
+    def later(self, row: int, now_us: int) -> None:
+        """Look at a region again in a while."""
+        self.todo[row] = now_us + _LATER_US
+
+
+def _matters(s: Store, cluster: Cluster) -> tuple[object, ...]:
+    c = cluster.config
+    silent = s.heartbeat_age_s
+    return (
+        s.id, s.state, s.labels, silent > 20, silent >= c.max_store_down_time_s, is_low_on_space(s, c.low_space_ratio),
+        s.busy, s.evicted, s.leader_in_paused,
+    )  # fmt: skip
+
+
+def _takes(s: Store, cluster: Cluster) -> bool:
+    config = cluster.config
+    lasting = state_forbids(s, REGION_TARGET, config, temporary_too=False)
+    return lasting is None and not is_low_on_space(s, config.low_space_ratio)
+
+
+def plain_rules(cluster: Cluster) -> bool:
+    """Whether the one rule that the settings make is all there is."""
+    rules = cluster.rules
+    return len(rules) == 1 and rules[0].role == ANY_VOTER and not rules[0].constraints
