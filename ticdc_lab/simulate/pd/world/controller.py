@@ -232,7 +232,6 @@ class Controller:
                 else:
                     self._tell(r, now_us, tick)
 
-
     def _vain(self, r: Running, cluster: Cluster) -> str:
         """Say why there is no use in telling a step again, "" where there is."""
         if not self.regions.alive[r.row]:
@@ -241,4 +240,3 @@ class Controller:
             return EPOCH
         assert r.step is not None
         return impossible(cluster, self.regions.region(r.row), r.step)
-

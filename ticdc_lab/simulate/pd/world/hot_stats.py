@@ -143,7 +143,7 @@ class HotStats:
 
     def long_hot(self, kind: str) -> frozenset[int]:
         """Give the stores that were above the mean in every sample of a full history."""
-        samples = self.history.get(kind, ())
+        samples = self.history.get(kind) or deque()
         if len(samples) < self.world.settings.hot_history_samples:
             return frozenset()
         return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
@@ -151,7 +151,8 @@ class HotStats:
     def hot(self) -> Hot:
         """Give what the hot-region scheduler sees."""
         self._settle_pending()
-        flows, rows = {}, {}
+        flows: dict[str, Flow] = {}
+        rows: dict[int, None] = {}
         for kind in KINDS:
             chosen = self.hot_rows(kind)
             flows[kind] = Flow(kind, self.store_loads(kind), self._peers(kind, chosen), self._pending_loads(kind))
@@ -191,5 +192,9 @@ class HotStats:
                 continue
             for store, sign in ((p.from_store, -1), (p.to_store, 1)):
                 old = found.get(store, ZERO)
-                found[store] = tuple(a + sign * b for a, b in zip(old, p.loads, strict=True))  # type: ignore[assignment]
+                found[store] = _plus(old, p.loads, sign)
         return found
+
+
+def _plus(one: Loads, other: Loads, sign: int) -> Loads:
+    return one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2]

@@ -1,4 +1,4 @@
-"""Which regions lead, follow, learn or are pending on each store, so that one of them can be drawn; and what they sum to."""
+"""Which regions lead, follow, learn or are pending on each store, to be drawn from, and what they sum to."""
 
 from __future__ import annotations
 

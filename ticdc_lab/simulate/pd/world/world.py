@@ -1,4 +1,4 @@
-"""The loop: PD and its stores, tick by tick, from one source of chance; moments in which nothing can happen are skipped.
+"""The loop: PD and its stores, tick by tick, from one source of chance; where nothing can happen time is skipped.
 
 Not the house kernel (:mod:`ticdc_lab.simulate.kernel`): that sends every heartbeat of every region as a message of its
 own, some ten thousand a simulated second for the clusters that this one is for. Here a heartbeat that tells nothing
@@ -28,14 +28,14 @@ from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.growth import cut, grow
 from ticdc_lab.simulate.pd.world.happening import happen
+from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
 from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
-from ticdc_lab.simulate.pd.world.growth import cut, grow
-from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.running import Running, ends_of, merges
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
