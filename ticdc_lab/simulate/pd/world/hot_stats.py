@@ -34,6 +34,9 @@ ZOMBIE_US = 30 * SECOND_US
 """An operator that moved load counts for so long after its end, until the stores' own reports show it."""
 
 
+NOTHING_HOT = Hot({}, {}, {})
+
+
 class Pending(NamedTuple):
     """An operator that moves load."""
 
@@ -69,6 +72,8 @@ class HotStats:
 
     def tick(self, now_us: int) -> None:
         """Take what heartbeats tell, where it is time."""
+        if now_us < self.next_us():
+            return
         active = self.any_flow
         for kind in KINDS:
             while self.due_us[kind] <= now_us:
@@ -150,6 +155,8 @@ class HotStats:
 
     def hot(self) -> Hot:
         """Give what the hot-region scheduler sees."""
+        if not self.degree[READ] and not self.degree[WRITE]:
+            return NOTHING_HOT
         self._settle_pending()
         flows: dict[str, Flow] = {}
         rows: dict[int, None] = {}

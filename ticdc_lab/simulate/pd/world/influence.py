@@ -42,9 +42,11 @@ class Sums:
 
     def __init__(self) -> None:
         self.of: dict[int, Influence] = {}
+        self.version = 0
 
     def add(self, effects: Iterable[tuple[int, Influence]], sign: int) -> None:
         """Add effects, or take them away."""
+        self.version += 1
         for store, e in effects:
             old = self.of.get(store)
             if old is None:

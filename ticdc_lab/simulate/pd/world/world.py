@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
@@ -93,7 +96,7 @@ class World:
         fast_too = s.policy.limited_as == Kind.REGION
         return Seen(
             self.cluster(fast_too=fast_too), self.draw, self.controller.counts, self.chance, s.memory, self.now_us,
-            self.region, self.hot,
+            self.region, self.hot, self.followers_of, self.busy_followers_of,
         )  # fmt: skip
 
     def region(self, region_id: int) -> Region | None:
@@ -112,6 +115,24 @@ class World:
             rows = m.lists[i][_KINDS[kind]]
         for _ in range(DRAWN if rows else 0):
             yield self.regions.region(self.chance.choice(rows))
+
+    def followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions by who leads and who follows."""
+        places = np.array([self.regions.at[s] for s in stores], np.int64)
+        return self.regions.members.led_with[np.ix_(places, places)]
+
+    def busy_followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions with an operator by who leads and who follows."""
+        place = {self.regions.at[s]: i for i, s in enumerate(stores)}
+        found = np.zeros((len(stores), len(stores)), np.int32)
+        for row in self.controller.running:
+            leader = place.get(int(self.regions.leader[row]))
+            if leader is None:
+                continue
+            for s in self.regions.store[row].tolist():
+                if s >= 0 and s in place and place[s] != leader:
+                    found[leader, place[s]] += 1
+        return found
 
     def hot(self) -> Hot:
         """Give what is hot."""
