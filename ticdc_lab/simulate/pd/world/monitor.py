@@ -73,9 +73,7 @@ class Monitor:
     def _started(self, r: Running) -> None:
         world = self.world
         if not world.regions.alive[r.row]:
-            raise Violated(
-                VANISHED, f"operator {r.number} ({r.op.desc}) started for region {r.op.region}, which is gone"
-            )
+            raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
         self.healthy_at_start[r.number] = self.healthy(world.regions.region(r.row))
         kind = limited_as(r.op.kind)
         limit = getattr(world.config, LIMITS[kind]) if kind in LIMITS else None

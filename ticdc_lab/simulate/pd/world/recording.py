@@ -112,7 +112,7 @@ class Recording:
         self.said: dict[str, str] = {}
         self.states: dict[int, str] = {}
         self.io: dict[int, float] = {}
-        self.step = 0
+        self.violated = ""
 
     def row(self, kind: str, node: str, **fields: Any) -> None:
         """Add a row to the trace."""

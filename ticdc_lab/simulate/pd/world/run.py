@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -123,6 +123,7 @@ DEFAULT_WATCH = Watch()
 def simulate(
     start: Start, until_us: int, *, seed: int = 1, changes: Iterable[Timed] = (),
     policies: Sequence[Policy] = DEFAULT_POLICIES, watch: Watch = DEFAULT_WATCH, name: str = "pd",
+    on_sample: Callable[[World], None] = lambda world: None,
 ) -> Run:  # fmt: skip
     """Run a cluster.
 
@@ -142,6 +143,8 @@ def simulate(
         How closely it is watched.
     name
         In the trace.
+    on_sample
+        Called with the cluster at every sample.
     """
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
@@ -149,15 +152,18 @@ def simulate(
     world.attach(recording, Monitor(world) if watch.monitor else None)
     violated = None
     try:
-        _go(world, recording, until_us, watch)
+        _go(world, recording, until_us, watch, on_sample)
     except (Violated, IllegalTransition) as e:
         violated = getattr(e, "invariant", "Legal Transitions"), getattr(e, "because", str(e))
+        recording.violated = violated[0]
+        on_sample(world)
         recording.row("violated", "pd", subject=violated[0], because=violated[1])
     return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, violated)
 
 
-def _go(world: World, recording: Recording, until_us: int, watch: Watch) -> None:
+def _go(world: World, recording: Recording, until_us: int, watch: Watch, on_sample: Callable[[World], None]) -> None:
     recording.sample()
+    on_sample(world)
     if watch.placement_us is not None:
         recording.place()
     placed_us = at_us = 0
@@ -165,6 +171,7 @@ def _go(world: World, recording: Recording, until_us: int, watch: Watch) -> None
         at_us = min(at_us + watch.sample_us, until_us)
         world.run(at_us)
         recording.sample()
+        on_sample(world)
         if watch.placement_us and at_us - placed_us >= watch.placement_us:
             placed_us = at_us
             recording.place()
