@@ -15,6 +15,7 @@ from ticdc_lab.simulate.pd.rules import Rule
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
 
 TIB_MIB = 1024.0 * 1024
+_KEYS_A_MIB = 10_000
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -62,7 +63,7 @@ class Start:
 
 def regions_of(
     peers: Sequence[Sequence[int]], leaders: Sequence[int], size: float | Sequence[float] = 96.0,
-    learners: Sequence[Sequence[int]] = (), keys: int = 960_000,
+    learners: Sequence[Sequence[int]] = (),
 ) -> RegionsStart:  # fmt: skip
     """Give regions by the stores of their voters and learners, in key order.
 
@@ -76,8 +77,6 @@ def regions_of(
         MiB, of all or of each.
     learners
         Store ids of the learners of each region.
-    keys
-        Keys of each region.
     """
     n = len(peers)
     more = learners or [()] * n
@@ -90,7 +89,9 @@ def regions_of(
     nothing = np.zeros(n)
     leading = np.asarray(leaders, np.int32)
     ids = np.arange(1, n + 1, dtype=np.int64)
-    return RegionsStart(sizes, np.full(n, keys), leading, stores, learner, nothing, nothing.copy(), ids)
+    return RegionsStart(
+        sizes, (sizes * _KEYS_A_MIB).astype(np.int64), leading, stores, learner, nothing, nothing.copy(), ids
+    )
 
 
 def spread_regions(n: int, stores: Sequence[int], replicas: int = 3, size: float = 96.0) -> RegionsStart:
@@ -99,6 +100,6 @@ def spread_regions(n: int, stores: Sequence[int], replicas: int = 3, size: float
     peers = ids[(np.arange(n)[:, None] + np.arange(replicas)[None, :]) % len(ids)]
     nothing = np.zeros(n)
     return RegionsStart(
-        np.full(n, float(size)), np.full(n, 960_000), peers[:, 0].copy(), peers, np.zeros(peers.shape, np.bool_),
+        np.full(n, float(size)), np.full(n, int(size * _KEYS_A_MIB)), peers[:, 0].copy(), peers, np.zeros(peers.shape, np.bool_),
         nothing, nothing.copy(), np.arange(1, n + 1, dtype=np.int64),
     )  # fmt: skip
