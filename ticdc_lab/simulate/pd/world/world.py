@@ -313,6 +313,10 @@ class World:
     def look_around(self) -> None:
         """Let the checkers look at the regions that may need something."""
         self.patrol.notice(self.cluster())
+        self.patrol.come_back(self.now_us)
+        merging = self.controller.counts[Kind.MERGE]
+        if self.patrol.to_merge and merging < self.config.merge_schedule_limit:
+            self.patrol.release(self.config.merge_schedule_limit - merging)
         checks = max(self.settings.patrol_regions, self.regions.count // 1024) * _CHECKS_A_TICK
         for row in list(self.patrol.todo):
             if not self.patrol.todo or checks <= 0:
