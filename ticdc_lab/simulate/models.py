@@ -76,5 +76,6 @@ MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
     "ddl-service": "ticdc_lab.simulate.ddl_service.model",
+    "pd": "ticdc_lab.simulate.pd.world.model",
 }
 """Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

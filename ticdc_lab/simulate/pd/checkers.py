@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within
 from ticdc_lab.simulate.pd.create import leave_joint_state, set_role, split_region
@@ -13,6 +16,7 @@ from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 
 ALONE = Neighbours(None, None)
+_NO_LEADERS: Mapping[int, int] = MappingProxyType({})
 
 
 def check_joint_state(cluster: Cluster, region: Region) -> Explained:
@@ -55,7 +59,7 @@ def check_learners(cluster: Cluster, region: Region) -> Explained:
 
 def check_region(
     cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf"),
-    running: dict[Kind, int] | None = None,
+    running: dict[Kind, int] | None = None, leaders_given: Mapping[int, int] = _NO_LEADERS,
 ) -> Explained:  # fmt: skip
     """Check a region as PD's patrol does; the first operator wins.
 
@@ -71,6 +75,8 @@ def check_region(
         Seconds since PD started.
     running
         Operators that run now, by the kind that they are limited as.
+    leaders_given
+        How often each store was given the leader of an offline peer so far.
 
     Returns
     -------
@@ -83,7 +89,7 @@ def check_region(
         told = check(cluster, region)
         if told.operators:
             return told
-    told = _repair(cluster, region)
+    told = _repair(cluster, region, leaders_given)
     if told.operators:
         replica = limited_as(told.operators[0].kind) == Kind.REPLICA
         limit = replica and counts.get(Kind.REPLICA, 0) >= config.replica_schedule_limit
@@ -95,9 +101,9 @@ def check_region(
     return _held(merge, f"merge-schedule-limit {config.merge_schedule_limit}") if limit else merge
 
 
-def _repair(cluster: Cluster, region: Region) -> Explained:
+def _repair(cluster: Cluster, region: Region, leaders_given: Mapping[int, int]) -> Explained:
     if cluster.config.placement_rules:
-        return check_rules(cluster, region)
+        return check_rules(cluster, region, leaders_given)
     told = check_learners(cluster, region)
     return told if told.operators else check_replicas(cluster, region)
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
+from ticdc_lab.simulate.pd.replay.records import lines_of
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 
-RUNS = ("case", "run", "perf")
-"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz)."""
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 
-_GZIP = b"\x1f\x8b"
+RUNS = ("case", "run", "perf")
+"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz); how fast the real PD was is not judged."""
 
 
 class Replayed(NamedTuple):
@@ -86,19 +86,14 @@ def replay(path: str | Path) -> Replayed:
     SourceError
         The file cannot be read.
     """
-    return Replayed(tuple(_judged(_lines(Path(path)))))
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
-    except (OSError, EOFError) as e:
-        raise SourceError(f"{path}: cannot be read: {e}", hint="Give a file of records, .jsonl or .jsonl.gz.") from e
+    return Replayed(tuple(_judged(lines_of(Path(path)))))
 
 
 def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    from ticdc_lab.simulate.pd.replay.whole_runs import Cases  # which imports this package
+
     defaults: dict[str, Any] = {}
+    cases = Cases(list(_whole_runs(lines)))
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -110,8 +105,8 @@ def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             if record.any("id", "") == "_defaults":
                 defaults = dict(record.object("given", {}).value)
                 continue
-            entry |= {"kind": _kind(record), "id": record.any("id", None)}
-            yield entry | _told(_verdict(record, defaults))
+            entry |= {"kind": _kind(record), "id": record.any("id", record.any("case", None))}
+            yield entry | _told(_verdict(record, defaults, cases))
         except Unknown as e:
             yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
         except Malformed as e:
@@ -136,15 +131,31 @@ def _kind(record: Fields) -> str:
     return record.text("area") if "area" in record else record.text("kind")
 
 
-def _verdict(record: Fields, defaults: dict[str, Any]) -> Verdict:
+def _whole_runs(lines: list[bytes]) -> Iterator[Fields]:
+    """Give the records of whole-cluster runs, which are judged together."""
+    for line in lines:
+        if b'"case"' in line:
+            try:
+                yield Fields(_decoded(line), "record")
+            except Malformed:
+                continue
+
+
+def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
     if "area" in record:
         return judge_scenario(record, defaults)
     kind = record.text("kind")
     if kind in RUNS:
-        return Verdict(None, None, None, "whole-cluster runs are not judged yet")
+        return _whole_run(kind, record, cases)
     if kind not in JUDGES:
         raise Unknown(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
     return JUDGES[kind](record)
+
+
+def _whole_run(kind: str, record: Fields, cases: Cases) -> Verdict:
+    if kind == "perf":
+        return Verdict(None, None, None, "how fast the real PD was is not judged")
+    return cases.judge_case(record) if kind == "case" else cases.judge_run(record)
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

@@ -1,0 +1,237 @@
+"""Regions as columns, and who has a peer where: what heartbeats of regions changed, and what PD draws regions from.
+
+A row is a region, a slot of it a peer; stores are positions in the list of stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.world.members import Members
+from ticdc_lab.simulate.pd.world.start import RegionsStart
+
+ROLES = (VOTER, LEARNER, INCOMING, DEMOTING)
+_CODE = {role: i for i, role in enumerate(ROLES)}
+_SLOTS = 8
+NONE = -1
+_KEY_DIGITS = 12
+
+
+class Regions:
+    """All regions; rows are never moved, those of merged regions are ``alive`` no more."""
+
+    def __init__(self, start: RegionsStart, store_ids: Sequence[int]) -> None:
+        n = len(start.id)
+        self.at = {store: i for i, store in enumerate(store_ids)}
+        self.store_ids = list(store_ids)
+        self.n = n
+        self.id = start.id.astype(np.int64)
+        self.row_of = {int(i): row for row, i in enumerate(self.id.tolist())}
+        self.size = start.size.astype(np.float64)
+        self.keys = start.keys.astype(np.int64)
+        self.read = start.read.astype(np.float64)
+        self.write = start.write.astype(np.float64)
+        self.leader = self._positions(start.leader)
+        width = max(_SLOTS, start.peers.shape[1])
+        self.store = np.full((n, width), NONE, np.int16)
+        self.store[:, : start.peers.shape[1]] = self._positions(start.peers)
+        self.role = np.zeros((n, width), np.int8)
+        self.role[:, : start.learner.shape[1]][start.learner] = _CODE[LEARNER]
+        self.pending = np.zeros((n, width), np.bool_)
+        self.peer = np.arange(1, n * width + 1, dtype=np.int64).reshape(n, width)
+        self.next_peer = int(n * width + 1)
+        self.next_id = int(self.id.max(initial=0)) + 1
+        self.conf = np.ones(n, np.int32)
+        self.version = np.ones(n, np.int32)
+        self.alive = np.ones(n, np.bool_)
+        self.hot = np.zeros(n, np.bool_)
+        self.after = np.arange(1, n + 1, dtype=np.int64)
+        self.after[-1:] = NONE
+        self.before = np.arange(-1, n - 1, dtype=np.int64)
+        self.start_key = list(start.start_key) or keys_of(n)
+        self.down: dict[int, float] = {}
+        self.total_mib = float(self.size.sum())
+        self.count = n
+        self.members = Members(len(store_ids))
+        self.members.fill(self)
+
+    def _positions(self, stores: NDArray[np.int32]) -> NDArray[np.int16]:
+        table = np.full(int(max(stores.max(initial=0), max(self.store_ids, default=0))) + 1, NONE, np.int16)
+        table[self.store_ids] = range(len(self.store_ids))
+        return np.where(stores > 0, table[stores], NONE).astype(np.int16)
+
+    def add_store(self, store: int) -> None:
+        """Make room for another store."""
+        self.at[store] = len(self.store_ids)
+        self.store_ids.append(store)
+        self.members.add_store()
+
+    def region(self, row: int) -> Region:
+        """Give a row as a region, as its leader reports it."""
+        ids = self.store_ids
+        stores, roles, peers = self.store[row].tolist(), self.role[row].tolist(), self.peer[row].tolist()
+        found = tuple(
+            Peer(p, ids[s], ROLES[r]) for p, s, r in zip(peers, stores, roles, strict=True) if s >= 0
+        )  # fmt: skip
+        pending: frozenset[int] = frozenset()
+        if row in self.members.pending_rows:
+            flags = self.pending[row].tolist()
+            pending = frozenset(ids[s] for s, p in zip(stores, flags, strict=True) if s >= 0 and p)
+        down, seconds = self._down(stores)
+        leader = int(self.leader[row])
+        following = int(self.after[row])
+        return Region(
+            int(self.id[row]), found, ids[leader] if leader >= 0 else 0, float(self.size[row]), int(self.keys[row]),
+            down, pending, self.start_key[row], self.start_key[following] if following >= 0 else "",
+            bool(self.hot[row]), seconds,
+        )  # fmt: skip
+
+    def range_of(self, row: int) -> tuple[str, str]:
+        """Give a region's first key and the key behind its last."""
+        following = int(self.after[row])
+        return self.start_key[row], self.start_key[following] if following >= 0 else ""
+
+    def _down(self, stores: list[int]) -> tuple[frozenset[int], float]:
+        if not self.down:
+            return frozenset(), 0.0
+        down = [s for s in stores if s in self.down]
+        return frozenset(self.store_ids[s] for s in down), max((self.down[s] for s in down), default=0.0)
+
+    def put(self, row: int, region: Region, conf: int = 0) -> None:
+        """Take a region's new peers, leader and size; its configuration changed ``conf`` times."""
+        self.members.remove(self, row)
+        self.total_mib += region.size - float(self.size[row])
+        self.store[row] = NONE
+        self.pending[row] = False
+        while len(region.peers) > self.store.shape[1]:
+            self._widen()
+        for slot, p in enumerate(region.peers):
+            self.store[row, slot] = self.at[p.store]
+            self.role[row, slot] = _CODE[p.role]
+            self.peer[row, slot] = p.id or self.new_peer()
+            if p.store in region.pending:
+                self.pending[row, slot] = True
+        self.leader[row] = self.at[region.leader] if region.leader else NONE
+        self.size[row], self.keys[row] = region.size, region.keys
+        self.conf[row] += conf
+        self.members.insert(self, row)
+
+    def new_peer(self) -> int:
+        """Give an id for a new peer."""
+        self.next_peer += 1
+        return self.next_peer - 1
+
+    def _widen(self) -> None:
+        def wider(a: NDArray, fill: object) -> NDArray:  # type: ignore[type-arg]
+            return np.hstack([a, np.full(a.shape, fill, a.dtype)])
+
+        self.store, self.role = wider(self.store, NONE), wider(self.role, 0)
+        self.pending, self.peer = wider(self.pending, False), wider(self.peer, 0)
+
+    def grow(self, row: int, mib: float) -> None:
+        """Add to a region's data."""
+        self.members.resize(self, row, mib)
+        self.size[row] += mib
+        self.total_mib += mib
+
+    def split(self, row: int, at_key: str = "") -> int:
+        """Cut a region at a key, or in half: the new region is the left part, as in PD's simulated stores.
+
+        Both parts have half of the data; the row of the new one is given.
+        """
+        region = self.region(row)
+        half = region._replace(size=region.size / 2, keys=region.keys // 2, pending=frozenset())
+        self.put(row, half)
+        self.version[row] += 1
+        new = self._new_row(row)
+        key = self.start_key[row]
+        self.start_key[row] = at_key or key_between(key, region.end_key)
+        self.start_key[new] = key
+        self._link(int(self.before[row]), new)
+        self._link(new, row)
+        self.put(new, half._replace(peers=tuple(p._replace(id=0) for p in half.peers)))
+        self.count += 1
+        return new
+
+    def _link(self, one: int, other: int) -> None:
+        if one >= 0:
+            self.after[one] = other
+        if other >= 0:
+            self.before[other] = one
+
+    def _new_row(self, like: int) -> int:
+        if self.n == len(self.id):
+            self._lengthen()
+        row, self.n = self.n, self.n + 1
+        self.id[row], self.next_id = self.next_id, self.next_id + 1
+        self.row_of[int(self.id[row])] = row
+        self.alive[row] = True
+        self.after[row] = self.before[row] = NONE
+        self.conf[row], self.version[row] = self.conf[like], self.version[like]
+        self.start_key.append("")
+        return row
+
+    def _lengthen(self) -> None:
+        empty = {"leader": NONE, "store": NONE, "after": NONE, "before": NONE}
+        for name in (
+            "id", "size", "keys", "read", "write", "leader", "store", "role", "pending", "peer", "conf", "version",
+            "alive", "hot", "after", "before",
+        ):  # fmt: skip
+            old = getattr(self, name)
+            more = np.full((max(16, len(old)), *old.shape[1:]), empty.get(name, 0), old.dtype)
+            setattr(self, name, np.concatenate([old, more]))
+        self.members.lengthen(len(self.id))
+
+    def merge(self, source: int, target: int) -> None:
+        """Let a region absorb its neighbour."""
+        kept = self.region(target)
+        gone = self.region(source)
+        if int(self.after[source]) == target:
+            self.start_key[target] = self.start_key[source]
+            self._link(int(self.before[source]), target)
+        else:
+            self._link(target, int(self.after[source]))
+        self.members.remove(self, source)
+        self.alive[source] = False
+        self.store[source] = self.leader[source] = NONE
+        self.total_mib -= gone.size
+        self.size[source] = 0
+        self.read[target] += self.read[source]
+        self.write[target] += self.write[source]
+        del self.row_of[int(self.id[source])]
+        self.count -= 1
+        self.put(target, kept._replace(size=kept.size + gone.size, keys=kept.keys + gone.keys))
+        self.version[target] = max(self.version[target], self.version[source]) + 1
+
+    def rows(self) -> NDArray[np.int64]:
+        """Give the rows of all regions."""
+        return np.flatnonzero(self.alive[: self.n])
+
+    def in_key_order(self) -> Iterable[int]:
+        """Give the rows in the order of keys."""
+        first = np.flatnonzero(self.alive[: self.n] & (self.before[: self.n] == NONE))
+        row = int(first[0]) if len(first) else NONE
+        while row >= 0:
+            yield row
+            row = int(self.after[row])
+
+
+def keys_of(n: int) -> list[str]:
+    """Give start keys that cut the key space evenly: hexadecimal, the first one empty."""
+    step = 16**_KEY_DIGITS // max(n, 1)
+    return ["", *(f"{i * step:0{_KEY_DIGITS}x}".rstrip("0") for i in range(1, n))]
+
+
+def key_between(start: str, end: str) -> str:
+    """Give a key between two, an empty end meaning none."""
+    digits = max(len(start), len(end), _KEY_DIGITS) + 1
+    try:
+        low = int(start.ljust(digits, "0"), 16)
+        high = int(end.ljust(digits, "0"), 16) if end else 16**digits
+    except ValueError:
+        return start + "8"
+    return f"{(low + high) // 2:0{digits}x}".rstrip("0")

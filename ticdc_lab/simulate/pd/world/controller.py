@@ -1,0 +1,244 @@
+"""Operators on their way: admitted against limits and what runs already, told step by step, watched, ended.
+
+pkg/schedule/operator/operator_controller.go; `pd_notes.md` section 8. PD's waiting queue is emptied as it is filled,
+so that an operator is promoted at once or cancelled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ticdc_lab.simulate.pd.lifecycle import (
+    CANCELED,
+    EXPIRED,
+    EXPIRES_AFTER_S,
+    REPLACED,
+    STARTED,
+    SUCCESS,
+    TIMEOUT,
+    impossible,
+)
+from ticdc_lab.simulate.pd.limits import available, step_cost
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    Kind,
+    MergeRegion,
+    Operator,
+    RemovePeer,
+    limited_as,
+    timeout_s,
+)
+from ticdc_lab.simulate.pd.world.applied import is_done
+from ticdc_lab.simulate.pd.world.influence import Fast, Sums, effects_of, together
+from ticdc_lab.simulate.pd.world.running import Finished, Running, merges, told_again_after_us
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+    from ticdc_lab.simulate.pd.world.columns import Regions
+    from ticdc_lab.simulate.pd.world.stores import Nodes
+    from ticdc_lab.simulate.pd.world.tasks import Tasks
+
+ALREADY, LIMIT, EPOCH, GONE, OLD = (
+    "the region has an operator already", "a store limit is used up", "the region changed meanwhile",
+    "the region is gone", "it waited too long",
+)  # fmt: skip
+_SMALL_MIB = 20
+
+
+class Controller:
+    """All running operators, one a region.
+
+    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started.
+    """
+
+    def __init__(self, regions: Regions, nodes: Nodes, tasks: Tasks) -> None:
+        self.regions, self.nodes, self.tasks = regions, nodes, tasks
+        self.running: dict[int, Running] = {}
+        self.counts: Counter[Kind] = Counter()
+        self.unfinished = Sums()
+        self.fast = Fast(nodes.settings.fast_operator_us)
+        self.influences: dict[bool, tuple[tuple[int, int], dict[int, Influence]]] = {}
+        self.created: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.cancelled: Counter[tuple[str, str]] = Counter()
+        self.ended: list[Finished] = []
+        self.number = 0
+        self.on_change: Callable[[Running, str], None] = lambda running, before: None
+        self.on_end: Callable[[Running], None] = lambda running: None
+
+    def influence(self, *, fast_too: bool) -> dict[int, Influence]:
+        """Give the net effect of running operators on stores, and of those that finished quickly."""
+        version = self.unfinished.version, self.fast.sums.version if fast_too else 0
+        if self.influences.get(fast_too, (None, {}))[0] != version:
+            fast = self.fast.sums.of if fast_too else {}
+            self.influences[fast_too] = version, together(self.unfinished.of, fast)
+        return self.influences[fast_too][1]
+
+    def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> Running:
+        """Give a fresh operator."""
+        self.number += 1
+        row, r = self.regions.row_of[op.region], self.regions
+        made = Running(op, row, self.number, now_us, int(r.conf[row]), int(r.version[row]), because, source)
+        made.keys = r.range_of(row)
+        return made
+
+    def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
+        """Give the limits, of stores by position, that have no room for what operators add or remove."""
+        costs: Counter[tuple[int, int]] = Counter()
+        for op in ops:
+            for store, which, cost in self._costs(op):
+                costs[store, which] += cost
+        at_s = now_us / SECOND_US
+        return tuple(
+            (i, w) for (i, w), cost in costs.items() if cost and not available(self.nodes.all[i].limits[w], at_s, cost)
+        )
+
+    def _costs(self, op: Operator) -> list[tuple[int, int, int]]:
+        found = []
+        for step in op.steps:
+            if isinstance(step, AddLearner):
+                found.append((self.regions.at[step.store], ADD, step_cost(op.size)))
+            elif isinstance(step, RemovePeer):
+                i = self.regions.at[step.store]
+                lost = not self.nodes.all[i].runs
+                found.append((i, REMOVE, step_cost(min(op.size, _SMALL_MIB) if lost else op.size)))
+        return found
+
+    def add(self, made: Sequence[Running], now_us: int, tick: int) -> int:
+        """Admit operators that were just made, the two of a merge together; give how many started."""
+        started = 0
+        groups: list[list[Running]] = []
+        for r in made:
+            if merges(r.op) and groups and len(groups[-1]) == 1 and merges(groups[-1][0].op):
+                groups[-1].append(r)
+            else:
+                groups.append([r])
+        for group in groups:
+            why = self._refusal(group, now_us)
+            for r in group:
+                if why:
+                    self._drop(r, why, now_us)
+                elif self._start(r, now_us, tick):
+                    started += 1
+        return started
+
+    def _refusal(self, group: Sequence[Running], now_us: int) -> str:
+        for r in group:
+            if not self.regions.alive[r.row]:
+                return GONE
+            if int(self.regions.conf[r.row]) != r.conf or int(self.regions.version[r.row]) != r.version:
+                return EPOCH
+            old = self.running.get(r.row)
+            if old is not None and r.op.priority <= old.op.priority:
+                return ALREADY
+            if now_us - r.created_us >= EXPIRES_AFTER_S * SECOND_US:
+                return OLD
+        urgent = all(r.op.kind & Kind.ADMIN for r in group)
+        return LIMIT if not urgent and self.full_limits([r.op for r in group], now_us) else ""
+
+    def _drop(self, r: Running, why: str, now_us: int) -> None:
+        before = r.status
+        r.become(EXPIRED if why == OLD else CANCELED, now_us, why)
+        self.cancelled[r.op.desc, why] += 1
+        self.on_change(r, before)
+
+    def _start(self, r: Running, now_us: int, tick: int) -> bool:
+        old = self.running.get(r.row)
+        if old is not None:
+            self.end(old, REPLACED, now_us, f"by {r.op.desc}, which is more urgent")
+        self.running[r.row] = r
+        self.counts[limited_as(r.op.kind)] += 1
+        for step in r.op.steps:
+            self.unfinished.add(effects_of(step, r.op.size), 1)
+        for i, which, cost in self._costs(r.op):
+            self.nodes.take_tokens(i, which, cost, now_us)
+        before = r.status
+        r.become(STARTED, now_us)
+        r.started_us = now_us
+        self.created[r.op.desc] += 1
+        self.on_change(r, before)
+        self._tell(r, now_us, tick)
+        return True
+
+    def _tell(self, r: Running, now_us: int, tick: int) -> None:
+        if r.step is not None:
+            r.told_us = now_us
+            self.tasks.tell(r.row, r.step, tick)
+
+    def reported(self, row: int, conf: int, cluster: Cluster, now_us: int, tick: int) -> bool:
+        """Take a heartbeat of a region that changed: go on with its operator, if it has one."""
+        r = self.running.get(row)
+        if r is None:
+            return False
+        r.conf_done += conf
+        region = self.regions.region(row)
+        while r.step is not None and is_done(r.step, region):
+            self.unfinished.add(effects_of(r.step, r.op.size), -1)
+            r.at_step += 1
+        if r.step is None:
+            self.end(r, SUCCESS, now_us)
+            if now_us - r.started_us < self.fast.for_us:
+                self.fast.push(r.op.region, r.op, now_us)
+            return True
+        why = impossible(cluster, region, r.step)
+        if int(self.regions.conf[row]) - r.conf > r.conf_done:
+            why = EPOCH
+        if why:
+            self.end(r, CANCELED, now_us, why)
+            return True
+        self._tell(r, now_us, tick)
+        return True
+
+    def end(self, r: Running, status: str, now_us: int, because: str = "") -> None:
+        """End a running operator; the other one of a merge ends with it."""
+        if self.running.get(r.row) is not r:
+            return
+        del self.running[r.row]
+        self.counts[limited_as(r.op.kind)] -= 1
+        for step in r.op.steps[r.at_step :]:
+            self.unfinished.add(effects_of(step, r.op.size), -1)
+        before = r.status
+        r.become(status, now_us, because)
+        self.ended.append(r.finished(now_us))
+        if status == SUCCESS:
+            self.finished[r.op.desc] += 1
+        else:
+            self.cancelled[r.op.desc, because] += 1
+        self.on_change(r, before)
+        self.on_end(r)
+        merge = merges(r.op)
+        if merge is not None:
+            self._end_other(merge, r, now_us)
+
+    def _end_other(self, merge: MergeRegion, r: Running, now_us: int) -> None:
+        other = merge.source if merge.passive else merge.target
+        found = next((x for x in self.running.values() if x.op.region == other), None)
+        if found is not None and merges(found.op) is not None:
+            self.end(found, CANCELED, now_us, "the other region of the merge went its own way")
+
+    def watch(self, cluster: Cluster, now_us: int, tick: int) -> None:
+        """Push what was told long ago, and end what takes too long or became impossible."""
+        for r in list(self.running.values()):
+            if self.running.get(r.row) is not r or r.step is None:
+                continue
+            if (now_us - r.started_us) / SECOND_US >= timeout_s(r.op):
+                self.end(r, TIMEOUT, now_us, f"it ran for {timeout_s(r.op):.0f} s")
+            elif now_us - r.told_us >= told_again_after_us(r.step):
+                why = self._vain(r, cluster)
+                if why:
+                    self.end(r, CANCELED, now_us, why)
+                else:
+                    self._tell(r, now_us, tick)
+
+    def _vain(self, r: Running, cluster: Cluster) -> str:
+        """Say why there is no use in telling a step again, "" where there is."""
+        if not self.regions.alive[r.row]:
+            return GONE
+        if merges(r.op) is not None and int(self.regions.version[r.row]) > r.version:
+            return EPOCH
+        assert r.step is not None
+        return impossible(cluster, self.regions.region(r.row), r.step)

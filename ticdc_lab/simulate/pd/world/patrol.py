@@ -1,0 +1,209 @@
+"""The checkers' patrol: which regions need a look, found all at once, and what is done about each.
+
+PD looks at every region some times a second. Here a region is looked at when something about it or about the stores
+has changed; whether it may need anything is first asked of all regions together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd.checkers import ALONE, check_region
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.filters import REGION_TARGET, TARGET, state_forbids
+from ticdc_lab.simulate.pd.merge_checker import Neighbours
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.places import distances, may_improve
+from ticdc_lab.simulate.pd.rules import ANY_VOTER, default_rules
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
+from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.stores import ADD
+
+_LATER_US = 200_000
+_TRIED_A_SLOT = 4
+SOON = "tried again soon"
+_ADD_LIMIT = "add-limit:"
+
+
+class Waits(NamedTuple):
+    """Store limits that a region waits for, as positions and ADD or REMOVE: all of them, or one."""
+
+    limits: tuple[tuple[int, int], ...]
+    every: bool
+
+    def until_s(self, closed: Mapping[tuple[int, int], float]) -> float | None:
+        """Give when the wait may be over, None where it is."""
+        times = [closed[k] for k in self.limits if k in closed]
+        if not times or (not self.every and len(times) < len(self.limits)):
+            return None
+        return max(times) if self.every else min(times)
+
+
+class Patrol:
+    """Regions to look at, in order, and when; ``reasons`` counts looks without an operator by their reason."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.regions = regions
+        self.todo: dict[int, int] = {}
+        self.waiting: dict[int, Waits] = {}
+        self.to_merge: dict[int, None] = {}
+        self.deferred: list[tuple[int, int]] = []
+        self.reasons: Counter[str] = Counter()
+        self.looks = 0
+        self.split_us: dict[int, int] = {}
+        self.seen_stores: tuple[object, ...] = ()
+        self.leaders_given: Counter[int] = Counter()
+
+    def mark(self, row: int) -> None:
+        """Look at a region soon."""
+        self.todo[row] = 0
+        self.waiting.pop(row, None)
+
+    def mark_all(self, rows: Iterable[int]) -> None:
+        """Look at regions soon, in this order."""
+        for row in rows:
+            self.mark(row)
+
+    def due(self, now_us: int) -> bool:
+        """Whether a region is to be looked at now."""
+        return any(at <= now_us for at in self.todo.values())
+
+    def next_us(self) -> int | None:
+        """Give when the next region is to be looked at."""
+        times = [*self.todo.values(), *(at for at, _ in self.deferred[:1])]
+        return min(times, default=None)
+
+    def notice(self, cluster: Cluster) -> None:
+        """Find all regions that may need something, where the stores or the settings changed in a way that matters."""
+        seen = (cluster.config, cluster.rules, *(_matters(s, cluster) for s in cluster.stores.values()))
+        if seen != self.seen_stores:
+            self.seen_stores = seen
+            self.mark_all(np.flatnonzero(self.suspicious(cluster)).tolist())
+
+    def suspicious(self, cluster: Cluster) -> NDArray[np.bool_]:
+        """Say of all regions at once which may need a repair, a better place or a merge."""
+        r, config = self.regions, cluster.config
+        alive, peers = r.alive[: r.n], r.store[: r.n]
+        if cluster.rules != default_rules(config) and config.placement_rules:
+            return alive.copy()
+        stores = [cluster.stores.get(i) for i in r.store_ids]
+        sick = np.array([s is None or s.state not in (PREPARING, SERVING) for s in stores] + [False])
+        for i in r.down:
+            sick[i] = True
+        found = ((peers >= 0).sum(axis=1) != config.max_replicas) | sick[peers].any(axis=1)
+        found |= (r.role[: r.n] != 0).any(axis=1) | r.pending[: r.n].any(axis=1)
+        small = (r.size[: r.n] <= config.max_merge_region_size) & (r.keys[: r.n] <= config.max_merge_region_keys)
+        found |= small
+        labels = config.location_labels
+        if labels:
+            known = [s if s is not None else Store(0) for s in stores]
+            takes = np.array([s is not None and _takes(s, cluster) for s in stores])
+            apart = distances(known, labels)
+            found |= may_improve(apart, peers.astype(np.int32), takes)
+        return np.asarray(found & alive, np.bool_)
+
+    def release(self, free: int) -> None:
+        """Look again at as many regions that wait for merges as may be merged now."""
+        for row in list(self.to_merge)[: free * _TRIED_A_SLOT]:
+            del self.to_merge[row]
+            self.mark(row)
+
+    def come_back(self, now_us: int) -> None:
+        """Look again at regions that may merge from now on."""
+        while self.deferred and self.deferred[0][0] <= now_us:
+            row = heapq.heappop(self.deferred)[1]
+            if self.regions.alive[row]:
+                self.mark(row)
+
+    def _is_small(self, row: int, cluster: Cluster) -> bool:
+        r, config = self.regions, cluster.config
+        return bool(r.size[row] <= config.max_merge_region_size and r.keys[row] <= config.max_merge_region_keys)
+
+    def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
+        """Give the regions beside a region, where it may be merged at all; where it may later, it is looked at then."""
+        r, config = self.regions, cluster.config
+        if not self._is_small(row, cluster):
+            return ALONE
+        from_us = self.split_us.get(row, 0) + int(config.split_merge_interval_s * SECOND_US)
+        if now_us < from_us:
+            heapq.heappush(self.deferred, (from_us, row))
+            return ALONE
+        beside = [int(r.before[row]), int(r.after[row])]
+        before, after = (r.region(i) if i >= 0 else None for i in beside)
+        fresh = now_us - int(config.split_merge_interval_s * SECOND_US)
+        split = frozenset(int(r.id[i]) for i in beside if i >= 0 and self.split_us.get(i, fresh) > fresh)
+        return Neighbours(before, after, split)
+
+    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float) -> Explained:
+        """Check a region; one that waits for something that passes is looked at again later."""
+        self.looks += 1
+        room = running[Kind.MERGE] < cluster.config.merge_schedule_limit
+        beside = self.neighbours(row, cluster, now_us) if room else ALONE
+        may_merge = beside is not ALONE or not room
+        region = self.regions.region(row)
+        told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
+        if told.operators:
+            del self.todo[row]
+            return told
+        self.reasons[told.because] += 1
+        if not room and may_merge and self._is_small(row, cluster):
+            del self.todo[row]
+            self.to_merge[row] = None
+        elif told.limit or SOON in told.because:
+            self.later(row, now_us, self._waits(told))
+        else:
+            del self.todo[row]
+        return told
+
+    def _waits(self, told: Explained) -> Waits | None:
+        """Give the add-peer limits that stand in the way, where nothing else does."""
+        passing = [r for r in told.rejected if r.filter == "state" and r.role == TARGET]
+        if told.limit or not passing or not all(_ADD_LIMIT in r.why for r in passing):
+            return None
+        return Waits(tuple((self.regions.at[r.store], ADD) for r in passing), every=False)
+
+    def later(self, row: int, now_us: int, waits: Waits | None = None) -> None:
+        """Look at a region again in a while, or when the limits that it waits for have room."""
+        self.todo[row] = now_us + _LATER_US
+        if waits is not None and waits.limits:
+            self.waiting[row] = waits
+        else:
+            self.waiting.pop(row, None)
+
+    def still_waits(self, row: int, closed: Mapping[tuple[int, int], float], now_us: int) -> bool:
+        """Whether a region waits for limits that have no room yet."""
+        waits = self.waiting.get(row)
+        until_s = waits.until_s(closed) if waits is not None else None
+        if until_s is None:
+            return False
+        self.todo[row] = max(int(until_s * SECOND_US) + 1, now_us + 1)
+        return True
+
+
+def _matters(s: Store, cluster: Cluster) -> tuple[object, ...]:
+    c = cluster.config
+    silent = s.heartbeat_age_s
+    return (
+        s.id, s.state, s.labels, silent > 20, silent >= c.max_store_down_time_s, is_low_on_space(s, c.low_space_ratio),
+        s.busy, s.evicted, s.leader_in_paused,
+    )  # fmt: skip
+
+
+def _takes(s: Store, cluster: Cluster) -> bool:
+    config = cluster.config
+    lasting = state_forbids(s, REGION_TARGET, config, temporary_too=False)
+    return lasting is None and not is_low_on_space(s, config.low_space_ratio)
+
+
+def plain_rules(cluster: Cluster) -> bool:
+    """Whether the one rule that the settings make is all there is."""
+    rules = cluster.rules
+    return len(rules) == 1 and rules[0].role == ANY_VOTER and not rules[0].constraints

@@ -1,0 +1,195 @@
+"""PD's own schedulers as policies: the decisions are those of the core, this only carries what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd import balance_leader, balance_region
+from ticdc_lab.simulate.pd.arrays import leader_scores, region_scores
+from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
+from ticdc_lab.simulate.pd.builder import CannotBuild
+from ticdc_lab.simulate.pd.create import transfer_leader
+from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.filters import (
+    LEADER_SOURCE,
+    LEADER_TARGET,
+    REGION_SOURCE,
+    REGION_TARGET,
+    by_state,
+    keep,
+)
+from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
+from ticdc_lab.simulate.pd.regions import Region, voters
+from ticdc_lab.simulate.pd.world.hot_policy import HOT_REGION_POLICY
+from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.store_table import StoreTable
+
+BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
+EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
+EVICT_BATCH = 3
+_AMPLIFICATION = 5
+_MOST_FOLLOWERS = 6
+
+
+def balance_regions(seen: Seen) -> Answer:
+    """One attempt of balance-region; of equally good targets one is taken by chance."""
+    retries = seen.memory.get("retries", {})
+    running = seen.running.get(Kind.REGION, 0)
+    told, seen.memory["retries"] = balance_region.schedule(seen.cluster, seen.draw, retries, running=running)
+    return Answer((seen.chance.choice(told.operators),) if told.operators else (), told)
+
+
+def balance_leaders(seen: Seen) -> Answer:
+    """One attempt of balance-leader: up to four transfers."""
+    retries = seen.memory.get("retries", {})
+    running = seen.running.get(Kind.LEADER, 0)
+    draw = _hopeful(seen)
+    told, seen.memory["retries"] = balance_leader.schedule(seen.cluster, draw, retries, running=running)
+    return Answer(told.operators, told)
+
+
+def _hopeful(seen: Seen) -> Draw:
+    """Draw only from stores that have a region whose leader could move; of others every one would be refused."""
+    hopes: dict[str, frozenset[int]] = seen.memory.get("hopes", {})
+
+    def draw(store: int, kind: str) -> Iterable[Region]:
+        return seen.draw(store, kind) if store in hopes.get(kind, (store,)) else ()
+
+    return draw
+
+
+def no_region_pays(seen: Seen) -> str:
+    """Say why no region can be moved to balance, whichever is drawn: no two scores are far enough apart."""
+    if unchanged := _unchanged(seen):
+        return unchanged
+    cluster, table = seen.cluster, _table(seen)
+    by = scale(cluster, REGIONS)
+    moved = table.influence(cluster, "region_size")
+    widened = np.abs(moved) * _AMPLIFICATION + by.tolerance
+    after = region_scores(table.columns, cluster.config, moved)
+    takes = table.may[REGION_TARGET]
+    out = np.where(table.may[REGION_SOURCE], region_scores(table.columns, cluster.config, -widened), -np.inf)
+    into = np.where(takes, region_scores(table.columns, cluster.config, widened), np.inf)
+    order = np.argsort(-after, kind="stable")
+    lowest_below = np.minimum.accumulate(into[order][::-1])[::-1]
+    if (out[order][:-1] > lowest_below[1:]).any():
+        return ""
+    if not takes.any():
+        return _stuck(seen, "no store takes peers now")
+    return _stuck(seen, "no two region scores are further apart than the tolerance and what runs already")
+
+
+def no_leader_pays(seen: Seen) -> str:
+    """Say why no leader can be moved to balance, whichever region is drawn: no pair of stores with one to move."""
+    if unchanged := _unchanged(seen):
+        return unchanged
+    cluster, table = seen.cluster, _table(seen)
+    by = scale(cluster, LEADERS)
+    widened = np.abs(table.influence(cluster, "leader_count" if by.policy == "count" else "leader_size")) + by.tolerance
+    takes = table.may[LEADER_TARGET]
+    out = np.where(table.may[LEADER_SOURCE], leader_scores(table.columns, by.policy, -widened), -np.inf)
+    into = np.where(takes, leader_scores(table.columns, by.policy, widened), np.inf)
+    pays = out[:, None] > into[None, :]
+    there = np.where(pays, seen.followers_of(tuple(table.place)), 0)
+    if there.any():
+        ids = table.columns.id
+        seen.memory["hopes"] = {
+            LEADER_HERE: frozenset(ids[there.any(axis=1)].tolist()),
+            FOLLOWER_HERE: frozenset(ids[there.any(axis=0)].tolist()),
+        }
+        return BUSY if _all_busy(seen, table, there) else ""
+    if not takes.any():
+        return _stuck(seen, "no store takes leaders now")
+    if pays.any():
+        return _stuck(seen, "no region of a store with more leaders has a follower where there are fewer")
+    return _stuck(seen, "no two leader scores are further apart than the tolerance and what runs already")
+
+
+def _all_busy(seen: Seen, table: StoreTable, there: NDArray[np.int32]) -> bool:
+    """Whether every one of some regions, counted by leader and follower, has an operator already."""
+    running = sum(seen.running.values())
+    if there.sum() > running * _MOST_FOLLOWERS:
+        return False
+    return not (there > seen.busy_followers_of(tuple(table.place))).any()
+
+
+def _unchanged(seen: Seen) -> str:
+    """Give the reason of the latest round, where nothing that it depends on is another since."""
+    cluster, before = seen.cluster, seen.memory.get("stuck")
+    if before is None:
+        return ""
+    same = before[0] is cluster.stores and before[1] is cluster.influence and before[2] is cluster.config
+    return str(before[3]) if same else ""
+
+
+def _stuck(seen: Seen, why: str) -> str:
+    seen.memory["retries"] = dict.fromkeys(seen.cluster.stores, LEAST_RETRIES)
+    seen.memory["stuck"] = seen.cluster.stores, seen.cluster.influence, seen.cluster.config, why
+    return why
+
+
+def _table(seen: Seen) -> StoreTable:
+    table: StoreTable = seen.memory.setdefault("table", StoreTable())
+    table.refresh(seen.cluster)
+    return table
+
+
+def evict_leaders(store: int) -> Policy:
+    """Give the scheduler that moves all leaders away from a store, three a round, urgently.
+
+    PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first here.
+    """
+
+    def schedule(seen: Seen) -> Answer:
+        notes = Notes()
+        found: dict[int, Operator] = {}
+        for _ in range(EVICT_BATCH):
+            region = next((r for r in seen.draw(store, LEADER_HERE) if balance_leader.may_transfer(r)), None)
+            if region is None or region.id in found:
+                continue
+            targets = _followers(seen, region, notes)
+            if targets:
+                _transfer(seen, region, targets[0], EVICT_LEADER, found, notes)
+        because = f"leaders leave store {store}" if found else f"store {store} has no leader that could leave"
+        return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+
+    return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store)
+
+
+def grant_leaders(store: int) -> Policy:
+    """Give the scheduler that brings leaders to a store, one a round."""
+
+    def schedule(seen: Seen) -> Answer:
+        notes = Notes()
+        found: dict[int, Operator] = {}
+        region = next((r for r in seen.draw(store, "follower") if balance_leader.may_transfer(r)), None)
+        if region is not None:
+            _transfer(seen, region, store, GRANT_LEADER, found, notes, Priority.HIGH)
+        because = f"leaders come to store {store}" if found else f"store {store} has no follower that could lead"
+        return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+
+    return Policy(GRANT_LEADER, schedule, Kind.LEADER, store=store)
+
+
+def _followers(seen: Seen, region: Region, notes: Notes) -> list[int]:
+    stores = seen.cluster.stores
+    followers = [stores[p.store] for p in voters(region) if p.store != region.leader and p.store in stores]
+    return [s.id for s in keep(followers, [by_state(LEADER_TARGET, seen.cluster.config)], notes)]
+
+
+def _transfer(
+    seen: Seen, region: Region, to: int, desc: str, found: dict[int, Operator], notes: Notes,
+    priority: Priority = Priority.URGENT,
+) -> None:  # fmt: skip
+    try:
+        found[region.id] = transfer_leader(seen.cluster, region, to, desc, kind=Kind.LEADER, priority=priority)
+    except CannotBuild as e:
+        notes.said.append(str(e))
+
+
+BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)
+BALANCE_LEADER_POLICY = Policy(BALANCE_LEADER, balance_leaders, Kind.LEADER, no_leader_pays)
+DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY, HOT_REGION_POLICY)

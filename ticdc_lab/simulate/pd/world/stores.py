@@ -1,0 +1,196 @@
+"""Simulated stores: their disks, their heartbeats, and what PD makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ticdc_lab.simulate.pd.limits import LARGE_COST, Bucket, available, bucket_per_minute, taken, tokens_at
+from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, SERVING, Store, labelled
+from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.moving_average import Hull
+from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
+from ticdc_lab.simulate.pd.world.start import StoreStart
+
+ADD, REMOVE = 0, 1
+UNLIMITED = 0.0
+_OPEN = ("add_open", "remove_open")
+
+
+@dataclass(slots=True)
+class Node:
+    """A store: its disk (MiB), whether it runs, and what an administrator set.
+
+    ``told`` is what PD knows apart from region heartbeats; ``limits`` are its add-peer and remove-peer buckets.
+    """
+
+    told: Store
+    used: float
+    capacity: float
+    known: bool
+    runs: bool
+    heartbeat_us: int = 0
+    to_compact: float = 0.0
+    compact_at_tick: int = 0
+    tokens: float = 0.0
+    tokens_at_tick: int = 0
+    sending: int = 0
+    receiving: int = 0
+    down_after_s: float = 0.0
+    silent_us: int | None = None
+    limits: list[Bucket] = field(default_factory=list)
+    rates: tuple[float, float] = (0.0, 0.0)
+    io_mib: float = 0.0
+
+
+class Nodes:
+    """All stores, by position; those that did not join yet are not ``known`` to PD."""
+
+    def __init__(self, stores: Sequence[StoreStart], regions: Regions, settings: WorldSettings, seed: int) -> None:
+        self.settings, self.regions = settings, regions
+        self.all: list[Node] = []
+        self.smoothed = Hull(0)
+        self.dirty: set[int] = set()
+        self.cached: dict[int, Store] = {}
+        self.seed = seed
+        self.closed: dict[tuple[int, int], float] = {}
+        for start in stores:
+            self._add(start, start.started)
+        self.heartbeats(0)
+
+    def _add(self, start: StoreStart, runs: bool) -> None:
+        i = len(self.all)
+        held = self.regions.members.mib[i] if i < len(self.regions.members.mib) else 0.0
+        told = Store(
+            start.id, state=SERVING, labels=labelled(start.labels), capacity=start.capacity_mib * MIB,
+            leader_weight=start.leader_weight, region_weight=start.region_weight,
+        )  # fmt: skip
+        node = Node(told, held + start.foreign_mib, start.capacity_mib, known=runs, runs=runs)
+        node.compact_at_tick = self.settings.compaction_ticks - (i * 7 + self.seed) % 10
+        node.tokens = self.settings.io_mib_a_tick * self.settings.io_burst_ticks
+        self.all.append(node)
+        self.smoothed.add_store()
+        self.set_limit(i, self.settings.store_limit, 0)
+
+    def join(self, start: StoreStart, now_us: int) -> int:
+        """Let a store join: one of those at the start, or a new one; give its position."""
+        i = self.regions.at.get(start.id)
+        if i is None:
+            self.regions.add_store(start.id)
+            self._add(start, True)
+            i = len(self.all) - 1
+        self.all[i].known = self.all[i].runs = True
+        self.heartbeat([i], now_us)
+        return i
+
+    def set_limit(self, i: int, per_minute: tuple[float, float], now_us: int) -> None:
+        """Set how many peers a minute a store may gain and lose."""
+        node = self.all[i]
+        node.rates = per_minute
+        at_s = now_us / SECOND_US
+        rates = (per_minute[0], UNLIMITED if node.told.state == REMOVING else per_minute[1])
+        node.limits = [bucket_per_minute(r, at_s) for r in rates]
+        for which in (ADD, REMOVE):
+            self._see_limit(i, which, at_s)
+
+    def change(self, i: int, **fields: object) -> None:
+        """Change what PD knows of a store."""
+        self.all[i].told = self.all[i].told._replace(**fields)  # type: ignore[arg-type]
+        self.dirty.add(i)
+
+    def heartbeats(self, now_us: int) -> None:
+        """Let every running store send its heartbeat."""
+        self.heartbeat([i for i, n in enumerate(self.all) if n.runs and n.told.state != REMOVED], now_us)
+
+    def heartbeat(self, positions: Sequence[int], now_us: int) -> None:
+        """Take the heartbeats of some stores."""
+        rows = np.asarray(positions, np.int64)
+        free = np.array([self.all[i].capacity - self.all[i].used for i in positions], np.float64)
+        self.smoothed.add(rows, free)
+        for i, smooth in zip(positions, self.smoothed.get(rows).tolist(), strict=True):
+            node = self.all[i]
+            node.heartbeat_us, node.silent_us = now_us, None
+            told, space = node.told, smooth * MIB
+            used = node.used * MIB
+            if told.available != space or told.used != used or told.heartbeat_age_s:
+                self.change(i, available=space, used=used, heartbeat_age_s=0.0)
+
+    def view(self, now_us: int) -> dict[int, Store]:
+        """Give the stores as PD knows them now, by id."""
+        self._reopen(now_us)
+        for i, node in enumerate(self.all):
+            if node.silent_us is not None and node.known:
+                self.change(i, heartbeat_age_s=(now_us - node.heartbeat_us) / SECOND_US)
+        m = self.regions.members
+        changed = self.dirty | m.touched
+        if changed:
+            self.cached = dict(self.cached)
+        for i in sorted(changed):
+            node = self.all[i]
+            if not node.known:
+                continue
+            node.told = node.told._replace(
+                region_count=m.count[i], region_size=m.mib[i], leader_count=m.leaders[i], leader_size=m.leader_mib[i],
+                pending_peers=m.pending[i], sending_snapshots=node.sending, receiving_snapshots=node.receiving,
+            )  # fmt: skip
+            new = node.told.id not in self.cached
+            self.cached[node.told.id] = node.told
+            if new:
+                self.cached = {k: self.cached[k] for k in sorted(self.cached)}
+        self.dirty.clear()
+        m.touched.clear()
+        return self.cached
+
+    def take_tokens(self, i: int, which: int, cost: float, now_us: int) -> None:
+        """Take tokens for adding or removing a peer; the store is closed until there are enough for a large one."""
+        node, at_s = self.all[i], now_us / SECOND_US
+        node.limits[which] = taken(node.limits[which], at_s, cost)
+        self._see_limit(i, which, at_s)
+
+    def _see_limit(self, i: int, which: int, at_s: float) -> None:
+        bucket = self.all[i].limits[which]
+        is_open = available(bucket, at_s, LARGE_COST)
+        self.change(i, **{_OPEN[which]: is_open})
+        self.closed.pop((i, which), None)
+        if not is_open:
+            missing = LARGE_COST - tokens_at(bucket, at_s)
+            self.closed[i, which] = at_s + missing / (bucket.rate_per_s * LARGE_COST)
+
+    def _reopen(self, now_us: int) -> None:
+        at_s = now_us / SECOND_US
+        for i, which in [k for k, until_s in self.closed.items() if until_s <= at_s]:
+            del self.closed[i, which]
+            self.change(i, **{_OPEN[which]: True})
+
+    def take_io(self, i: int, tick: int, mib: float) -> float:
+        """Give how much of a snapshot a store reads or writes in this tick, at most so much."""
+        node, s = self.all[i], self.settings
+        if node.tokens_at_tick < tick:
+            more = (tick - node.tokens_at_tick) * s.io_mib_a_tick
+            node.tokens, node.tokens_at_tick = min(node.tokens + more, s.io_mib_a_tick * s.io_burst_ticks), tick
+        taken = min(mib, node.tokens)
+        node.tokens -= taken
+        node.io_mib += taken
+        return taken
+
+    def use(self, i: int, mib: float) -> None:
+        """Count data that came."""
+        self.all[i].used += mib
+
+    def free(self, i: int, mib: float) -> None:
+        """Count data that went: its space is free after the next compaction."""
+        self.all[i].to_compact += mib
+
+    def compact(self, tick: int) -> None:
+        """Free the space of what was removed, where it is time."""
+        for node in self.all:
+            if node.runs and tick >= node.compact_at_tick:
+                node.compact_at_tick = tick + self.settings.compaction_ticks
+                node.used -= node.to_compact
+                node.to_compact = 0.0
+
+    def next_compaction(self) -> int:
+        """Give the tick of the next compaction that frees anything."""
+        return min((n.compact_at_tick for n in self.all if n.to_compact), default=1 << 60)

@@ -1,0 +1,176 @@
+"""Steps of operators as stores carry them out, tick by tick: snapshots share a store's disk, the rest takes a tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ticdc_lab.simulate.pd.operators import AddLearner, MergeRegion, RemovePeer, SplitRegion, Step, TransferLeader
+from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.world.applied import after, caught_up, with_pending_learner
+from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.stores import Nodes
+
+
+class Report(NamedTuple):
+    """What a region's next heartbeat tells: the region as it is, or that it merged into another or was cut at keys."""
+
+    row: int
+    region: Region | None
+    conf: int = 0
+    merged_into: int = -1
+    cut: bool = False
+    keys: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class Task:
+    """A step that a region's leader was told to carry out; sizes in MiB."""
+
+    row: int
+    step: Step
+    at: int
+    ready_tick: int
+    conf: int
+    to_send: float = 0.0
+    to_receive: float = 0.0
+    sends: int = 0
+    receives: int = 0
+    started: bool = False
+
+
+class Tasks:
+    """What all stores are at; a store has one task a region."""
+
+    def __init__(self, regions: Regions, nodes: Nodes) -> None:
+        self.regions, self.nodes = regions, nodes
+        self.of: dict[tuple[int, int], Task] = {}
+        self.steps_done: dict[str, int] = {}
+        self.moved_mib = 0.0
+
+    def tell(self, row: int, step: Step, tick: int) -> None:
+        """Tell a region's leader what to do; it acts from the next tick on."""
+        leader = int(self.regions.leader[row])
+        if leader < 0 or not self.nodes.all[leader].runs or (leader, row) in self.of:
+            return
+        if isinstance(step, MergeRegion) and step.passive:
+            return
+        size = float(self.regions.size[row])
+        task = Task(row, step, leader, tick + 1, int(self.regions.conf[row]), size, size)
+        task.to_receive = size / self.nodes.settings.compression
+        self.of[leader, row] = task
+
+    def forget(self, store: int) -> None:
+        """Drop what a store was at: it stopped."""
+        for key in [k for k in self.of if k[0] == store]:
+            self._end(self.of.pop(key))
+
+    def tick(self, tick: int) -> list[Report]:
+        """Let every store go on; give what regions will report."""
+        reports: list[Report] = []
+        for key, task in list(self.of.items()):
+            if task.ready_tick > tick:
+                continue
+            if self._step(task, tick, reports):
+                self._end(task)
+                self.of.pop(key, None)
+        return reports
+
+    def _end(self, task: Task) -> None:
+        for counter, i in (("sending", task.sends), ("receiving", task.receives)):
+            if i:
+                node = self.nodes.all[i - 1]
+                setattr(node, counter, getattr(node, counter) - 1)
+                self.nodes.dirty.add(i - 1)
+        task.sends = task.receives = 0
+
+    def _step(self, task: Task, tick: int, reports: list[Report]) -> bool:
+        r = self.regions
+        if not r.alive[task.row] or int(r.conf[task.row]) > task.conf:
+            return True
+        match task.step:
+            case AddLearner():
+                return self._add(task, tick, reports)
+            case RemovePeer(store):
+                return self._remove(task, store, reports)
+            case MergeRegion(_, target):
+                reports.append(Report(task.row, None, merged_into=r.row_of[target]))
+                return self._count("merge")
+            case SplitRegion(_, keys):
+                reports.append(Report(task.row, None, cut=True, keys=keys))
+                return self._count("split")
+        if isinstance(task.step, TransferLeader) and not self._runs(task.step.to_store):
+            return True
+        region = after(r.region(task.row), task.step)
+        if region is not None:
+            reports.append(Report(task.row, region, conf=int(region.leader == r.region(task.row).leader)))
+            self._count(type(task.step).__name__)
+        return True
+
+    def _runs(self, store: int) -> bool:
+        return self.nodes.all[self.regions.at[store]].runs
+
+    def _count(self, name: str) -> bool:
+        self.steps_done[name] = self.steps_done.get(name, 0) + 1
+        return True
+
+    def _add(self, task: Task, tick: int, reports: list[Report]) -> bool:
+        assert isinstance(task.step, AddLearner)
+        region, to = self.regions.region(task.row), self.regions.at[task.step.store]
+        if region.peer_on(task.step.store) is None:
+            if task.started:
+                return True
+            task.started = True
+            task.conf += 1
+            reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
+            self._count("AddLearner")
+            return False
+        if not self.nodes.all[to].runs:
+            return False
+        sender = int(self.regions.leader[task.row])
+        if sender < 0 or not self._send(task, sender, tick) or not self._receive(task, to, tick):
+            return False
+        self.nodes.use(to, region.size)
+        self.moved_mib += region.size
+        reports.append(Report(task.row, caught_up(region, task.step.store)))
+        return True
+
+    def _send(self, task: Task, at: int, tick: int) -> bool:
+        if task.to_send <= 0:
+            return True
+        node = self.nodes.all[at]
+        if not task.sends:
+            if node.sending >= self.nodes.settings.sending:
+                return False
+            node.sending += 1
+            self.nodes.dirty.add(at)
+            task.sends = at + 1
+        task.to_send -= self.nodes.take_io(task.sends - 1, tick, task.to_send)
+        if task.to_send > 0:
+            return False
+        node = self.nodes.all[task.sends - 1]
+        node.sending -= 1
+        task.sends = 0
+        return True
+
+    def _receive(self, task: Task, to: int, tick: int) -> bool:
+        node = self.nodes.all[to]
+        if not task.receives:
+            if node.receiving >= self.nodes.settings.receiving:
+                return False
+            node.receiving += 1
+            self.nodes.dirty.add(to)
+            task.receives = to + 1
+        task.to_receive -= self.nodes.take_io(to, tick, task.to_receive)
+        return task.to_receive <= 0
+
+    def _remove(self, task: Task, store: int, reports: list[Report]) -> bool:
+        task.to_send -= self.nodes.settings.remove_mib_a_tick
+        if task.to_send > 0:
+            return False
+        region = after(self.regions.region(task.row), task.step)
+        if region is not None:
+            reports.append(Report(task.row, region, 1))
+            self.nodes.free(self.regions.at[store], region.size)
+            self._count("RemovePeer")
+        return True

@@ -1,0 +1,376 @@
+"""The loop: PD and its stores, tick by tick, from one source of chance; where nothing can happen time is skipped.
+
+Not the house kernel (:mod:`ticdc_lab.simulate.kernel`): that sends every heartbeat of every region as a message of its
+own, some ten thousand a simulated second for the clusters that this one is for. Here a heartbeat that tells nothing
+new is no event at all, those that do are taken a tick at a time, and regions are columns. What the kernel promises
+holds here too: virtual time, one seed, the same trace from the same start.
+
+A tick: events that are due, heartbeats of what the last tick changed (PD answers with the next steps), the stores'
+work, PD's rounds and its patrol until the next tick. So a step takes two ticks, as in the reference runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
+from ticdc_lab.simulate.pd.lifecycle import SUCCESS
+from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, SplitRegion, TransferLeader
+from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.rules import Rule, default_rules
+from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
+from ticdc_lab.simulate.pd.world import outages
+from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
+from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.growth import cut, grow
+from ticdc_lab.simulate.pd.world.happening import happen
+from ticdc_lab.simulate.pd.world.hot_stats import HotStats
+from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
+from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
+from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
+from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
+from ticdc_lab.simulate.pd.world.running import Running, ends_of, merges
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import Start
+from ticdc_lab.simulate.pd.world.stores import Nodes
+from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.monitor import Monitor
+    from ticdc_lab.simulate.pd.world.recording import Recording
+
+_KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
+_CHECKS_A_TICK = 10
+
+
+class World:
+    """A cluster in the middle of a run."""
+
+    def __init__(
+        self, start: Start, seed: int, policies: Sequence[Policy] = DEFAULT_POLICIES, changes: Sequence[Timed] = ()
+    ) -> None:
+        self.start, self.settings, self.config = start, start.settings, start.config
+        self.rules: tuple[Rule, ...] | None = start.rules or None
+        self.chance = Random(seed)
+        self.regions = Regions(start.regions, [s.id for s in start.stores])
+        self.nodes = Nodes(start.stores, self.regions, self.settings, seed)
+        self.tasks = Tasks(self.regions, self.nodes)
+        self.controller = Controller(self.regions, self.nodes, self.tasks)
+        self.patrol = Patrol(self.regions)
+        begin_us = self.settings.start_us
+        self.schedulers: dict[str, Scheduler] = {p.name: scheduler_of(p, begin_us, self.settings) for p in policies}
+        self.changes = deque(sorted(changes, key=lambda c: c.at_us))
+        self.happened: list[Happened] = []
+        self.growing: dict[int, tuple[float, int]] = {}
+        self.checked_mib, self.checked_count = -1.0, -1
+        self.tick = self.ticks = 0
+        self.now_us = 0
+        self.hot_stats = HotStats(self)
+        self.controller.on_end = self._ended
+        self.controller.on_change = self._operator_changed
+        self.recording: Recording | None = None
+        self.monitor: Monitor | None = None
+        self.reports: list[Report] = []
+        self.last_change_us = 0
+        self.watch_us = 0
+        self.states_us = 0
+        self.heartbeat_us = self.settings.store_heartbeat_us
+
+    def attach(self, recording: Recording | None, monitor: Monitor | None) -> None:
+        """Let somebody write down what happens, and somebody check it."""
+        self.recording, self.monitor = recording, monitor
+
+    def _operator_changed(self, running: Running, before: str) -> None:
+        if self.recording is not None:
+            self.recording.operator_changed(running, before)
+        if self.monitor is not None:
+            self.monitor.operator_changed(running, before)
+
+    # What PD knows
+
+    def cluster(self, *, fast_too: bool = True) -> Cluster:
+        """Give what PD knows now, with the influence of running operators."""
+        m, r = self.regions.members, self.regions
+        stores = self.nodes.view(self.now_us)
+        average = int(r.total_mib // r.count) if r.count else 0
+        influence = self.controller.influence(fast_too=fast_too)
+        fullest = {0: max(m.count, default=0)}
+        rules = self.rules or default_rules(self.config)
+        return Cluster(self.config, stores, rules, influence, fullest, r.count, average)
+
+    def seen(self, s: Scheduler) -> Seen:
+        """Give what a scheduler sees."""
+        fast_too = s.policy.limited_as == Kind.REGION
+        return Seen(
+            self.cluster(fast_too=fast_too), self.draw, self.controller.counts, self.chance, s.memory, self.now_us,
+            self.region, self.hot, self.followers_of, self.busy_followers_of,
+        )  # fmt: skip
+
+    def region(self, region_id: int) -> Region | None:
+        """Give a region by its id."""
+        row = self.regions.row_of.get(region_id)
+        return None if row is None else self.regions.region(row)
+
+    def draw(self, store: int, kind: str) -> Iterator[Region]:
+        """Draw up to ten regions whose peer on a store is of a kind."""
+        i, m = self.regions.at[store], self.regions.members
+        if kind == PENDING_HERE:
+            if not m.pending[i]:
+                return
+            rows = [row for row in m.pending_rows if store in self.regions.region(row).pending]
+        else:
+            rows = m.lists[i][_KINDS[kind]]
+        for _ in range(DRAWN if rows else 0):
+            yield self.regions.region(self.chance.choice(rows))
+
+    def followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions by who leads and who follows."""
+        places = np.array([self.regions.at[s] for s in stores], np.int64)
+        return self.regions.members.led_with[np.ix_(places, places)]
+
+    def busy_followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions with an operator by who leads and who follows."""
+        place = {self.regions.at[s]: i for i, s in enumerate(stores)}
+        found = np.zeros((len(stores), len(stores)), np.int32)
+        for row in self.controller.running:
+            leader = place.get(int(self.regions.leader[row]))
+            if leader is None:
+                continue
+            for s in self.regions.store[row].tolist():
+                if s >= 0 and s in place and place[s] != leader:
+                    found[leader, place[s]] += 1
+        return found
+
+    def hot(self) -> Hot:
+        """Give what is hot."""
+        return self.hot_stats.hot()
+
+    # The loop
+
+    def run(self, until_us: int) -> None:
+        """Go on until a moment."""
+        while self.tick * self.settings.tick_us < until_us:
+            self.play_tick()
+            self.tick = min(max(self.tick + 1, self.next_tick()), -(-until_us // self.settings.tick_us))
+        self.now_us = until_us
+
+    def play_tick(self) -> None:
+        """Play a tick."""
+        self.ticks += 1
+        self.now_us = self.tick * self.settings.tick_us
+        if self.now_us >= self.heartbeat_us:
+            self.nodes.heartbeats(self.now_us)
+            self.heartbeat_us += self.settings.store_heartbeat_us
+        self.take_reports()
+        while self.changes and self.changes[0].at_us <= self.now_us:
+            self.happen(self.changes.popleft().change)
+        self.nodes.compact(self.tick)
+        self.reports = self.tasks.tick(self.tick)
+        grow(self)
+        self.hot_stats.tick(self.now_us)
+        if self.reports:
+            self.last_change_us = self.now_us
+        if self.now_us >= self.settings.start_us:
+            self.decide()
+
+    def happen(self, change: Change) -> Happened:
+        """Let something happen now."""
+        happened = happen(self, change)
+        self.happened.append(happened)
+        if self.recording is not None:
+            self.recording.happened(happened)
+        self.last_change_us = self.now_us
+        return happened
+
+    def next_tick(self) -> int:
+        """Give the next tick in which anything may happen."""
+        if self.reports or self.tasks.of or self.growing:
+            return self.tick + 1
+        dues = [s.due_us for s in self.schedulers.values()]
+        dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us()]
+        if self.changes:
+            dues.append(self.changes[0].at_us)
+        if outages.any_silent(self):
+            dues.append(self.now_us + SECOND_US)
+        patrol = self.patrol.next_us()
+        if patrol is not None:
+            dues.append(patrol)
+        if self.controller.running:
+            dues.append(self.watch_us)
+        return min(min(dues) // self.settings.tick_us, self.nodes.next_compaction())
+
+    def take_reports(self) -> None:
+        """Take the heartbeats of regions that changed, and go on with their operators."""
+        if not self.reports:
+            return
+        reports, self.reports = self.reports, []
+        for report in reports:
+            if self.regions.alive[report.row]:
+                self._take(report)
+        cluster = self.cluster()
+        for report in reports:
+            if not self.regions.alive[report.row]:
+                continue
+            row, known = report.row, self.controller.running.get(report.row)
+            self.controller.reported(row, report.conf, cluster, self.now_us, self.tick)
+            if known is None or row not in self.controller.running:
+                self.patrol.mark(row)
+
+    def _take(self, report: Report) -> None:
+        if report.region is not None:
+            before = self.regions.region(report.row) if self.monitor is not None else None
+            self.regions.put(report.row, report.region, report.conf)
+            if self.monitor is not None and before is not None:
+                self.monitor.region_changed(report.row, before)
+        elif report.merged_into >= 0:
+            self._merge(report.row, report.merged_into)
+        elif report.cut:
+            for key in sorted(report.keys) or [b""]:
+                self.split(report.row, key.decode())
+            running = self.controller.running.get(report.row)
+            if running is not None and isinstance(running.step, SplitRegion):
+                self.controller.end(running, SUCCESS, self.now_us)
+
+    def _merge(self, source: int, target: int) -> None:
+        """Merge two regions.
+
+        PD sees that it is done by the key range of the one that stays. Where that is cut at once where it grew
+        together, PD sees nothing, and gives the two operators up when it would tell them again.
+        """
+        if not self.regions.alive[target]:
+            return
+        running = self.controller.running.get(target)
+        self.regions.merge(source, target)
+        cut(self)
+        changed = running is not None and self.regions.range_of(target) != running.keys
+        if running is not None and merges(running.op) is not None and changed:
+            self.controller.end(running, SUCCESS, self.now_us)
+        self.patrol.todo.pop(source, None)
+        self.patrol.mark(target)
+
+    def split(self, row: int, key: str = "") -> int:
+        """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
+        new = self.regions.split(row, key)
+        for part in (row, new):
+            self.patrol.split_us[part] = self.now_us
+            self.patrol.mark(part)
+        return new
+
+    # What PD decides
+
+    def decide(self) -> None:
+        """Play all rounds until the next tick, the patrol, and the checks that come by the clock."""
+        end_us = (self.tick + 1) * self.settings.tick_us
+        if self.now_us >= self.states_us:
+            self._check_states()
+        self.controller.fast.expire(self.now_us)
+        outages.report_down(self)
+        while True:
+            s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
+            if s is None or s.due_us >= end_us:
+                break
+            self.now_us = max(self.now_us, s.due_us)
+            self.controller.fast.expire(self.now_us)
+            self._round(s)
+        self.look_around()
+        if self.controller.running and self.now_us >= self.watch_us:
+            self.watch_us = self.now_us + SECOND_US
+            self.controller.watch(self.cluster(), self.now_us, self.tick)
+
+    def _note(self, who: str, told: Explained) -> None:
+        if self.recording is not None:
+            self.recording.decided(who, told)
+
+    def _round(self, s: Scheduler) -> None:
+        answer = play_round(s, self.seen(s), self.now_us, self.settings)
+        self._note(s.policy.name, answer.told)
+        self.add(answer.operators, answer.told.because, s.policy.name)
+        for op in answer.operators if s.policy.hot else ():
+            if self.controller.running.get(self.regions.row_of[op.region]) is not None:
+                self.hot_stats.started(op, READ if "read" in op.desc else WRITE, *ends_of(op))
+
+    def _ended(self, running: Running) -> None:
+        self.hot_stats.ended(running.op.region, running.status == SUCCESS)
+        if self.regions.alive[running.row]:
+            self.patrol.mark(running.row)
+
+    def add(self, operators: Iterable[Operator], because: str, source: str) -> int:
+        """Hand operators over; give how many started."""
+        made = [self.controller.made(op, self.now_us, because, source) for op in operators]
+        return self.controller.add(made, self.now_us, self.tick) if made else 0
+
+    def look_around(self) -> None:
+        """Let the checkers look at the regions that may need something."""
+        self.patrol.notice(self.cluster())
+        self.patrol.come_back(self.now_us)
+        merging = self.controller.counts[Kind.MERGE]
+        if self.patrol.to_merge and merging < self.config.merge_schedule_limit:
+            self.patrol.release(self.config.merge_schedule_limit - merging)
+        checks = max(self.settings.patrol_regions, self.regions.count // 1024) * _CHECKS_A_TICK
+        for row in list(self.patrol.todo):
+            if not self.patrol.todo or checks <= 0:
+                break
+            if self.patrol.todo.get(row, 1 << 62) > self.now_us:
+                continue
+            if not self.regions.alive[row] or row in self.controller.running:
+                del self.patrol.todo[row]
+                continue
+            if self.patrol.still_waits(row, self.nodes.closed, self.now_us):
+                continue
+            if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
+                break
+            checks -= 1
+            self._look(row, self.cluster())
+
+    def _look(self, row: int, cluster: Cluster) -> None:
+        told = self.patrol.look(row, cluster, self.now_us, self.controller.counts, self.now_us / SECOND_US)
+        if not told.operators:
+            return
+        if merges(told.operators[0]) is not None:
+            self._note("checkers", told)
+            self.add(told.operators, told.because, "merge-checker")
+            return
+        op = self.chance.choice(told.operators)
+        full = self.controller.full_limits([op], self.now_us)
+        if full:
+            self.patrol.later(row, self.now_us, Waits(full, every=True))
+            return
+        self._note("checkers", told)
+        self._count_leader(row, op)
+        self.add([op], told.because, "checker")
+
+    def _count_leader(self, row: int, op: Operator) -> None:
+        """Count who led while an offline leader was replaced, itself too."""
+        leader = self.regions.store_ids[int(self.regions.leader[row])]
+        if op.desc.startswith("replace-rule-offline") and RemovePeer(leader) in op.steps:
+            leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
+            given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
+            self.patrol.leaders_given[given] += 1
+
+    def _check_states(self) -> None:
+        self.states_us = self.now_us + self.settings.states_us
+        for i, node in enumerate(self.nodes.all):
+            if node.told.state == REMOVING and not self.regions.members.count[i]:
+                self.nodes.change(i, state=REMOVED)
+
+    def summary(self) -> dict[str, Any]:
+        """Give the distribution of peers and leaders over the stores, for a look."""
+        m, r = self.regions.members, self.regions
+        return {
+            "peers": {i: m.count[p] for i, p in r.at.items() if m.count[p]},
+            "leaders": {i: m.leaders[p] for i, p in r.at.items() if m.leaders[p]},
+            "created": dict(self.controller.created),
+            "finished": dict(self.controller.finished),
+            "cancelled": {f"{d}: {w}": n for (d, w), n in self.controller.cancelled.items()},
+        }
