@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 from ticdc_lab.simulate.pd.cluster import Cluster, rules_of
 from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
@@ -52,6 +53,7 @@ class Plan:
         self.demote: Peers = {}
         self.to_witness: Peers = {}
         self.to_full: Peers = {}
+        self.promote_full: Peers = {}
         self.joint = cluster.config.joint_consensus
         self._compare()
 
@@ -76,6 +78,8 @@ class Plan:
 
     def _compare_peer(self, old: Peer, new: Peer) -> None:
         if old.witness and not new.witness:
+            if new.role != LEARNER:
+                new = self._full_in_steps(new)
             self.to_full[old.store] = new
         elif new.witness and not old.witness:
             self.to_witness[old.store] = new
@@ -86,6 +90,12 @@ class Plan:
                 self.demote[old.store] = new
             else:
                 self.remove[old.store], self.add[old.store] = old, new
+
+    def _full_in_steps(self, new: Peer) -> Peer:
+        """A witness that votes gets its data as a learner and votes again afterwards."""
+        self.promote_full[new.store] = new
+        self.wanted[new.store] = new._replace(role=LEARNER, witness=True)
+        return self.wanted[new.store]
 
     def _check_leader(self) -> None:
         leader = self.wanted.get(self.wanted_leader)
@@ -169,11 +179,25 @@ class Plan:
         self.promote, self.demote = {}, {}
 
     def do_witnesses(self) -> None:
-        """Switch peers between witness and full replica."""
+        """Switch peers between witness and full replica, one kind after the other."""
         for store in sorted(self.to_full):
             self.steps.append(BecomeNonWitness(store))
+        for store in sorted(self.promote_full):
+            self.do_promote(self.promote_full[store])
         for store in sorted(self.to_witness):
             self.steps.append(BecomeWitness(store))
         if self.to_full or self.to_witness:
             self.kind |= Kind.REGION
-        self.to_full, self.to_witness = {}, {}
+        self.to_full, self.to_witness, self.promote_full = {}, {}, {}
+
+    def do_witnesses_jointly(self) -> None:
+        """Switch peers by turns: one gets its data and votes again, one gives its data up."""
+        for full, witness in zip_longest(sorted(self.to_full), sorted(self.to_witness)):
+            if full is not None:
+                self.steps.append(BecomeNonWitness(full))
+                self.kind |= Kind.REGION
+                self.promote = {s: p for s, p in self.promote_full.items() if s == full}
+                self.do_joint()
+            if witness is not None:
+                self.steps.append(BecomeWitness(witness))
+                self.kind |= Kind.WITNESS

@@ -14,6 +14,8 @@ def brief_of(plan: Plan) -> str:
     """Give PD's short form of what an operator does; taken before its steps are laid out."""
     if plan.add and plan.remove:
         return f"mv peer: store {_ids(plan.remove)} to {_ids(plan.add)}"
+    if plan.to_full and plan.to_witness:
+        return f"transfer witness: store {_ids(plan.to_full)} to {_ids(plan.to_witness)}"
     verbs = (("add peer", plan.add), ("rm peer", plan.remove), ("promote peer", plan.promote))
     for verb, peers in (*verbs, ("demote peer", plan.demote)):
         if peers:

@@ -44,15 +44,15 @@ def _change_votes(plan: Plan) -> None:
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
         plan.do_joint()
-        plan.do_witnesses()
+        plan.do_witnesses_jointly()
     elif not plan.region.leader or (after is not None and after.role != LEARNER):
         plan.do_joint()
-        plan.do_witnesses()
+        plan.do_witnesses_jointly()
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
     else:
         plan.do_joint(lead=True)
-        plan.do_witnesses()
+        plan.do_witnesses_jointly()
 
 
 class _Round(NamedTuple):
@@ -67,11 +67,9 @@ class _Round(NamedTuple):
 
 def _without(plan: Plan) -> None:
     """One change after the other; replacing goes first, since it keeps the number of votes."""
-    while plan.add or plan.remove or plan.promote or plan.to_full or plan.to_witness:
-        if not (plan.add or plan.remove or plan.promote):
-            plan.do_witnesses()
-            continue
+    while plan.add or plan.remove or plan.promote:
         _do_round(plan, _next_round(plan))
+    plan.do_witnesses()
     plan.choose_leader()
     if plan.wanted_leader and plan.leader != plan.wanted_leader and plan.wanted_leader in plan.now:
         plan.do_transfer(plan.wanted_leader)

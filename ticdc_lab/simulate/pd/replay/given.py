@@ -11,7 +11,14 @@ from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers, number
-from ticdc_lab.simulate.pd.replay.given_labels import EVERYWHERE, Range, denied_by, ranges_of, with_denials
+from ticdc_lab.simulate.pd.replay.given_labels import (
+    EVERYWHERE,
+    Range,
+    denied_by,
+    ranges_of,
+    rejecting_leaders,
+    with_denials,
+)
 from ticdc_lab.simulate.pd.replay.given_rules import rules_of
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
@@ -106,13 +113,11 @@ def given_of_text(record: Fields) -> Fields:
 
 def _config(settings: Fields) -> Config:
     """Read settings by PD's names; without a word on joint consensus it is off, as in PD's own tests."""
-    found: dict[str, Any] = {"joint_consensus": False}
+    found: dict[str, Any] = {"joint_consensus": False, "reject_leader": rejecting_leaders(settings)}
     known = {f.name for f in fields(Config)}
     for key in settings.value:
         name = _OTHER_NAMES.get(key, key)
-        if name == "reject_leader":
-            found[name] = tuple(tuple(t.split("=", 1)) for t in settings.texts(key) if "=" in t)
-        elif name in known:
+        if name in known - {"reject_leader"}:
             found[name] = _setting(settings, key, getattr(Config(), name))
     return Config(**found)
 

@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, 
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
 from ticdc_lab.simulate.pd.replay.given_flow import flow_of
-from ticdc_lab.simulate.pd.replay.given_labels import lies_in
+from ticdc_lab.simulate.pd.replay.given_labels import borders_of, lies_in
 from ticdc_lab.simulate.pd.replay.running import with_running
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
@@ -129,27 +129,33 @@ def _told_in_words(found: Sequence[Operator]) -> str:
 
 
 def merge(record: Fields) -> Verdict:
-    """Ask the merge checker about the region that the scenario expects to go, or whose number its name has."""
+    """Ask the merge checker about the region that the scenario expects to go, else the first that would."""
     given = given_of(record)
-    regions = {r.id: r for r in given.regions}
-    asked = record.object("expect").integer("source", 0) or _asked(record)
-    if asked not in regions:
-        raise Malformed("expect.source", " or ".join(map(str, regions)), asked)
     offline, deleted = (given.settings.integer(f"{what}_store", 0) for what in ("offline", "deleted"))
-    cluster = _without(_offline(given.cluster, offline), deleted)
-    region = regions[asked]
+    given = given._replace(cluster=_without(_offline(given.cluster, offline), deleted))
+    found = [_merged(given, region) for region in _asked(record, given)]
+    explained = next((e for e in found if e.operators), found[-1])
+    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
+
+
+def _merged(given: Given, region: Region) -> Explained:
     before = next((r for r in given.regions if r.end_key and r.end_key == region.start_key), None)
     after = next((r for r in given.regions if region.end_key and r.start_key == region.end_key), None)
     split = frozenset(given.settings.integers("recently_split", []))
     up_s = given.settings.number("pd_started_s_ago", 0)
-    explained = check_merge(cluster, region, Neighbours(before, after, split), up_s=up_s)
-    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
+    beside = Neighbours(before, after, split, borders_of(given.settings))
+    return check_merge(given.cluster, region, beside, up_s=up_s)
 
 
-def _asked(record: Fields) -> int:
-    """Give the region that a scenario without a source is about: the first number of ``merge-3-239``."""
+def _asked(record: Fields, given: Given) -> tuple[Region, ...]:
+    """Give the region that the scenario names: as source, or by the first number of ``merge-3-239``; else all."""
     words = record.text("id").split("-")
-    return int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+    named = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+    asked = record.object("expect").integer("source", 0) or named
+    found = tuple(r for r in given.regions if asked in (0, r.id))
+    if not found:
+        raise Malformed("expect.source", " or ".join(str(r.id) for r in given.regions), asked)
+    return found
 
 
 def _offline(cluster: Cluster, store: int) -> Cluster:
