@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
@@ -70,13 +72,19 @@ def given_of(record: Fields) -> Given:
     return Given(cluster, regions, settings, stores, regions_told, ranges_of(settings))
 
 
+FLOW_UNITS: Mapping[str, tuple[str, float]] = MappingProxyType({
+    "bytes_s": ("byte", 1), "kib_s": ("byte", 1024), "mib_s": ("byte", MIB), "keys_s": ("key", 1),
+    "queries_s": ("query", 1), "query_s": ("query", 1), "qps": ("query", 1),
+})  # fmt: skip
+"""Units of what is read or written a second: what they count, and how much of it one is."""
+
 _READ_BY_JUDGES = frozenset({
     "applies_to", "average_region_size_mib", "command", "constraint", "created_age_s", "delta_mib", "delta_sign",
     "deleted_store", "elapsed_s", "extra_regions_in_cluster", "instantaneous", "note", "offline_store", "operator",
     "operator_status", "pd_started_s_ago", "peers_text", "priorities", "rate_per_s", "recently_split",
     "region_size_mib", "removed_after_10s", "replace", "rules_text", "running_operators", "running_s", "store_limit",
-    "target_region_size_mib", *(f"{kind}_{unit}" for kind in ("read", "write")
-                                for unit in ("mib_s", "kib_s", "keys_s", "queries_s")),
+    "target_region_size_mib", "src_tolerance_ratio", "dst_tolerance_ratio", "great_dec_ratio",
+    *(f"{kind}_{unit}" for kind in ("read", "write") for unit in FLOW_UNITS),
 })  # fmt: skip
 
 
