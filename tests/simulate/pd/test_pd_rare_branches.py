@@ -199,3 +199,17 @@ def test_an_operator_of_several_named_steps(tmp_path: Path) -> None:
     assert judged(tmp_path, "operator", given, {"status": "canceled"})["agrees"] is True
     given["config"]["operator"] = "remove-peer 1 + add-peer 3"
     assert judged(tmp_path, "operator", given, {"status": "running"})["agrees"] is True
+
+
+def test_what_a_leader_says_of_its_peers_is_read(tmp_path: Path) -> None:
+    """Roles of a joint change, and how long a peer has been down: too long, and another peer serves the rule."""
+    joint = {"leader": 1, "peers": [1, 2, 3, 4], "incoming_voters": [4], "demoting_voters": [3]}
+    given: dict[str, Any] = {"stores": FOUR, "regions": [joint], "config": {}}
+    expect = {"operator": "leave-joint-state", "steps": ["leave-joint promote [4] demote [3]"]}
+    assert judged(tmp_path, "joint-state", given, expect)["agrees"] is True
+    for seconds, expect in ((60, {"operator": "none"}), (3600, {"operator": "promote-learner", "store": 3})):
+        region_told = {"leader": 1, "peers": [1, 2, 3], "learners": [3], "down_peers": [2], "pending_peers": []}
+        given = {"stores": FOUR[:3], "regions": [region_told | {"down_seconds": seconds}],
+                 "config": {"rules": [{"role": "voter", "count": 2}, {"role": "learner", "count": 1}]}}  # fmt: skip
+        r = judged(tmp_path, "rule-checker", given, expect)
+        assert r["agrees"] is True and "not understood" not in r["because"], r

@@ -14,15 +14,12 @@ from ticdc_lab.simulate.pd.regions import Region
 DEFAULT = HotSettings()
 
 
-def of_hot_regions(
-    cluster: Cluster, regions: Sequence[Region], flow: Flow, settings: HotSettings = DEFAULT,
-    peers_first: float = PEERS_FIRST,
-) -> Chances:  # fmt: skip
+def of_hot_regions(cluster: Cluster, regions: Sequence[Region], flow: Flow, settings: HotSettings = DEFAULT) -> Chances:
     """Give the chances of one round of balance-hot-region: written peers are tried first in two of three rounds."""
     by_id = {r.id: r for r in regions}
     by_peer = solve(cluster, by_id, flow, MOVE_PEER, settings).operators
     by_leader = solve(cluster, by_id, flow, TRANSFER_LEADER, settings).operators
-    peers_first = peers_first if flow.kind == WRITE else 0.0
+    peers_first = PEERS_FIRST if flow.kind == WRITE else 0.0
     chances: Chances = defaultdict(float)
     for first, second, share in ((by_peer, by_leader, peers_first), (by_leader, (), 1 - peers_first)):
         found = first or second or (by_peer if flow.kind == READ else ())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers, number
 from ticdc_lab.simulate.pd.replay.given_labels import (
     EVERYWHERE,
@@ -160,7 +160,7 @@ def store_of(s: Fields) -> Store:
         receiving_snapshots=s.integer("receiving_snapshots", 0),
         pending_peers=s.integer("pending_peers", s.integer("pending", 0)),
         physically_destroyed=s.flag("physically_destroyed", False),
-        leader_in_paused=s.flag("evict_leader", False),
+        leader_in_paused=s.flag("evict_leader", False), evicted=s.flag("evicted", False),
     )  # fmt: skip
 
 
@@ -196,13 +196,16 @@ def _bytes(s: Fields, key: str, default: float, unit: int) -> float:
     return int(match[1] or 1) * float(match[2]) * _SIZES[match[3]]
 
 
+_ROLES = (("learners", LEARNER), ("incoming_voters", INCOMING), ("demoting_voters", DEMOTING))
+
+
 def _region(n: int, r: Fields) -> Region:
     if "peers_text" in r:
         return Region(n, (), 0)
-    learners = r.integers("learners", [])
     witnesses = r.integers("witnesses", [])
+    roles = {s: role for key, role in _ROLES for s in r.integers(key, [])}
     peers = tuple(
-        Peer(i, s, LEARNER if s in learners else VOTER, s in witnesses)
+        Peer(i, s, roles.get(s, VOTER), s in witnesses)
         for i, s in enumerate(few_peers(r.integers("peers"), r.where), 1)
     )
     size = r.number("size_mib", REGION_MIB)
@@ -210,5 +213,5 @@ def _region(n: int, r: Fields) -> Region:
     return Region(
         r.integer("id", n), peers, r.integer("leader", 0), size, int(r.number("keys_count", size)),
         frozenset(r.integers("down_peers", [])), frozenset(r.integers("pending_peers", [])), start, end,
-        r.flag("hot", False), denied=denied_by(r) | denied_by(r.object("labels", {})),
+        r.flag("hot", False), r.number("down_seconds", 0), denied_by(r) | denied_by(r.object("labels", {})),
     )  # fmt: skip

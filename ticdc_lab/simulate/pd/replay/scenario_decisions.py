@@ -12,8 +12,8 @@ from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
 from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, TRANSFER_LEADER, Flow, HotSettings
-from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
+from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, TRANSFER_LEADER
+from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
 from ticdc_lab.simulate.pd.regions import Peer, Region
@@ -174,18 +174,7 @@ def hot_region(record: Fields) -> Verdict:
     if given.cluster.config.hot_region_schedule_limit == 0:
         return _compared([(dict(NONE) | {"count": 0}, 1.0)], record, "hot-region-schedule-limit 0")
     flow, settings = flow_of(given), hot_settings(given.settings)
-    verdicts = (_hot_round(record, given, flow, settings, share) for share in (PEERS_FIRST, ALWAYS, NEVER))
-    first = next(verdicts)
-    asks_for_none = record.object("expect").any("operator", "") == "none"
-    return first if asks_for_none else next((v for v in (first, *verdicts) if v.agrees), first)
-
-
-ALWAYS, NEVER = 1.0, 0.0
-"""PD's own tests fix whether written peers are tried before leaders."""
-
-
-def _hot_round(record: Fields, given: Given, flow: Flow, settings: HotSettings, peers_first: float) -> Verdict:
-    chances = of_hot_regions(given.cluster, given.regions, flow, settings, peers_first)
+    chances = of_hot_regions(given.cluster, given.regions, flow, settings)
     likely = sorted(chances.items(), key=lambda o: -o[1])
     ours = [(told(op) | {"count": n}, p) for (op, n), p in likely]
     moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in likely)
