@@ -11,7 +11,7 @@ import pytest
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import merge_regions, set_witness
+from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
 from ticdc_lab.simulate.pd.lifecycle import impossible
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import (
@@ -20,6 +20,7 @@ from ticdc_lab.simulate.pd.operators import (
     BecomeWitness,
     EnterJoint,
     Kind,
+    LeaveJoint,
     PromoteLearner,
     RemovePeer,
     Step,
@@ -69,6 +70,15 @@ def test_a_witness_without_a_vote_gets_its_data_in_one_step() -> None:
     op = set_witness(cluster(JOINT), region(1, 2, 4, witnesses=(4,), learners=(4,)), 4, False, "test")
     assert op.steps == (BecomeNonWitness(4),)
     assert set_witness(cluster(JOINT), region(1, 2, 4), 4, True, "test").steps == (BecomeWitness(4),)
+
+
+def test_witnesses_change_places_after_all_other_changes() -> None:
+    """Data is given up before it is fetched; the two changes of votes stay apart."""
+    wanted = {p.store: p for p in region(1, 2, 4, witnesses=(2,)).peers}
+    op = change_peers(cluster(JOINT), region(1, 2, 4, 5, witnesses=(4,)), wanted, "test")
+    votes = EnterJoint((), (4, 5)), LeaveJoint((), (4, 5))
+    assert op.steps == (*votes, RemovePeer(5), BecomeWitness(2), BecomeNonWitness(4), EnterJoint((4,), ()))
+    assert op.brief == "demote peer: store [4], rm peer: store [5]"
 
 
 def test_a_better_placed_witness_stays_a_witness() -> None:

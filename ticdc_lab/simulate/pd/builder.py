@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import zip_longest
 
 from ticdc_lab.simulate.pd.cluster import Cluster, rules_of
 from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
@@ -70,7 +69,8 @@ class Plan:
         for store, new in sorted(self.wanted.items()):
             if store not in self.origin:
                 self.add[store] = new
-        changes = len(self.add) + len(self.remove) + len(self.promote)
+        changed = (self.add, self.remove, self.promote, self.to_witness, self.to_full, self.promote_full)
+        changes = sum(len(peers) for peers in changed)
         if changes <= 1 and not self.demote and not (self.remove and len(self.wanted) == 1):
             self.joint = False
         if self.wanted_leader:
@@ -191,13 +191,10 @@ class Plan:
         self.to_full, self.to_witness, self.promote_full = {}, {}, {}
 
     def do_witnesses_jointly(self) -> None:
-        """Switch peers by turns: one gets its data and votes again, one gives its data up."""
-        for full, witness in zip_longest(sorted(self.to_full), sorted(self.to_witness)):
-            if full is not None:
-                self.steps.append(BecomeNonWitness(full))
-                self.kind |= Kind.REGION
-                self.promote = {s: p for s, p in self.promote_full.items() if s == full}
-                self.do_joint()
-            if witness is not None:
-                self.steps.append(BecomeWitness(witness))
-                self.kind |= Kind.WITNESS
+        """Switch all peers at once; those that got their data vote again afterwards."""
+        self.steps.extend(BecomeWitness(store) for store in sorted(self.to_witness))
+        self.steps.extend(BecomeNonWitness(store) for store in sorted(self.to_full))
+        self.promote = dict(self.promote_full)
+        if self.promote:
+            self.kind |= Kind.REGION
+        self.do_joint()

@@ -19,7 +19,7 @@ def lay_out(plan: Plan) -> None:
 
 
 def _with_joint_consensus(plan: Plan) -> None:
-    """Learners first, then one change of all votes, at last the removals."""
+    """Learners first, then one change of all votes, then the removals, at last what witnesses become."""
     for store in sorted(plan.add):
         peer = plan.add[store]
         plan.do_add(peer._replace(role=LEARNER))
@@ -34,6 +34,7 @@ def _with_joint_consensus(plan: Plan) -> None:
     _change_votes(plan)
     for store in sorted(plan.remove):
         plan.do_remove(plan.remove[store])
+    plan.do_witnesses_jointly()
 
 
 def _change_votes(plan: Plan) -> None:
@@ -44,15 +45,12 @@ def _change_votes(plan: Plan) -> None:
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
         plan.do_joint()
-        plan.do_witnesses_jointly()
     elif not plan.region.leader or (after is not None and after.role != LEARNER):
         plan.do_joint()
-        plan.do_witnesses_jointly()
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
     else:
         plan.do_joint(lead=True)
-        plan.do_witnesses_jointly()
 
 
 class _Round(NamedTuple):
