@@ -23,8 +23,10 @@ from ticdc_lab.simulate.pd.operators import (
     LeaveJoint,
     PromoteLearner,
     RemovePeer,
+    SplitRegion,
     Step,
     TransferLeader,
+    step_timeout_s,
 )
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.replay import replay
@@ -139,6 +141,21 @@ def test_when_a_step_is_stale(step: Step, why: str) -> None:
     c = cluster(NO_JOINT)
     stores = dict(c.stores) | {2: Store(2, state=REMOVING), 5: Store(5, heartbeat_age_s=NEVER_S)}
     assert impossible(c._replace(stores=stores), region(1, 2, 3, learners=(3,)), step) == why
+
+
+@pytest.mark.parametrize(
+    ("step", "size", "seconds"),
+    [
+        (SplitRegion("scan"), 500, 300),
+        (AddLearner(3), 500, 3000),
+        (EnterJoint((3,), (1, 2)), 500, 1200),
+        (LeaveJoint((3,), ()), 9, 120),
+        (RemovePeer(3), 9, 60),
+    ],
+)
+def test_how_long_a_step_may_take(step: Step, size: float, seconds: float) -> None:
+    """Only data takes long; of a joint change every vote has its time, and the change itself."""
+    assert step_timeout_s(step, size) == seconds
 
 
 def judged(folder: Path, area: str, given: dict[str, Any], expect: dict[str, Any]) -> dict[str, Any]:
