@@ -25,7 +25,7 @@ def better_location(
     found: tuple[Operator, ...] = ()
     for old in store_to_better(strategy, _stores(cluster, rf), notes).stores:
         better = store_to_improve(strategy, _beside(cluster, region, fit, rf, old), old, notes)
-        moves = (Peer(0, to, role) for to in better.stores)
+        moves = (Peer(0, to, role, strategy.failover) for to in better.stores)
         desc = "move-to-better-location"
         found += tuple(move_peer(cluster, region, old, new, desc, kind=Kind.REPLICA) for new in moves)
     return found

@@ -52,6 +52,7 @@ class Plan:
         self.demote: Peers = {}
         self.to_witness: Peers = {}
         self.to_full: Peers = {}
+        self.promote_full: Peers = {}
         self.joint = cluster.config.joint_consensus
         self._compare()
 
@@ -68,7 +69,8 @@ class Plan:
         for store, new in sorted(self.wanted.items()):
             if store not in self.origin:
                 self.add[store] = new
-        changes = len(self.add) + len(self.remove) + len(self.promote)
+        changed = (self.add, self.remove, self.promote, self.to_witness, self.to_full, self.promote_full)
+        changes = sum(len(peers) for peers in changed)
         if changes <= 1 and not self.demote and not (self.remove and len(self.wanted) == 1):
             self.joint = False
         if self.wanted_leader:
@@ -76,6 +78,8 @@ class Plan:
 
     def _compare_peer(self, old: Peer, new: Peer) -> None:
         if old.witness and not new.witness:
+            if new.role != LEARNER:
+                new = self._full_in_steps(new)
             self.to_full[old.store] = new
         elif new.witness and not old.witness:
             self.to_witness[old.store] = new
@@ -86,6 +90,12 @@ class Plan:
                 self.demote[old.store] = new
             else:
                 self.remove[old.store], self.add[old.store] = old, new
+
+    def _full_in_steps(self, new: Peer) -> Peer:
+        """A witness that votes gets its data as a learner and votes again afterwards."""
+        self.promote_full[new.store] = new
+        self.wanted[new.store] = new._replace(role=LEARNER, witness=True)
+        return self.wanted[new.store]
 
     def _check_leader(self) -> None:
         leader = self.wanted.get(self.wanted_leader)
@@ -169,11 +179,22 @@ class Plan:
         self.promote, self.demote = {}, {}
 
     def do_witnesses(self) -> None:
-        """Switch peers between witness and full replica."""
+        """Switch peers between witness and full replica, one kind after the other."""
         for store in sorted(self.to_full):
             self.steps.append(BecomeNonWitness(store))
+        for store in sorted(self.promote_full):
+            self.do_promote(self.promote_full[store])
         for store in sorted(self.to_witness):
             self.steps.append(BecomeWitness(store))
         if self.to_full or self.to_witness:
             self.kind |= Kind.REGION
-        self.to_full, self.to_witness = {}, {}
+        self.to_full, self.to_witness, self.promote_full = {}, {}, {}
+
+    def do_witnesses_jointly(self) -> None:
+        """Switch all peers at once; those that got their data vote again afterwards."""
+        self.steps.extend(BecomeWitness(store) for store in sorted(self.to_witness))
+        self.steps.extend(BecomeNonWitness(store) for store in sorted(self.to_full))
+        self.promote = dict(self.promote_full)
+        if self.promote:
+            self.kind |= Kind.REGION
+        self.do_joint()

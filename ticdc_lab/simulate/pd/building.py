@@ -14,6 +14,8 @@ def brief_of(plan: Plan) -> str:
     """Give PD's short form of what an operator does; taken before its steps are laid out."""
     if plan.add and plan.remove:
         return f"mv peer: store {_ids(plan.remove)} to {_ids(plan.add)}"
+    if plan.remove and not plan.add and (plan.promote or plan.demote):
+        return _with_removal(plan)
     verbs = (("add peer", plan.add), ("rm peer", plan.remove), ("promote peer", plan.promote))
     for verb, peers in (*verbs, ("demote peer", plan.demote)):
         if peers:
@@ -24,6 +26,13 @@ def brief_of(plan: Plan) -> str:
     if plan.region.leader != plan.wanted_leader:
         return f"transfer leader: store {plan.region.leader} to {plan.wanted_leader}"
     return ""
+
+
+def _with_removal(plan: Plan) -> str:
+    """Give PD's text as it is: where peers are promoted it names the two sets the wrong way round."""
+    if plan.promote:
+        return f"promote peer: store {_ids(plan.remove)}, rm peer: store {_ids(plan.promote)}"
+    return f"demote peer: store {_ids(plan.demote)}, rm peer: store {_ids(plan.remove)}"
 
 
 def _ids(stores: Iterable[int]) -> str:

@@ -111,7 +111,7 @@ def merge_regions(cluster: Cluster, source: Region, target: Region) -> tuple[Ope
         raise CannotBuild("a region is in a joint state")
     steps: tuple[Step, ...] = ()
     kind = Kind.MERGE
-    if {(p.store, p.role == LEARNER) for p in source.peers} != {(p.store, p.role == LEARNER) for p in target.peers}:
+    if _places(source) != _places(target):
         moved = change_peers(cluster, source, {p.store: p for p in target.peers}, "", kind=Kind.MERGE)
         steps, kind = moved.steps, moved.kind
     brief = f"merge: region {source.id} to {target.id}"
@@ -120,6 +120,10 @@ def merge_regions(cluster: Cluster, source: Region, target: Region) -> tuple[Ope
         Operator("merge-region", brief, source.id, kind, active, size=source.size),
         Operator("merge-region", brief, target.id, kind, (MergeRegion(source.id, target.id, True),), size=target.size),
     )
+
+
+def _places(region: Region) -> set[tuple[int, bool, bool]]:
+    return {(p.store, p.role == LEARNER, p.witness) for p in region.peers}
 
 
 def split_region(region: Region, desc: str, policy: str, keys: tuple[bytes, ...] = ()) -> Operator:

@@ -22,6 +22,9 @@ Loads = tuple[float, float, float]
 
 ZERO: Loads = (0.0, 0.0, 0.0)
 
+LEAST_HOT: Mapping[str, Loads] = MappingProxyType({WRITE: (1024.0, 32.0, 32.0), READ: (8192.0, 128.0, 128.0)})
+"""What a peer must reach in one respect to be hot."""
+
 
 class HotPeer(NamedTuple):
     """A peer that is hot enough to be counted, and whether it leads."""

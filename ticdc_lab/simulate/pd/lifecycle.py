@@ -8,6 +8,8 @@ from types import MappingProxyType
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
+    BecomeNonWitness,
+    BecomeWitness,
     DemoteVoter,
     Operator,
     PromoteLearner,
@@ -16,8 +18,8 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     timeout_s,
 )
-from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
+from ticdc_lab.simulate.pd.regions import Region, is_learner
+from ticdc_lab.simulate.pd.stores import REMOVED
 
 CREATED, STARTED, SUCCESS = "created", "started", "success"
 CANCELED, REPLACED, EXPIRED, TIMEOUT = "canceled", "replaced", "expired", "timeout"
@@ -57,24 +59,29 @@ def impossible(cluster: Cluster, region: Region, step: Step) -> str:
     match step:
         case TransferLeader(_, to):
             peer = region.peer_on(to)
-            if peer is None:
-                return f"the region has no peer on store {to}"
+            if peer is None or is_learner(peer):
+                return f"the region has no voter on store {to}"
             return _out_of_order(cluster, to)
         case AddLearner(to, _):
-            return _out_of_order(cluster, to)
+            there = region.peer_on(to)
+            voter = there is not None and not is_learner(there)
+            return f"the region has a voter on store {to}" if voter else _out_of_order(cluster, to)
+        case BecomeWitness(store) | BecomeNonWitness(store) if region.peer_on(store) is not None:
+            return _out_of_order(cluster, store)
         case RemovePeer(store):
             return f"the peer on store {store} leads" if region.leader == store else ""
-        case PromoteLearner(store) | DemoteVoter(store) if region.peer_on(store) is None:
-            return f"the region has no peer on store {store}"
+        case PromoteLearner(store) | DemoteVoter(store) | BecomeWitness(store) | BecomeNonWitness(store):
+            return f"the region has no peer on store {store}" if region.peer_on(store) is None else ""
         case _:
             return ""
 
 
 def _out_of_order(cluster: Cluster, store_id: int) -> str:
+    """Give why a store takes no part in a step: one that is being taken offline still does."""
     store = cluster.stores.get(store_id)
     if store is None:
         return f"store {store_id} is not known"
-    if store.state in (REMOVING, REMOVED):
+    if store.state == REMOVED:
         return f"store {store_id} is {store.state}"
     if store.heartbeat_age_s > cluster.config.max_store_down_time_s:
         return f"store {store_id} is down"

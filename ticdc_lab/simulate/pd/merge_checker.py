@@ -27,11 +27,15 @@ DEFAULT_SIZES = SplitSizes()
 
 
 class Neighbours(NamedTuple):
-    """The regions before and after a region, None at the ends; ``recently_split`` are ids that must not merge yet."""
+    """The regions before and after a region, None at the ends.
+
+    ``recently_split`` are ids that must not merge yet, ``borders`` the keys at which a rule for labels begins or ends.
+    """
 
     before: Region | None
     after: Region | None
     recently_split: frozenset[int] = frozenset()
+    borders: frozenset[str] = frozenset()
 
 
 def check_merge(
@@ -94,7 +98,7 @@ def _target(cluster: Cluster, region: Region, beside: Neighbours, notes: Notes) 
     for name, neighbour in (("next", beside.after), ("previous", beside.before)):
         if name == "previous" and cluster.config.enable_one_way_merge:
             continue
-        why = _unfit(cluster, region, neighbour, beside.recently_split)
+        why = _unfit(cluster, region, neighbour, beside)
         if why:
             notes.said.append(f"{name} region: {why}")
         elif neighbour is not None and (target is None or neighbour.size < target.size):
@@ -102,15 +106,17 @@ def _target(cluster: Cluster, region: Region, beside: Neighbours, notes: Notes) 
     return target
 
 
-def _unfit(cluster: Cluster, region: Region, neighbour: Region | None, recently_split: frozenset[int]) -> str:
+def _unfit(cluster: Cluster, region: Region, neighbour: Region | None, beside: Neighbours) -> str:
     if neighbour is None:
         return "there is none"
-    if neighbour.id in recently_split:
+    if neighbour.id in beside.recently_split:
         return "it was split less than split-merge-interval ago"
     if neighbour.hot:
         return "it is hot"
     if MERGE in region.denied | neighbour.denied:
         return "a label of one of the two forbids merging"
+    if max(region.start_key, neighbour.start_key) in beside.borders:
+        return "a rule for labels ends between the two"
     if _crosses_rule(cluster, region, neighbour):
         return "a placement rule ends between the two"
     if _leaving(cluster, region, neighbour):

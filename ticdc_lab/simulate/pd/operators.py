@@ -111,7 +111,7 @@ Step = (
     | BecomeWitness | BecomeNonWitness | MergeRegion | SplitRegion
 )  # fmt: skip
 
-_SLOW = AddLearner | MergeRegion | SplitRegion | BecomeNonWitness
+_SLOW = AddLearner | MergeRegion | BecomeNonWitness
 _FAST_S, _SLOW_S = 60.0, 600.0
 _FAST_S_PER_MIB, _SLOW_S_PER_MIB = 0.6, 6.0
 
@@ -145,10 +145,14 @@ def limited_as(kind: Kind) -> Kind:
 
 
 def step_timeout_s(step: Step, size: float) -> float:
-    """Give how long a step may take: snapshots are slow, changes of roles fast, both longer for large regions."""
+    """Give how long a step may take: snapshots are slow, changes of roles fast, both longer for large regions.
+
+    A joint change has the time of one step more than it changes peers.
+    """
     if isinstance(step, _SLOW):
         return max(_SLOW_S, _SLOW_S_PER_MIB * size)
-    return max(_FAST_S, _FAST_S_PER_MIB * size)
+    times = len(step.promote) + len(step.demote) + 1 if isinstance(step, EnterJoint | LeaveJoint) else 1
+    return max(_FAST_S, _FAST_S_PER_MIB * size) * times
 
 
 def timeout_s(operator: Operator) -> float:

@@ -110,7 +110,7 @@ class _Check:
         chosen = store_to_add(self._strategy(rf.rule, failover=witness), self._stores(rf), self.notes)
         if not chosen.stores:
             return self._swap(rf)
-        peer = Peer(0, 0, LEARNER if rf.rule.role == AS_LEARNER else VOTER, witness)
+        peer = self._new_peer(rf.rule, witness)
         return tuple(
             add_peer(
                 self.cluster, self.region, peer._replace(store=to), "add-rule-peer",
@@ -128,16 +128,14 @@ class _Check:
             other = self.fit.of_store(peer.store)
             if other is None or other is rf or not other.satisfied:
                 continue
-            found = self._replace(other, peer, "swap-fit")
-            if found:
-                return found
+            return self._replace(other, peer, "swap-fit")
         return ()
 
     def _replace(self, rf: RuleFit, peer: Peer, status: str) -> Found:
         witness = self.cluster.config.witness and label(self.cluster.stores[peer.store], "engine") != "tiflash"
         failover = witness and (status == "down" or rf.rule.witness)
         chosen = store_to_fix(self._strategy(rf.rule, failover=failover), self._stores(rf), peer.store, self.notes)
-        new = Peer(0, 0, LEARNER if rf.rule.role == AS_LEARNER else VOTER, failover)
+        new = self._new_peer(rf.rule, failover)
         leader = self._next_leader(peer) if self.region.leader == peer.store else 0
         desc = f"replace-rule-{status}-{'leader-' if leader else ''}peer"
         if failover and not leader:
@@ -193,6 +191,9 @@ class _Check:
             return ()
         desc = "fix-witness-peer" if wanted else "fix-non-witness-peer"
         return (set_witness(self.cluster, self.region, peer.store, wanted, desc),)
+
+    def _new_peer(self, rule: Rule, witness: bool) -> Peer:
+        return Peer(0, 0, LEARNER if rule.role == AS_LEARNER else VOTER, witness)
 
     def _stores(self, rf: RuleFit) -> list[Store]:
         return [self.cluster.stores[p.store] for p in rf.peers]

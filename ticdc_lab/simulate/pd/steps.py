@@ -19,7 +19,7 @@ def lay_out(plan: Plan) -> None:
 
 
 def _with_joint_consensus(plan: Plan) -> None:
-    """Learners first, then one change of all votes, at last the removals."""
+    """Learners first, then one change of all votes, then the removals, at last what witnesses become."""
     for store in sorted(plan.add):
         peer = plan.add[store]
         plan.do_add(peer._replace(role=LEARNER))
@@ -34,6 +34,7 @@ def _with_joint_consensus(plan: Plan) -> None:
     _change_votes(plan)
     for store in sorted(plan.remove):
         plan.do_remove(plan.remove[store])
+    plan.do_witnesses_jointly()
 
 
 def _change_votes(plan: Plan) -> None:
@@ -44,15 +45,12 @@ def _change_votes(plan: Plan) -> None:
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
         plan.do_joint()
-        plan.do_witnesses()
     elif not plan.region.leader or (after is not None and after.role != LEARNER):
         plan.do_joint()
-        plan.do_witnesses()
         if plan.leader != plan.wanted_leader:
             plan.do_transfer(plan.wanted_leader)
     else:
         plan.do_joint(lead=True)
-        plan.do_witnesses()
 
 
 class _Round(NamedTuple):
@@ -67,11 +65,9 @@ class _Round(NamedTuple):
 
 def _without(plan: Plan) -> None:
     """One change after the other; replacing goes first, since it keeps the number of votes."""
-    while plan.add or plan.remove or plan.promote or plan.to_full or plan.to_witness:
-        if not (plan.add or plan.remove or plan.promote):
-            plan.do_witnesses()
-            continue
+    while plan.add or plan.remove or plan.promote:
         _do_round(plan, _next_round(plan))
+    plan.do_witnesses()
     plan.choose_leader()
     if plan.wanted_leader and plan.leader != plan.wanted_leader and plan.wanted_leader in plan.now:
         plan.do_transfer(plan.wanted_leader)

@@ -78,7 +78,8 @@ def _made_anew(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _role_change(steps: Sequence[Step]) -> dict[str, Any]:
-    match steps[0]:
+    switch = next((s for s in steps if isinstance(s, BecomeWitness | BecomeNonWitness)), steps[0])
+    match switch:
         case PromoteLearner(store):
             return {"operator": "promote-learner", "store": store}
         case DemoteVoter(store) | EnterJoint((), (store,)):

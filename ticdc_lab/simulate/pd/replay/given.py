@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers, number
-from ticdc_lab.simulate.pd.replay.given_labels import EVERYWHERE, Range, denied_by, ranges_of, with_denials
+from ticdc_lab.simulate.pd.replay.given_labels import (
+    EVERYWHERE,
+    Range,
+    denied_by,
+    ranges_of,
+    rejecting_leaders,
+    with_denials,
+)
 from ticdc_lab.simulate.pd.replay.given_rules import rules_of
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
@@ -63,13 +72,19 @@ def given_of(record: Fields) -> Given:
     return Given(cluster, regions, settings, stores, regions_told, ranges_of(settings))
 
 
+FLOW_UNITS: Mapping[str, tuple[str, float]] = MappingProxyType({
+    "bytes_s": ("byte", 1), "kib_s": ("byte", 1024), "mib_s": ("byte", MIB), "keys_s": ("key", 1),
+    "queries_s": ("query", 1), "query_s": ("query", 1), "qps": ("query", 1),
+})  # fmt: skip
+"""Units of what is read or written a second: what they count, and how much of it one is."""
+
 _READ_BY_JUDGES = frozenset({
     "applies_to", "average_region_size_mib", "command", "constraint", "created_age_s", "delta_mib", "delta_sign",
     "deleted_store", "elapsed_s", "extra_regions_in_cluster", "instantaneous", "note", "offline_store", "operator",
     "operator_status", "pd_started_s_ago", "peers_text", "priorities", "rate_per_s", "recently_split",
     "region_size_mib", "removed_after_10s", "replace", "rules_text", "running_operators", "running_s", "store_limit",
-    "target_region_size_mib", *(f"{kind}_{unit}" for kind in ("read", "write")
-                                for unit in ("mib_s", "kib_s", "keys_s", "queries_s")),
+    "target_region_size_mib", "src_tolerance_ratio", "dst_tolerance_ratio", "great_dec_ratio",
+    *(f"{kind}_{unit}" for kind in ("read", "write") for unit in FLOW_UNITS),
 })  # fmt: skip
 
 
@@ -106,13 +121,11 @@ def given_of_text(record: Fields) -> Fields:
 
 def _config(settings: Fields) -> Config:
     """Read settings by PD's names; without a word on joint consensus it is off, as in PD's own tests."""
-    found: dict[str, Any] = {"joint_consensus": False}
+    found: dict[str, Any] = {"joint_consensus": False, "reject_leader": rejecting_leaders(settings)}
     known = {f.name for f in fields(Config)}
     for key in settings.value:
         name = _OTHER_NAMES.get(key, key)
-        if name == "reject_leader":
-            found[name] = tuple(tuple(t.split("=", 1)) for t in settings.texts(key) if "=" in t)
-        elif name in known:
+        if name in known - {"reject_leader"}:
             found[name] = _setting(settings, key, getattr(Config(), name))
     return Config(**found)
 
@@ -147,7 +160,7 @@ def store_of(s: Fields) -> Store:
         receiving_snapshots=s.integer("receiving_snapshots", 0),
         pending_peers=s.integer("pending_peers", s.integer("pending", 0)),
         physically_destroyed=s.flag("physically_destroyed", False),
-        leader_in_paused=s.flag("evict_leader", False),
+        leader_in_paused=s.flag("evict_leader", False), evicted=s.flag("evicted", False),
     )  # fmt: skip
 
 
@@ -183,13 +196,16 @@ def _bytes(s: Fields, key: str, default: float, unit: int) -> float:
     return int(match[1] or 1) * float(match[2]) * _SIZES[match[3]]
 
 
+_ROLES = (("learners", LEARNER), ("incoming_voters", INCOMING), ("demoting_voters", DEMOTING))
+
+
 def _region(n: int, r: Fields) -> Region:
     if "peers_text" in r:
         return Region(n, (), 0)
-    learners = r.integers("learners", [])
     witnesses = r.integers("witnesses", [])
+    roles = {s: role for key, role in _ROLES for s in r.integers(key, [])}
     peers = tuple(
-        Peer(i, s, LEARNER if s in learners else VOTER, s in witnesses)
+        Peer(i, s, roles.get(s, VOTER), s in witnesses)
         for i, s in enumerate(few_peers(r.integers("peers"), r.where), 1)
     )
     size = r.number("size_mib", REGION_MIB)
@@ -197,5 +213,5 @@ def _region(n: int, r: Fields) -> Region:
     return Region(
         r.integer("id", n), peers, r.integer("leader", 0), size, int(r.number("keys_count", size)),
         frozenset(r.integers("down_peers", [])), frozenset(r.integers("pending_peers", [])), start, end,
-        r.flag("hot", False), denied=denied_by(r) | denied_by(r.object("labels", {})),
+        r.flag("hot", False), r.number("down_seconds", 0), denied_by(r) | denied_by(r.object("labels", {})),
     )  # fmt: skip

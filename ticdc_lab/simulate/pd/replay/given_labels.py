@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ticdc_lab.simulate.pd.regions import MERGE, SCHEDULE, Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
@@ -12,6 +12,7 @@ EVERYWHERE: Range = ("", "")
 
 _RANGES = ("ranges", "range", "key_ranges", "key_range")
 _RULES = ("label_rules", "region_labels", "region_label_rules")
+REJECTING = ("reject_leader", "reject_leader_label", "reject_leader_labels")
 _FORBIDDING = {"merge_option": MERGE, "schedule": SCHEDULE}
 
 
@@ -43,6 +44,31 @@ def with_denials(regions: tuple[Region, ...], settings: Fields) -> tuple[Region,
         denied = denied_by(rule) | denied_by(rule.object("labels", {}))
         regions = tuple(r._replace(denied=r.denied | denied) if lies_in(r, (where,)) else r for r in regions)
     return regions
+
+
+def borders_of(settings: Fields) -> frozenset[str]:
+    """Give the keys at which label rules begin or end: PD merges no two regions across one."""
+    rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
+    return frozenset(r.text(key, "") for r in rules for key in ("start_key", "end_key")) - {""}
+
+
+def rejecting_leaders(settings: Fields) -> tuple[tuple[str, str], ...]:
+    """Read labels whose stores take no leader: ``noleader=true``, a list of such, or objects."""
+    return tuple(pair for key in REJECTING if key in settings for pair in _pairs(settings, key, settings.any(key)))
+
+
+def _pairs(settings: Fields, where: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, str) and "=" in value:
+        key, _, wanted = value.partition("=")
+        return [(key, wanted)]
+    if isinstance(value, list | tuple):
+        return [pair for v in value for pair in _pairs(settings, where, v)]
+    if isinstance(value, Mapping):
+        told = Fields(value, f"{settings.where}.{where}")
+        if set(value) == {"key", "value"}:
+            return [(told.text("key"), told.text("value"))]
+        return list(told.all_texts().items())
+    raise Malformed(f"{settings.where}.{where}", "labels such as noleader=true", value)
 
 
 def denied_by(labels: Fields) -> frozenset[str]:

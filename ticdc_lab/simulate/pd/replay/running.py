@@ -47,6 +47,8 @@ def _read(text: object) -> Handed:
     if not isinstance(text, str):
         raise Malformed("given.config.running_operators", _FORM, text)
     match = _PATTERN.fullmatch(text.strip())
+    if match is None and re.search(r"\bmerge\b", text):
+        return Handed(1, _MERGE, 0, 0)
     if match is None:
         raise Unknown(f"running operators told as {text!r}; known are {_FORM}")
     times, verb, one, other = int(match[1] or 1), match[2], int(match[3] or 0), int(match[4] or 0)

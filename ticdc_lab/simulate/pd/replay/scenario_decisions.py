@@ -12,7 +12,7 @@ from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
 from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, MOVE_PEER, TRANSFER_LEADER, HotSettings
+from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, TRANSFER_LEADER
 from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
@@ -20,8 +20,8 @@ from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, told
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
-from ticdc_lab.simulate.pd.replay.given_flow import flow_of
-from ticdc_lab.simulate.pd.replay.given_labels import lies_in
+from ticdc_lab.simulate.pd.replay.given_flow import flow_of, hot_settings
+from ticdc_lab.simulate.pd.replay.given_labels import borders_of, lies_in
 from ticdc_lab.simulate.pd.replay.running import with_running
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
@@ -129,27 +129,33 @@ def _told_in_words(found: Sequence[Operator]) -> str:
 
 
 def merge(record: Fields) -> Verdict:
-    """Ask the merge checker about the region that the scenario expects to go, or whose number its name has."""
+    """Ask the merge checker about the region that the scenario expects to go, else the first that would."""
     given = given_of(record)
-    regions = {r.id: r for r in given.regions}
-    asked = record.object("expect").integer("source", 0) or _asked(record)
-    if asked not in regions:
-        raise Malformed("expect.source", " or ".join(map(str, regions)), asked)
     offline, deleted = (given.settings.integer(f"{what}_store", 0) for what in ("offline", "deleted"))
-    cluster = _without(_offline(given.cluster, offline), deleted)
-    region = regions[asked]
+    given = given._replace(cluster=_without(_offline(given.cluster, offline), deleted))
+    found = [_merged(given, region) for region in _asked(record, given)]
+    explained = next((e for e in found if e.operators), found[-1])
+    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
+
+
+def _merged(given: Given, region: Region) -> Explained:
     before = next((r for r in given.regions if r.end_key and r.end_key == region.start_key), None)
     after = next((r for r in given.regions if region.end_key and r.start_key == region.end_key), None)
     split = frozenset(given.settings.integers("recently_split", []))
     up_s = given.settings.number("pd_started_s_ago", 0)
-    explained = check_merge(cluster, region, Neighbours(before, after, split), up_s=up_s)
-    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
+    beside = Neighbours(before, after, split, borders_of(given.settings))
+    return check_merge(given.cluster, region, beside, up_s=up_s)
 
 
-def _asked(record: Fields) -> int:
-    """Give the region that a scenario without a source is about: the first number of ``merge-3-239``."""
+def _asked(record: Fields, given: Given) -> tuple[Region, ...]:
+    """Give the region that the scenario names: as source, or by the first number of ``merge-3-239``; else all."""
     words = record.text("id").split("-")
-    return int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+    named = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+    asked = record.object("expect").integer("source", 0) or named
+    found = tuple(r for r in given.regions if asked in (0, r.id))
+    if not found:
+        raise Malformed("expect.source", " or ".join(str(r.id) for r in given.regions), asked)
+    return found
 
 
 def _offline(cluster: Cluster, store: int) -> Cluster:
@@ -167,15 +173,11 @@ def hot_region(record: Fields) -> Verdict:
     given = given_of(record)
     if given.cluster.config.hot_region_schedule_limit == 0:
         return _compared([(dict(NONE) | {"count": 0}, 1.0)], record, "hot-region-schedule-limit 0")
-    flow = flow_of(record, given)
-    names = given.settings.texts("priorities", ["byte", "key"])
-    dims = [DIMENSIONS[n] for n in names if n in DIMENSIONS]
-    if len(dims) != 2:
-        raise Malformed("given.config.priorities", f"two of {', '.join(DIMENSIONS)}", names)
-    settings = HotSettings((dims[0], dims[1]))
-    chances = sorted(of_hot_regions(given.cluster, given.regions, flow, settings).items(), key=lambda o: -o[1])
-    ours = [(told(op) | {"count": n}, p) for (op, n), p in chances]
-    moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in chances)
+    flow, settings = flow_of(given), hot_settings(given.settings)
+    chances = of_hot_regions(given.cluster, given.regions, flow, settings)
+    likely = sorted(chances.items(), key=lambda o: -o[1])
+    ours = [(told(op) | {"count": n}, p) for (op, n), p in likely]
+    moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in likely)
     by_id = {r.id: r for r in given.regions}
     explained = solve(given.cluster, by_id, flow, MOVE_PEER if moves else TRANSFER_LEADER, settings)
     return _compared(ours, record, "the best move, or one as good")._replace(explained=explained)

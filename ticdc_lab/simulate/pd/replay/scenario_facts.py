@@ -16,6 +16,7 @@ from ticdc_lab.simulate.pd.filters import (
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import given_of, given_of_text, stores_of
+from ticdc_lab.simulate.pd.replay.running import with_running
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.scores import region_score
 from ticdc_lab.simulate.pd.stores import Store, is_low_on_space, labelled
@@ -23,7 +24,7 @@ from ticdc_lab.simulate.pd.stores import Store, is_low_on_space, labelled
 
 def should_balance(record: Fields) -> Verdict:
     """Compare two stores in every way the scenario names: leaders, and regions where it is about sizes."""
-    given = given_of(record)
+    given = with_running(given_of(record))
     applies = given.settings.text("applies_to", "leader score")
     policy = given.settings.text("policy", "count")
     source, target = stores_of(given, 2)[:2]

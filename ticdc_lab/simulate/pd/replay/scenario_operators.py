@@ -8,6 +8,7 @@ from typing import Any
 
 from ticdc_lab.simulate.pd.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, Step, TransferLeader, timeout_s
+from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
 from ticdc_lab.simulate.pd.replay.given import Given, given_of, region_of
 from ticdc_lab.simulate.pd.replay.verdict import Verdict, equal
@@ -41,28 +42,26 @@ def _in_words(ours: dict[str, Any], expect: Mapping[str, Any]) -> dict[str, Any]
     return ours | {"status": wanted} if wanted in _OTHER_WORDS.get(str(ours.get("status")), ()) else ours
 
 
-_STEPS: Mapping[str, Step] = {
-    "remove-peer": RemovePeer(1),
-    "add-peer": AddLearner(2),
-    "transfer-leader": TransferLeader(1, 2),
-}
+_STEP = re.compile(r"(transfer|add|remove)[ -](leader|peer)(?:(?: to| from)? (\d+))?(?: ?-> ?(\d+))?")
+_REMOVED, _ADDED = 1, 2
+"""Stores of steps that name none."""
 
 
 def _operator(given: Given) -> Operator:
-    """Read an operator such as ``remove-peer + add-peer`` or ``transfer leader to 2``."""
-    text = given.settings.text("operator")
-    match = re.fullmatch(r"(transfer leader|add peer|remove peer)(?: to| from)? (\d+)", text)
-    steps: list[Step] = []
-    if match is not None:
-        store, leader = int(match[2]), region_of(given).leader
-        verbs: dict[str, Step] = {"transfer leader": TransferLeader(leader, store), "add peer": AddLearner(store)}
-        steps.append(verbs.get(match[1], RemovePeer(store)))
-    else:
-        names = [n.strip() for n in text.split("+")]
-        if not set(names) <= set(_STEPS):
-            raise Unknown(f"an operator of steps {text!r}; known are {', '.join(_STEPS)}")
-        steps.extend(_STEPS[n] for n in names)
-    return Operator("test", text, region_of(given).id, Kind(0), tuple(steps), size=region_of(given).size)
+    """Read an operator such as ``remove-peer + add-peer 3`` or ``transfer leader to 2``."""
+    text, region = given.settings.text("operator"), region_of(given)
+    steps = tuple(_step(t.strip(), region) for t in text.split("+"))
+    return Operator("test", text, region.id, Kind(0), steps, size=region.size)
+
+
+def _step(text: str, region: Region) -> Step:
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise Unknown(f"the step {text!r} of an operator; known are add-peer, remove-peer and transfer-leader")
+    store = int(match[4] or match[3] or 0)
+    if match[1] == "transfer":
+        return TransferLeader(region.leader, store or _ADDED)
+    return AddLearner(store or _ADDED) if match[1] == "add" else RemovePeer(store or _REMOVED)
 
 
 def operator_accepted(record: Fields) -> Verdict:
