@@ -43,6 +43,11 @@ def test_the_body_of_the_proposal_is_taken_as_it_stands() -> None:
         (b'{"store_addr": "tikv://a:1", "version": "v9.0.0"}', 409, "newer than the service"),
         (b'{"store_addr": "tikv://a:1", "version": "v5.4.0"}', 409, "too old"),
         (b'{"store_addr": "tikv://one:2379"}', 409, "registered as one"),
+        (b'{"store_addr": "tikv://two:1,ONE:2379"}', 409, "one:2379 is registered as one"),
+        (b'{"store_addr": "tikv://[::1"}', 400, "no address"),
+        (b'{"store_addr": "tikv://a:1#x"}', 400, "no address"),
+        ('{"store_addr": "tikv://a:\u0661"}'.encode(), 400, "no address"),
+        (b'{"store_addr": "tikv://a:1", "version": "v' + b"1" * 5000 + b'.1.1"}', 400, "is no version"),
     ],
 )
 def test_what_is_wrong_with_a_registration_is_said(body: bytes, status: int, says: str) -> None:
@@ -56,7 +61,20 @@ def test_a_cluster_may_be_updated_and_may_have_several_pds() -> None:
     """Its own address is no conflict."""
     body = b'{"store_addr": "tikv://one:2379,[::1]:2379", "version": "v7.1.0"}'
     assert api.registration("one", body, KNOWN, SERVICE) == Cluster("tikv://one:2379,[::1]:2379", "v7.1.0")
-    assert api.registration("one", b'{"store_addr": "tikv://one:2379"}', KNOWN, SERVICE).version == "v8.5.0"
+
+
+def test_an_update_without_a_version_leaves_the_version_as_it_is() -> None:
+    """Only a new cluster is given the service's own."""
+    body = b'{"store_addr": "tikv://one:2379"}'
+    assert api.registration("one", body, KNOWN, SERVICE).version == "v6.5.0"
+    assert api.registration("one", body, {}, SERVICE).version == "v8.5.0"
+
+
+def test_one_cluster_has_one_address_however_it_is_written() -> None:
+    """Else it could be registered twice, and have two owners in two namespaces."""
+    for written in ("TIKV://One:02379/", "tikv://one:2379,one:2379"):
+        body = f'{{"store_addr": "{written}"}}'.encode()
+        assert api.registration("new", body, {}, SERVICE).store_addr == "tikv://one:2379"
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "-a", "a b", "a" * 129, "ü", "."])

@@ -13,13 +13,14 @@ import pytest
 import requests
 from click.testing import CliRunner, Result
 from fleet import START_S, until
+from prometheus_client.parser import text_string_to_metric_families
 from real_etcd import certificates
 
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, RegisteredCluster, Schedule, ServiceError, WorkerNode
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
 
 NODE, FIRST = "ddl-service-node-1", "tikv://192.168.1.100:2379"
@@ -72,6 +73,7 @@ def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
         ("PUT", "registered_clusters/two", '{"store_addr": "mysql://a:1"}', 400),
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v99.0.0"}', 409),
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v1.0.0"}', 409),
+        ("PUT", "registered_clusters/two", " " * 100_000, 413),
         ("POST", "registered_clusters/two", BODY, 405),
         ("GET", "registered_clusters/x/y", "", 404),
         ("GET", "nothing", "", 404),
@@ -97,8 +99,8 @@ def test_the_document_names_every_way_in(url: str) -> None:
         "/openapi.json": ["get"],
     }
     one = document["paths"]["/ddlservice/registered_clusters/{id}"]
-    assert set(one["put"]["responses"]) == {"200", "400", "401", "403", "409", "503"}
-    assert set(one["delete"]["responses"]) == {"200", "400", "401", "403", "404", "503"}
+    assert set(one["put"]["responses"]) == {"200", "400", "401", "403", "409", "413", "503", "default"}
+    assert set(one["delete"]["responses"]) == {"200", "400", "401", "403", "404", "503", "default"}
 
 
 def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: Path) -> None:
@@ -133,6 +135,12 @@ def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: P
     assert [c["id"] for c in json.loads(said(url, "list", "--json"))] == ["cluster2"]
     assert [w["id"] for w in json.loads(said(url, "workers", "--json"))] == [NODE]
     assert "404" not in verb(url, "remove", "cluster1", code=2).output
+    until(lambda: 'job_count{cluster="cluster1"' not in client.metrics(), START_S)  # it is not this worker's any more
+    families = {m.name: m for m in text_string_to_metric_families(client.metrics())}
+    assert families["tidb_ddl_add_index"].samples[0].labels == {"cluster": "cluster1"}
+    for wrong in (("--rows", "-1"), ("--sent-by", "new"), ("--store", str(tmp_path / "elsewhere"))):
+        assert wrong[0] in verb(url, "submit", "cluster2", *job[2:], *wrong, code=2).output
+    assert not (tmp_path / "elsewhere").exists()
     audit = CliRunner().invoke(main, ["ddl-service", "audit", "--store", str(tmp_path)])
     assert (audit.exit_code, "0 not as they must be" in audit.output) == (0, True)
 
@@ -197,5 +205,31 @@ def test_callers_without_a_certificate_are_kept_out(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_said(url: str, tmp_path: Path) -> None:
     """The worker does not begin without its API."""
     taken = int(url.rpartition(":")[2])
-    with pytest.raises(OSError, match="in use"), running("two", SqliteStore(tmp_path), Listening(port=taken), DUTIES):
+    with (
+        pytest.raises(SetupError, match="in use"),
+        running("two", SqliteStore(tmp_path), Listening(port=taken), DUTIES),
+    ):
         raise AssertionError("it began")
+
+
+def test_a_worker_whose_id_is_taken_says_so(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It waits, owns nothing, and tells its callers why."""
+    with running(NODE, SqliteStore(tmp_path), Listening(port=0), DUTIES) as port:
+        second = f"http://127.0.0.1:{port}/ddlservice/worker_nodes"
+        until(lambda: "another worker is" in requests.get(second, timeout=20).text, START_S)
+        assert requests.get(second, timeout=20).status_code == 503
+        until(lambda: "another worker has this id" in caplog.text, START_S)
+    assert [w.id for w in Client(url).workers()] == [NODE]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--node-id", "a/b"), ("--version", "v6.0.0"), ("--secret-file", "bytes"), ("--store", "/proc/none")],
+)
+def test_a_worker_does_not_begin_with_what_is_wrong(tmp_path: Path, option: str, value: str) -> None:
+    """An id that is no id, versions the wrong way round, a secret that no header can hold, a folder that cannot be."""
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    value = str(tmp_path / value) if value == "bytes" else value
+    words = ["ddl-service", "serve", "--listen", "127.0.0.1:0", "--store", str(tmp_path), option, value]
+    found = CliRunner().invoke(main, words)
+    assert (found.exit_code, value in found.output or option in found.output) == (2, True), found.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ticdc_lab.ddl_service import sqlite_store
+from ticdc_lab.ddl_service.history import of_folder
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
@@ -25,6 +28,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Granted,
     Happened,
     KeepAlive,
+    KeptAlive,
     Observe,
     Put,
     Revoke,
@@ -121,3 +125,56 @@ def test_of_many_who_campaign_at_once_one_wins(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(won) == list(range(20))
+
+
+def test_the_system_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forth: no lease ends, no second owner begins. The machine starts anew: the leases from before are over."""
+    store = SqliteStore(tmp_path)
+    (granted,) = store.ask("s", Grant(("n", 1, "g"), HOUR, 0))
+    assert isinstance(granted, Granted)
+    keep = KeepAlive(("n", 1, "k"), granted.lease, 0)
+    monkeypatch.setattr(time, "time_ns", lambda: 10**19)
+    store.news()
+    assert store.ask("s", keep) == [KeptAlive(keep.tag, 0)]
+    monkeypatch.setattr(sqlite_store, "now_us", lambda: -HOUR)
+    store.news()
+    assert store.ask("s", keep) == [Expired(keep.tag)]
+
+
+def test_a_commit_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    """A full disk: the transaction is told not to have happened, and the next one goes on."""
+    store = SqliteStore(tmp_path)
+    put = Txn(("n", 1, "t"), (), (Put("/a/1", "x"),))
+    real, store._db = store._db, _FullOnce(store._db)  # type: ignore[assignment]
+    assert store.ask("s", put) == [Done(put.tag, False, 0)]
+    assert not real.in_transaction
+    assert store.ask("s", put) == [Done(put.tag, True, 2)]
+
+
+class _FullOnce:
+    """A connection whose first commit finds no room."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db, self._is_full = db, True
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._db.in_transaction
+
+    def execute(self, *words: Any) -> Any:
+        if words == ("commit",) and self._is_full:
+            self._is_full = False
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._db.execute(*words)
+
+    def executemany(self, *words: Any) -> Any:
+        return self._db.executemany(*words)
+
+
+def test_what_is_no_store_is_said(tmp_path: Path) -> None:
+    """By workers, and by who reads a history."""
+    (tmp_path / sqlite_store.FILE).write_text("not a database " * 100)
+    with pytest.raises(SetupError, match="cannot be used as a store"):
+        SqliteStore(tmp_path)
+    with pytest.raises(SourceError, match="cannot be read"):
+        list(of_folder(tmp_path))

@@ -58,7 +58,7 @@ def _client(
 @ddl_service.command()
 @click.argument("cluster")
 @click.argument("store_addr")
-@click.option("--version", help="Of its tidb-servers; the service's own without it.")
+@click.option("--version", help="Of its tidb-servers; without it the one it has, or the service's own.")
 @client_options
 def register(client: Client, cluster: str, store_addr: str, version: str | None) -> None:
     """Register a cluster, or update it: ``register cluster1 tikv://192.168.1.100:2379``."""
@@ -109,7 +109,7 @@ def workers(client: Client, as_json: bool) -> None:
 @click.argument("kind")
 @click.argument("table")
 @click.argument("name", default="")
-@click.option("--rows", default=0, help="Of the table, to be backfilled by an `add index`.")
+@click.option("--rows", default=0, type=click.IntRange(0), help="Of the table, to be backfilled by an `add index`.")
 @click.option("--sent-by", default="v6.5.0", show_default=True, help="The version of the tidb-server that sends it.")
 @click.option("--within", default=60.0, show_default=True, help="How long to wait for its end, seconds.")
 @store_options
@@ -123,13 +123,19 @@ def submit(
     The tidb-server that sends it is the model's, in this process, over the workers' store (--store or --etcd).
     Exit code 1 says that the job was rejected or rolled back.
     """
+    from ticdc_lab.ddl_service.sqlite_store import FILE as STORE
     from ticdc_lab.ddl_service.submitting import submitted
     from ticdc_lab.simulate.ddl_service.records import DONE
     from ticdc_lab.simulate.ddl_service.server_state import Submit
+    from ticdc_lab.simulate.ddl_service.versions import parsed
 
+    if not parsed(sent_by):
+        raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--sent-by")
     address = next((c.store_addr for c in client.clusters() if c.id == cluster), None)
     if address is None:
         raise click.BadParameter(f"{cluster} is not registered", param_hint="CLUSTER")
+    if etcd is None and not (store / STORE).exists():
+        raise click.BadParameter(f"{store} has no store of workers", param_hint="--store")
     said: list[str] = []
 
     def told(job: Job) -> None:

@@ -53,10 +53,12 @@ def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def versions_of(version: str, oldest: str) -> Versions:
     """Read what is supported."""
-    from ticdc_lab.simulate.ddl_service.versions import Versions, parsed
+    from ticdc_lab.simulate.ddl_service.versions import Versions, parsed, unsupported
 
     if not parsed(version) or not parsed(oldest):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--version, --oldest")
+    if unsupported(version, Versions(version, oldest)):
+        raise click.BadParameter(f"{oldest} is newer than {version}", param_hint="--oldest")
     return Versions(version, oldest)
 
 
@@ -87,9 +89,9 @@ def secret_of(path: Path | None) -> str | None:
     """Read the shared secret."""
     if path is None:
         return None
-    secret = path.read_text(encoding="utf-8").strip()
-    if not secret:
-        raise click.BadParameter(f"{path} is empty", param_hint="--secret-file")
+    secret = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not secret or not secret.isascii() or not secret.isprintable():
+        raise click.BadParameter(f"{path} has no line of ASCII text", param_hint="--secret-file")
     return secret
 
 
@@ -116,6 +118,7 @@ def serve(
 
     Only this host can reach it unless --listen says otherwise, and then callers need the secret or a certificate.
     """
+    from ticdc_lab.ddl_service.api import ID
     from ticdc_lab.ddl_service.serving import Listening
     from ticdc_lab.ddl_service.serving import serve as run
     from ticdc_lab.simulate.ddl_service.connection import Terms
@@ -124,6 +127,8 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{listen!r}; expected HOST:PORT", param_hint="--listen")
+    if not ID.fullmatch(node_id):
+        raise click.BadParameter(f"{node_id!r}; expected letters, digits, '_', '.', '-'", param_hint="--node-id")
     versions = versions_of(version, oldest)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     listening = Listening(host.strip("[]"), int(port), secret_of(secret_file), tls_cert, tls_key, tls_client_ca)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -15,8 +14,10 @@ from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.records import SCHEDULING, Cluster
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRAILING_COMMA = re.compile(rb",(?=\s*\}\s*$)")
+_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_SCHEME = "tikv://"
 _KNOWN = ("store_addr", "version")
 
 
@@ -30,7 +31,7 @@ class ApiError(TiCDCLabError):
 
 def checked_id(text: str) -> str:
     """Give the id of a cluster, if it is one."""
-    if not _ID.fullmatch(text):
+    if not ID.fullmatch(text):
         raise ApiError(
             400,
             f"{text!r} is no cluster id",
@@ -42,22 +43,29 @@ def checked_id(text: str) -> str:
 def registration(cluster: str, body: bytes, registered: Mapping[str, Cluster], versions: Versions) -> Cluster:
     """Read the body of a PUT; the comma before the closing brace that the proposal's example has is allowed.
 
+    Without a version a cluster keeps the one that it is registered with; a new one has the service's own.
+
     Raises
     ------
     ApiError
-        400: body, address or version cannot be read; 409: the version is not supported, or the store is registered
-        under another id.
+        400: body, address or version cannot be read; 409: the version is not supported, or one of the PDs is
+        registered under another id: two owners of one cluster would know nothing of each other.
     """
     fields = _object(body)
-    found = Cluster(_address(fields.get("store_addr")), fields.get("version", versions.own))
+    before = registered.get(cluster)
+    version = fields.get("version", before.version if before else versions.own)
+    found = Cluster(_address(fields.get("store_addr")), version)
     if not isinstance(found.version, str):
         raise ApiError(400, f"version is {found.version!r}", hint='Write it as a text: "v6.5.0".')
     error = unsupported(found.version, versions)
     if error:
         raise ApiError(400 if "is no version" in error else 409, error, hint=_supported(versions))
     for other, known in sorted(registered.items()):
-        if other != cluster and known.store_addr == found.store_addr:
-            raise ApiError(409, f"{found.store_addr} is registered as {other}", hint=f"Unregister {other} first.")
+        shared = _pds(known.store_addr) & _pds(found.store_addr)
+        if other != cluster and shared:
+            raise ApiError(
+                409, f"the cluster at {min(shared)} is registered as {other}", hint=f"Unregister {other} first."
+            )
     return found
 
 
@@ -79,20 +87,19 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _address(text: Any) -> str:
-    """Give a store's address: ``tikv://host:port``, several hosts with commas between."""
+    """Give a store's address, in one form for all ways to write it: ``tikv://host:port``, or several hosts."""
     hint = "Write it as tikv://192.168.1.100:2379; several PDs with commas between."
     if not isinstance(text, str):
         raise ApiError(400, "store_addr is missing" if text is None else f"store_addr is {text!r}", hint=hint)
-    parts = urlsplit(text)
-    hosts = parts.netloc.split(",")
-    if parts.scheme != "tikv" or parts.path.strip("/") or parts.query or not all(map(_is_host, hosts)):
+    parts = text[len(_SCHEME) :].removesuffix("/").split(",")
+    found = [host for host in map(_HOST.fullmatch, parts) if host and 0 < int(host[2]) < 65536]
+    if text[: len(_SCHEME)].lower() != _SCHEME or len(found) < len(parts):
         raise ApiError(400, f"store_addr {text!r} is no address of a TiKV cluster", hint=hint)
-    return f"tikv://{parts.netloc}"
+    return _SCHEME + ",".join(dict.fromkeys(f"{host[1].lower()}:{int(host[2])}" for host in found))
 
 
-def _is_host(text: str) -> bool:
-    found = re.fullmatch(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):(\d{1,5})", text)
-    return found is not None and 0 < int(found[1]) < 65536
+def _pds(store_addr: str) -> set[str]:
+    return set(store_addr.removeprefix(_SCHEME).split(","))
 
 
 def registered(mirror: Mirror) -> dict[str, Cluster]:

@@ -85,7 +85,7 @@ class Client:
             self._session.headers["Authorization"] = f"Bearer {secret}"
 
     def register(self, cluster: str, store_addr: str, *, version: str | None = None) -> RegisteredCluster:
-        """Register a cluster, or update it; ``version`` is that of its tidb-servers, the service's own without it."""
+        """Register a cluster, or update it; without ``version`` it keeps the one it has, or gets the service's."""
         body = {"store_addr": store_addr} | ({"version": version} if version else {})
         return _cluster(self._ask("PUT", f"{CLUSTERS}/{quote(cluster, safe='')}", orjson.dumps(body)).json())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
+from ticdc_lab.ddl_service.etcd_session import ANSWERS_S
 from ticdc_lab.ddl_service.sqlite_store import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 
@@ -33,19 +35,22 @@ def of_folder(folder: str | Path) -> Iterator[Written]:
     Raises
     ------
     SourceError
-        There is none.
+        There is none, or it cannot be read.
     IncompleteHistoryError
         Its beginning is no longer kept.
     """
     path = Path(folder) / FILE
     if not path.exists():
         raise SourceError(f"there is no store in {folder}", hint="Give the --store of the workers.")
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-        rows = db.execute("select revision, store, key, value, created from events order by rowid")
-        for i, row in enumerate(rows):
-            if i == 0 and row[0] > 2:
-                raise _incomplete(f"{path} begins at revision {row[0]}")
-            yield Written(*row)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            rows = db.execute("select revision, store, key, value, created from events order by rowid")
+            for i, row in enumerate(rows):
+                if i == 0 and row[0] > 2:
+                    raise _incomplete(f"{path} begins at revision {row[0]}")
+                yield Written(*row)
+    except sqlite3.Error as error:
+        raise SourceError(f"{path} cannot be read: {error}", hint="Give the --store of the workers.") from None
 
 
 def of_etcd(etcd: Etcd) -> list[Written]:
@@ -61,13 +66,15 @@ def of_etcd(etcd: Etcd) -> list[Written]:
     try:
         return etcd_loop.done(_read(etcd), PATIENCE_S)
     except rpc.AioRpcError as error:
-        raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error}", hint="Is it running?") from None
+        raise SourceError(
+            f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint="Is it running?"
+        ) from None
 
 
 async def _read(etcd: Etcd) -> list[Written]:
     channel = etcd_rpc.channel(etcd)
     try:
-        answer = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"/"), timeout=PATIENCE_S, wait_for_ready=True)
+        answer = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"/"), timeout=ANSWERS_S, wait_for_ready=True)
         return await _watched(channel, answer.header.revision)
     finally:
         await channel.close()

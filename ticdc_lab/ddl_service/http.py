@@ -19,8 +19,9 @@ from ticdc_lab.ddl_service.openapi import DOCUMENT
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.versions import Versions
-from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister, registered
+from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister, is_taken, registered
 
+MOST_BODY = 64 * 1024
 WRITES_S = 5.0
 """How long a change may take before the client is told to ask again."""
 
@@ -55,7 +56,8 @@ class _Handler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         shared = self.shared
         if shared.hosts is not None and self.request.host_name not in shared.hosts:
-            raise api.ApiError(403, f"this worker is not called {self.request.host_name}")
+            what = f"this worker is not called {self.request.host_name}"
+            raise api.ApiError(403, what, hint=f"Ask {' or '.join(sorted(shared.hosts))}.")
         given = self.request.headers.get("Authorization", "").removeprefix("Bearer ")
         if shared.secret is not None and not hmac.compare_digest(given.encode(), shared.secret.encode()):
             self.set_header("WWW-Authenticate", "Bearer")
@@ -64,6 +66,9 @@ class _Handler(RequestHandler):
     def mirror(self) -> Mirror:
         """What the worker knows."""
         state = self.shared.node.state
+        if state is not None and is_taken(state):
+            what = f"another worker is {state.node}, or an earlier life of it whose session has not ended yet"
+            raise api.ApiError(503, what, hint="Give each worker a --node-id of its own, or ask again.")
         if state is None or registered(state) is None or state.service.mirror is None:
             raise api.ApiError(503, "this worker has no session with the service", hint="Ask again, or another worker.")
         known: Mirror = state.service.mirror
@@ -102,6 +107,8 @@ class _Clusters(_Handler):
 class _Cluster(_Handler):
     async def put(self, name: str) -> None:
         cluster = api.checked_id(name)
+        if len(self.request.body) > MOST_BODY:
+            raise api.ApiError(413, f"the body has {len(self.request.body):,} bytes", hint=f"At most {MOST_BODY:,}.")
         before = api.registered(self.mirror())
         wanted = api.registration(cluster, self.request.body, before, self.shared.versions)
         if before.get(cluster) != wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -61,8 +62,19 @@ class Metrics:
         for output in outputs:
             if isinstance(output, Send) and isinstance(output.message, Txn) and output.message.tag[2] == "step":  # type: ignore[index]
                 self._asked(output.message, state)
-        if isinstance(event, Received) and event.message.tag[0] in self._kinds.keys() | state.owners.keys():
+        if isinstance(event, Received) and event.message.tag[0] in state.owners:
             self._counted(event.message.tag[0], state)
+        for cluster in [c for c in self._kinds if c not in state.owners]:
+            self._lost(cluster)
+
+    def _lost(self, cluster: str) -> None:
+        """Tell no more what stands where: another worker does; what was counted stays."""
+        for kind in self._kinds.pop(cluster):
+            self._running.remove(cluster, kind)
+            with suppress(KeyError):
+                self._progress.remove(cluster, kind)
+        self._sent.pop(cluster, None)
+        self._waits.pop(cluster, None)
 
     def _asked(self, txn: Txn, state: WorkerState) -> None:
         cluster: str = txn.tag[0]  # type: ignore[index]

@@ -12,11 +12,13 @@ _ERROR = {
 }
 
 
-def _answers(schema: dict[str, Any] | None, *errors: int) -> dict[str, Any]:
-    good: dict[str, Any] = {"description": "Done."}
-    if schema:
-        good = {"description": "As this worker knows it.", "content": {"application/json": {"schema": schema}}}
-    return {"200": good, **{str(status): _ERROR for status in (*errors, 401, 403, 503)}}
+_KEPT_OUT = {"401": _ERROR, "403": _ERROR, "default": _ERROR}
+_SELF = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
+
+
+def _answers(schema: dict[str, Any], *errors: int) -> dict[str, Any]:
+    good = {"description": "As this worker knows it.", "content": {"application/json": {"schema": schema}}}
+    return {"200": good, **{str(status): _ERROR for status in (*errors, 401, 403, 503)}, "default": _ERROR}
 
 
 def _list_of(name: str) -> dict[str, Any]:
@@ -46,12 +48,12 @@ DOCUMENT: dict[str, Any] = {
                 "summary": "Register a cluster, or update it",
                 "parameters": _ONE,
                 "requestBody": _BODY,
-                "responses": _answers({"$ref": "#/components/schemas/Cluster"}, 400, 409),
+                "responses": _answers({"$ref": "#/components/schemas/Cluster"}, 400, 409, 413),
             },
             "delete": {
                 "summary": "Unregister a cluster",
                 "parameters": _ONE,
-                "responses": _answers(None, 400, 404),
+                "responses": _answers({"type": "object", "properties": {"id": _TEXT}}, 400, 404),
             },
         },
         "/ddlservice/worker_nodes": {"get": {"summary": "All worker nodes", "responses": _answers(_list_of("Worker"))}},
@@ -60,14 +62,11 @@ DOCUMENT: dict[str, Any] = {
                 "summary": "Metrics in Prometheus' text format",
                 "responses": {
                     "200": {"description": "Text.", "content": {"text/plain": {"schema": _TEXT}}},
-                    "401": _ERROR,
-                    "403": _ERROR,
+                    **_KEPT_OUT,
                 },
             }
         },
-        "/openapi.json": {
-            "get": {"summary": "This document", "responses": {"200": {"description": "Done."}, "401": _ERROR}}
-        },
+        "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _SELF, **_KEPT_OUT}}},
     },
     "security": [{}, {"secret": []}],
     "components": {
@@ -78,7 +77,10 @@ DOCUMENT: dict[str, Any] = {
                 "additionalProperties": False,
                 "properties": {
                     "store_addr": {"type": "string", "examples": ["tikv://192.168.1.100:2379"]},
-                    "version": {"type": "string", "description": "Of the cluster; the service's own without it."},
+                    "version": {
+                        "type": "string",
+                        "description": "Of the cluster; without it the one it has, or the service's own.",
+                    },
                 },
             },
             "Cluster": {"type": "object", "properties": {"id": _TEXT, "store_addr": _TEXT, "schedule": _SCHEDULE}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import signal
 import ssl
 import threading
@@ -22,8 +23,11 @@ from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.worker import Worker
+from ticdc_lab.simulate.ddl_service.worker_state import is_taken
 
-MOST_BODY = 64 * 1024
+MOST_READ = 1024 * 1024
+"""A longer request is not read, and answered with 400."""
+LOG = logging.getLogger("ticdc_lab.ddl_service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,11 @@ def serve(
     -------
     bool
         Whether it ended because it was asked to, not because it failed.
+
+    Raises
+    ------
+    SetupError
+        The address is taken or unknown, or a file of TLS cannot be read.
     """
     return asyncio.run(_served(node_id, backend, listening, duties, ready, asks_signals=True))
 
@@ -138,16 +147,25 @@ async def _served(
     node = Node(Worker(node_id, "pd", duties), node_id, backend, metrics.saw)
     hosts = frozenset({"localhost", "127.0.0.1", "::1", listening.host}) if listening.is_local else None
     app = application(Shared(node, metrics, duties.versions, hosts, listening.secret))
-    server = HTTPServer(app, ssl_options=listening.tls(), max_buffer_size=MOST_BODY)
-    sockets = bind_sockets(listening.port, listening.host)
+    try:
+        server = HTTPServer(app, ssl_options=listening.tls(), max_buffer_size=MOST_READ)
+        sockets = bind_sockets(listening.port, listening.host)
+    except OSError as error:
+        backend.close()
+        where = f"{listening.host}:{listening.port}"
+        raise SetupError(f"cannot listen on {where}: {error}", hint="Give another --listen, or look at TLS.") from None
     asked_to_end = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT) if asks_signals else ():
         asyncio.get_running_loop().add_signal_handler(name, asked_to_end.set)
     server.add_sockets(sockets)
     node.start()
     ready(sockets[0].getsockname()[1])
+    said = False
     try:
         while not asked_to_end.is_set() and not node.failed:
+            if not said and node.state is not None and is_taken(node.state):
+                LOG.warning("%s waits: another worker has this id, or an earlier life of it has not ended yet", node_id)
+                said = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked_to_end.wait(), 0.2)
     finally:

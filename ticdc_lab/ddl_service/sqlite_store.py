@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file that several local processes share, as etcd's clients share etcd.
 
 Each cluster's store is a part of it, by its address. A transaction is one of SQLite's, so history is linear; the events
-of each revision are kept for a while, and observers read what is new to them. Leases end by the system's clock, and
-whoever looks first carries that out.
+of each revision are kept for a while, and observers read what is new to them. Leases end by the machine's steady clock,
+which all its processes share and nobody sets, and whoever looks first carries that out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.ddl_service.sqlite_observers import Observers
+from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
     MOD,
@@ -39,6 +40,8 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
 
 FILE = "ddl-service.sqlite"
 BUSY_S = 5.0
+_OVER = "expires_us <= ?1 or expires_us - ttl_us > ?1"
+"""A lease that was prolonged later than now is of a time before the machine was started."""
 KEPT = 100_000
 """So many revisions are kept for observers; one that is further behind has lost its session."""
 
@@ -64,17 +67,29 @@ class SqliteStore:
     ----------
     folder
         Where the file is; made if it is not there.
+
+    Raises
+    ------
+    SetupError
+        It cannot be made or written, or the file is something else.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(Path(folder) / FILE, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        path = Path(folder) / FILE
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            self._prepare()
+        except (OSError, sqlite3.Error) as error:
+            raise SetupError(f"{path} cannot be used as a store: {error}", hint="Give another --store.") from None
+        self._observers = Observers(self._db, self._revision())
+
+    def _prepare(self) -> None:
         self._db.execute("pragma journal_mode=wal")
         self._db.execute("pragma synchronous=normal")
         with self._writing():
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
-        self._observers = Observers(self._db, self._revision())
 
     def close(self) -> None:
         """Close the file."""
@@ -103,10 +118,11 @@ class SqliteStore:
         self._db.execute("begin immediate")
         try:
             yield
+            self._db.execute("commit")
         except BaseException:
-            self._db.execute("rollback")
+            if self._db.in_transaction:  # SQLite may have rolled back by itself, for want of room
+                self._db.execute("rollback")
             raise
-        self._db.execute("commit")
 
     def _revision(self) -> int:
         return int(self._db.execute("select revision from history").fetchone()[0])
@@ -192,14 +208,14 @@ class SqliteStore:
         self._db.execute("delete from leases where id = ?", (lease,))
 
     def _news(self) -> list[tuple[str, Answer]]:
-        if self._db.execute("select 1 from leases where expires_us <= ? limit 1", (now_us(),)).fetchone():
+        if self._db.execute(f"select 1 from leases where {_OVER} limit 1", (now_us(),)).fetchone():
             with self._writing():
-                over = self._db.execute("select id from leases where expires_us <= ?", (now_us(),)).fetchall()
+                over = self._db.execute(f"select id from leases where {_OVER}", (now_us(),)).fetchall()
                 for (lease,) in over:
                     self._end(lease)
         return self._observers.news()
 
 
 def now_us() -> int:
-    """Give the system's time, µs."""
-    return time.time_ns() // 1000
+    """Give the steady time of this machine, µs: the clock by which workers judge their leases too."""
+    return time.monotonic_ns() // 1000

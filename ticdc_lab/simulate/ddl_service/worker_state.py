@@ -73,6 +73,12 @@ class Leave(NamedTuple):
     back_us: int = 1 << 62
 
 
+def is_taken(state: WorkerState) -> bool:
+    """Whether another worker, or an earlier life of this one, is registered under the node's id."""
+    mirror = state.service.mirror
+    return mirror is not None and state.node in mirror.under(keys.WORKERS) and registered(state) is None
+
+
 def registered(state: WorkerState) -> Entry | None:
     """Give the key of the worker's node, if this session has registered it."""
     mirror: Mirror | None = state.service.mirror
