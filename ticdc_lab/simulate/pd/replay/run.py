@@ -16,9 +16,10 @@ from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 
 RUNS = ("case", "run", "perf")
-"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz)."""
+"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz); how fast the real PD was is not judged."""
 
 _GZIP = b"\x1f\x8b"
 
@@ -99,6 +100,7 @@ def _lines(path: Path) -> list[bytes]:
 
 def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     defaults: dict[str, Any] = {}
+    cases = Cases(list(_whole_runs(lines)))
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -110,8 +112,8 @@ def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             if record.any("id", "") == "_defaults":
                 defaults = dict(record.object("given", {}).value)
                 continue
-            entry |= {"kind": _kind(record), "id": record.any("id", None)}
-            yield entry | _told(_verdict(record, defaults))
+            entry |= {"kind": _kind(record), "id": record.any("id", record.any("case", None))}
+            yield entry | _told(_verdict(record, defaults, cases))
         except Malformed as e:
             yield entry | _refused(e)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -134,15 +136,31 @@ def _kind(record: Fields) -> str:
     return record.text("area") if "area" in record else record.text("kind")
 
 
-def _verdict(record: Fields, defaults: dict[str, Any]) -> Verdict:
+def _whole_runs(lines: list[bytes]) -> Iterator[Fields]:
+    """Give the records of whole-cluster runs, which are judged together."""
+    for line in lines:
+        if b'"case"' in line:
+            try:
+                yield Fields(_decoded(line), "record")
+            except Malformed:
+                continue
+
+
+def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
     if "area" in record:
         return judge_scenario(record, defaults)
     kind = record.text("kind")
     if kind in RUNS:
-        return Verdict(None, None, None, "whole-cluster runs are not judged yet")
+        return _whole_run(kind, record, cases)
     if kind not in JUDGES:
         raise Malformed("record.kind", " or ".join((*JUDGES, *RUNS)), kind)
     return JUDGES[kind](record)
+
+
+def _whole_run(kind: str, record: Fields, cases: Cases) -> Verdict:
+    if kind == "perf":
+        return Verdict(None, None, None, "how fast the real PD was is not judged")
+    return cases.judge_case(record) if kind == "case" else cases.judge_run(record)
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

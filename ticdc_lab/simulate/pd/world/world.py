@@ -11,6 +11,7 @@ work, PD's rounds and its patrol until the next tick. So a step takes two ticks,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
@@ -22,8 +23,11 @@ from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
+from ticdc_lab.simulate.pd.world import outages
+from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.happening import happen
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
@@ -42,7 +46,9 @@ _CHECKS_A_TICK = 10
 class World:
     """A cluster in the middle of a run."""
 
-    def __init__(self, start: Start, seed: int, policies: Sequence[Policy] = DEFAULT_POLICIES) -> None:
+    def __init__(
+        self, start: Start, seed: int, policies: Sequence[Policy] = DEFAULT_POLICIES, changes: Sequence[Timed] = ()
+    ) -> None:
         self.start, self.settings, self.config = start, start.settings, start.config
         self.rules: tuple[Rule, ...] | None = start.rules or None
         self.chance = Random(seed)
@@ -53,6 +59,9 @@ class World:
         self.patrol = Patrol(self.regions)
         begin_us = self.settings.start_us
         self.schedulers: dict[str, Scheduler] = {p.name: scheduler_of(p, begin_us, self.settings) for p in policies}
+        self.changes = deque(sorted(changes, key=lambda c: c.at_us))
+        self.happened: list[Happened] = []
+        self.growing: dict[int, tuple[float, int]] = {}
         self.tick = 0
         self.now_us = 0
         self.reports: list[Report] = []
@@ -115,6 +124,8 @@ class World:
         """Play a tick."""
         self.now_us = self.tick * self.settings.tick_us
         self.take_reports()
+        while self.changes and self.changes[0].at_us <= self.now_us:
+            self.happen(self.changes.popleft().change)
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
         if self.reports:
@@ -125,12 +136,23 @@ class World:
         if self.now_us >= self.settings.start_us:
             self.decide()
 
+    def happen(self, change: Change) -> Happened:
+        """Let something happen now."""
+        happened = happen(self, change)
+        self.happened.append(happened)
+        self.last_change_us = self.now_us
+        return happened
+
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
         if self.reports or self.tasks.of:
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
         dues += [self.heartbeat_us, self.states_us]
+        if self.changes:
+            dues.append(self.changes[0].at_us)
+        if outages.any_silent(self):
+            dues.append(self.now_us + SECOND_US)
         patrol = self.patrol.next_us()
         if patrol is not None:
             dues.append(patrol)
@@ -192,6 +214,7 @@ class World:
         if self.now_us >= self.states_us:
             self._check_states()
         self.controller.fast.expire(self.now_us)
+        outages.report_down(self)
         self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)

@@ -1,0 +1,151 @@
+"""Judging whole-cluster runs: ours from a case's own start, beside those of the real PD.
+
+PD draws by chance, so that each of its runs is another; what is compared is what its repetitions agree in:
+
+- repairs (all that is no balancing) as many as the real ones, or within their spread;
+- balancing operators within the spread of the repetitions, widened by its own width and by 10 %;
+- the final distribution not worse: standard deviations of peers and leaders not above the highest of the repetitions by
+  more than 10 % and 1.5 % of the mean;
+- what was refused is refused with the same error;
+- where the real run came to rest, regions have the same numbers of voters, learners and down peers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.world.cases import CaseRun, run_case, spread_of
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
+from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.reference import case_of
+
+_ERROR = re.compile(r"Err\w+")
+_BALANCE = ("balance-", "evict-", "grant-", "move-hot", "transfer-hot", "merge-region", "leave-joint", "remove-orphan")
+_RANGE, _OF_MEAN, _FEW = 0.10, 0.015, 3
+
+
+class Cases:
+    """The cases and runs of a file; each case is run once, when its first verdict is asked for."""
+
+    def __init__(self, records: Sequence[Fields], seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES) -> None:
+        self.cases = {r.text("case"): r for r in records if r.any("kind", "") == "case"}
+        self.runs: dict[str, list[Fields]] = defaultdict(list)
+        for r in records:
+            if r.any("kind", "") == "run":
+                self.runs[r.text("case")].append(r)
+        self.seed, self.policies = seed, policies
+        self.ours: dict[str, CaseRun] = {}
+
+    def run(self, name: str) -> CaseRun:
+        """Give our run of a case."""
+        if name not in self.cases:
+            raise Malformed("record.case", "a case of this file", name)
+        if name not in self.ours:
+            self.ours[name] = run_case(case_of(self.cases[name]), self.seed, self.policies)
+        return self.ours[name]
+
+    def judge_case(self, record: Fields) -> Verdict:
+        """Judge our run of a case by all repetitions."""
+        name = record.text("case")
+        real = [_Real.of(r) for r in self.runs[name]]
+        return _verdict(self.run(name), real) if real else Verdict(None, None, None, "the file has no run of this case")
+
+    def judge_run(self, record: Fields) -> Verdict:
+        """Put our run of the case beside one repetition; it is judged with all of them."""
+        name = record.text("case")
+        verdict = _verdict(self.run(name), [_Real.of(r) for r in self.runs[name]])
+        return verdict._replace(file=told(_Real.of(record)))
+
+
+class _Real(NamedTuple):
+    """What a repetition came to."""
+
+    result: str
+    last_change: int
+    created: dict[str, int]
+    peers: dict[str, int]
+    leaders: dict[str, int]
+    live: tuple[str, ...]
+    shapes: dict[str, int]
+    errors: tuple[str, ...]
+    leaders_even_at: Any
+    peers_even_at: Any
+
+    @classmethod
+    def of(cls, r: Fields) -> _Real:
+        """Read a record ``run``."""
+        final = r.object("final")
+        operators = r.object("operators").value
+        errors = [str(e.any("error", None) or "") for e in r.objects("events_applied", [])]
+        return cls(
+            r.text("result"), r.integer("ticks_to_last_change"),
+            {d: int(n["create"]) for d, n in operators.items() if n.get("create")},
+            dict(final.object("peers").value), dict(final.object("leaders").value), final.texts("live_stores"),
+            dict(final.object("region_shapes").value), tuple(e for text in errors for e in _ERROR.findall(text)),
+            r.any("ticks_until_leaders_within_5pct", None), r.any("ticks_until_peers_within_5pct", None),
+        )  # fmt: skip
+
+
+def told(r: _Real | CaseRun) -> dict[str, Any]:
+    """Give the numbers that are put side by side."""
+    return {
+        "result": r.result,
+        "created": {d: n for d, n in sorted(r.created.items()) if n},
+        "peers": dict(sorted(r.peers.items())),
+        "leaders": dict(sorted(r.leaders.items())),
+        "shapes": r.shapes,
+        "last_change": r.last_change,
+        "leaders_even_at": r.leaders_even_at,
+        "peers_even_at": r.peers_even_at,
+        "errors": list(_errors(r)),
+    }
+
+
+def _errors(r: _Real | CaseRun) -> tuple[str, ...]:
+    if isinstance(r, _Real):
+        return r.errors
+    return tuple(e for h in r.happened for e in _ERROR.findall(h.error)[:1])
+
+
+def _verdict(ours: CaseRun, real: Sequence[_Real]) -> Verdict:
+    wrong = [*_operators(ours.created, [r.created for r in real])]
+    live = real[0].live
+    for what, mine, theirs in (
+        ("peers", ours.peers, [r.peers for r in real]),
+        ("leaders", ours.leaders, [r.leaders for r in real]),
+    ):
+        wrong += _distribution(what, spread_of(mine, live), [spread_of(t, live) for t in theirs])
+    if _errors(ours) != real[0].errors:
+        wrong.append(f"refused: ours {list(_errors(ours))}, PD {list(real[0].errors)}")
+    if all(r.result == "SETTLED" for r in real) and ours.shapes not in [r.shapes for r in real]:
+        wrong.append(f"regions: ours {ours.shapes}, PD {real[0].shapes}")
+    because = "; ".join(wrong) or "as the real runs, within their spread"
+    return Verdict(told(ours), [told(r) for r in real], not wrong, because)
+
+
+def _operators(ours: Mapping[str, int], real: Sequence[Mapping[str, int]]) -> list[str]:
+    wrong = []
+    for desc in sorted(set(ours) | {d for r in real for d in r}):
+        counts = [r.get(desc, 0) for r in real]
+        low, high, mine = min(counts), max(counts), ours.get(desc, 0)
+        width = high - low
+        if desc.startswith(_BALANCE):
+            room = max(width, _RANGE * high, _FEW)
+            held = low - room <= mine <= high + room
+        else:
+            held = low - width <= mine <= high + width
+        if not held:
+            wrong.append(f"{desc}: ours {mine}, PD {low}..{high}")
+    return wrong
+
+
+def _distribution(what: str, ours: Mapping[str, Any], real: Sequence[Mapping[str, Any]]) -> list[str]:
+    worst = max(r["stddev"] for r in real)
+    if ours["stddev"] <= worst * (1 + _RANGE) + _OF_MEAN * ours["mean"]:
+        return []
+    return [f"{what} less even: stddev ours {ours['stddev']:.1f}, PD up to {worst:.1f}"]

@@ -1,0 +1,123 @@
+"""``pd-ctl config ...``: PD's settings by PD's names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.replay.fields import Fields
+from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.world.pdctl import Refused
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.world import World
+
+_OTHER_NAMES = {
+    "enable-placement-rules": "placement_rules",
+    "enable-joint-consensus": "joint_consensus",
+    "enable-witness": "witness",
+    "max-store-down-time": "max_store_down_time_s",
+    "split-merge-interval": "split_merge_interval_s",
+}
+_FIELDS = {f.name: f for f in fields(Config)}
+_NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {v: k for k, v in _OTHER_NAMES.items()}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+DONE = "Success!"
+_REPLICATION = ("max-replicas", "location-labels", "isolation-level", "enable-placement-rules")
+
+
+def config(world: World, words: list[str]) -> Any:
+    """``config show [all|schedule|replication] | set NAME VALUE | placement-rules show``."""
+    match words:
+        case ["show"] | ["show", "all"]:
+            return shown(world.config)
+        case ["show", "schedule"]:
+            return {k: v for k, v in shown(world.config).items() if k not in _REPLICATION}
+        case ["show", "replication"]:
+            return {k: v for k, v in shown(world.config).items() if k in _REPLICATION}
+        case ["set", name, *value]:
+            world.config = with_setting(world.config, name, " ".join(value))
+            return DONE
+        case ["placement-rules", "show"]:
+            return [told_rule(r) for r in world.cluster().rules]
+        case _:
+            raise Refused(f"config {' '.join(words)}: no such command")
+
+
+def shown(c: Config) -> dict[str, Any]:
+    """Give all settings by PD's names."""
+    return {_NAMES[name]: getattr(c, name) for name in _FIELDS}
+
+
+def with_setting(c: Config, name: str, value: object) -> Config:
+    """Change a setting, by PD's name.
+
+    Raises
+    ------
+    Refused
+        There is none of this name, or it cannot have this value.
+    """
+    field = _OTHER_NAMES.get(name, name.replace("-", "_"))
+    if field not in _FIELDS:
+        raise Refused(f"config item {name} not found", hint=f"Known: {', '.join(sorted(_NAMES.values()))}.")
+    default = getattr(Config(), field)
+    try:
+        return replace(c, **{field: _read(value, default)})
+    except (TypeError, ValueError) as e:
+        raise Refused(f"config set {name} {value}: {e}") from e
+
+
+def _read(value: object, default: object) -> object:
+    if isinstance(default, bool):
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError("expected true or false")
+        return str(value).lower() == "true"
+    if isinstance(default, tuple):
+        return tuple(value) if isinstance(value, list | tuple) else tuple(v for v in str(value).split(",") if v)
+    if isinstance(default, float):
+        return seconds(str(value))
+    return int(str(value)) if isinstance(default, int) else str(value)
+
+
+def seconds(text: str) -> float:
+    """Read a number, or a duration such as ``1h30m``."""
+    found = _DURATION.findall(text)
+    if found and "".join(n + u for n, u in found) == text:
+        return sum(float(n) * _UNITS_S[u] for n, u in found)
+    return float(text)
+
+
+def config_of(settings: dict[str, Any], base: Config | None = None) -> tuple[Config, dict[str, Any]]:
+    """Read settings by PD's names; those that are no settings of PD's are given back."""
+    c, rest = base or Config(), {}
+    for name, value in settings.items():
+        if _OTHER_NAMES.get(name, name.replace("-", "_")) in _FIELDS:
+            c = with_setting(c, name, value)
+        else:
+            rest[name] = value
+    return c, rest
+
+
+def rule_of(told: Fields) -> Rule:
+    """Read a placement rule as PD's API has it."""
+    constraints = tuple(
+        Constraint(c.text("key"), c.text("op"), c.texts("values", [])) for c in told.objects("label_constraints", [])
+    )  # fmt: skip
+    return Rule(
+        told.text("role"), told.integer("count"), constraints, told.texts("location_labels", []),
+        told.text("isolation_level", ""), id=f"{told.text('group_id', 'pd')}/{told.text('id', 'default')}",
+        start_key=told.text("start_key", ""), end_key=told.text("end_key", ""),
+    )  # fmt: skip
+
+
+def told_rule(r: Rule) -> dict[str, Any]:
+    """Tell a placement rule as PD's API does."""
+    constraints = [{"key": c.key, "op": c.op, "values": list(c.values)} for c in r.constraints]
+    return {
+        "id": r.id, "role": r.role, "count": r.replicas, "label_constraints": constraints,
+        "location_labels": list(r.location_labels), "isolation_level": r.isolation_level,
+        "start_key": r.start_key, "end_key": r.end_key,
+    }  # fmt: skip

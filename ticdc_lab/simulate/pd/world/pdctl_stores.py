@@ -1,0 +1,139 @@
+"""``pd-ctl store ...``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ticdc_lab.simulate.pd.commands import Told, bring_up, delete_store
+from ticdc_lab.simulate.pd.scores import leader_score, region_score
+from ticdc_lab.simulate.pd.stores import GIB, REMOVED, Store, labelled, shown_state
+from ticdc_lab.simulate.pd.world.pdctl import Refused, number, position_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.world import World
+
+DONE = "Success!"
+
+
+def store(world: World, words: list[str]) -> Any:
+    """``store [id] | check STATE | delete ID | cancel-delete ID | label ID k=v | weight ID l r | limit [id|all] n``."""
+    match words:
+        case []:
+            return stores(world, [])
+        case ["delete", which]:
+            return _delete(world, which)
+        case ["cancel-delete", which]:
+            return _cancel_delete(world, which)
+        case ["check", state]:
+            return [s for s in stores(world, [])["stores"] if s["store"]["state_name"].lower() == state.lower()]
+        case ["label", which, *pairs]:
+            return _label(world, which, pairs)
+        case ["weight", which, leader, region]:
+            world.nodes.change(
+                position_of(world, which), leader_weight=float(leader), region_weight=float(region)
+            )  # fmt: skip
+            return DONE
+        case ["limit", *rest]:
+            return _limit(world, rest)
+        case ["remove-tombstone"]:
+            for node in world.nodes.all:
+                if node.told.state == REMOVED:
+                    node.known = False
+                    world.nodes.cached = {k: v for k, v in world.nodes.cached.items() if k != node.told.id}
+            return DONE
+        case [which]:
+            return described(world, world.cluster().stores[world.nodes.all[position_of(world, which)].told.id])
+        case _:
+            raise Refused(f"store {' '.join(words)}: no such command")
+
+
+def stores(world: World, _: list[str]) -> dict[str, Any]:
+    """``store``: all that are no tombstones."""
+    found = [described(world, s) for s in world.cluster().stores.values() if s.state != REMOVED]
+    return {"count": len(found), "stores": found}
+
+
+def health(world: World, _: list[str]) -> list[dict[str, Any]]:
+    """``health``: of PD itself, which never fails here."""
+    return [{"name": "pd", "health": True, "stores": len(world.cluster().stores)}]
+
+
+def described(world: World, s: Store) -> dict[str, Any]:
+    """Tell a store as pd-ctl does."""
+    config = world.config
+    return {
+        "store": {
+            "id": s.id,
+            "state_name": shown_state(s, config.max_store_down_time_s),
+            "node_state": s.state.capitalize(),
+            "labels": [{"key": k, "value": v} for k, v in sorted(s.labels.items())],
+        },
+        "status": {
+            "capacity": f"{s.capacity / GIB:.4g}GiB",
+            "available": f"{s.available / GIB:.4g}GiB",
+            "used_size": f"{s.used / GIB:.4g}GiB",
+            "leader_count": s.leader_count,
+            "leader_weight": s.leader_weight,
+            "leader_score": leader_score(s, config.leader_schedule_policy),
+            "leader_size": s.leader_size,
+            "region_count": s.region_count,
+            "region_weight": s.region_weight,
+            "region_score": region_score(s, config),
+            "region_size": s.region_size,
+            "pending_peer_count": s.pending_peers,
+            "sending_snap_count": s.sending_snapshots,
+            "receiving_snap_count": s.receiving_snapshots,
+            "last_heartbeat_age_s": s.heartbeat_age_s,
+        },
+    }
+
+
+def _told(told: Told) -> Store:
+    if told.store is None or told.error:
+        raise Refused(f"{told.error}: {told.because}" if told.because else told.error)
+    return told.store
+
+
+def _delete(world: World, which: str) -> str:
+    i = position_of(world, which)
+    node = world.nodes.all[i]
+    world.nodes.change(i, state=_told(delete_store(world.cluster(), node.told.id)).state)
+    world.nodes.set_limit(i, node.rates, world.now_us)
+    return DONE
+
+
+def _cancel_delete(world: World, which: str) -> str:
+    i = position_of(world, which)
+    node = world.nodes.all[i]
+    world.nodes.change(i, state=_told(bring_up(world.cluster(), node.told.id)).state)
+    world.nodes.set_limit(i, node.rates, world.now_us)
+    return DONE
+
+
+def _label(world: World, which: str, pairs: list[str]) -> str:
+    i = position_of(world, which)
+    new = dict(p.split("=", 1) for p in pairs)
+    world.nodes.change(i, labels=labelled({**world.nodes.all[i].told.labels, **new}))
+    return DONE
+
+
+def _limit(world: World, words: list[str]) -> Any:
+    """``store limit``, ``store limit all 30``, ``store limit 4 30 add-peer``."""
+    if not words:
+        known = [n for n in world.nodes.all if n.known]
+        return {n.told.id: {"add-peer": n.rates[0], "remove-peer": n.rates[1]} for n in known}
+    which, rate, *kinds = words
+    chosen = range(len(world.nodes.all)) if which == "all" else [position_of(world, which)]
+    if kinds and kinds[0] not in ("add-peer", "remove-peer"):
+        raise Refused(f"store limit {' '.join(words)}: expected add-peer or remove-peer, found {kinds[0]}")
+    new = float(number(rate, "rate")) if rate.isdigit() else float(rate)
+    for i in chosen:
+        add, remove = world.nodes.all[i].rates
+        rates = (remove if kinds == ["remove-peer"] else new, new)
+        if kinds == ["add-peer"]:
+            rates = (new, remove)
+        elif kinds == ["remove-peer"]:
+            rates = (add, new)
+        world.nodes.set_limit(i, rates, world.now_us)
+    return DONE
+
