@@ -1,4 +1,4 @@
-"""What was decided in a run and why: every decision that led to operators, and of those that did not each reason once."""
+"""What was decided in a run and why: every decision that led to operators, and of others each reason."""
 
 from __future__ import annotations
 

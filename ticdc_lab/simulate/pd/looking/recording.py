@@ -39,8 +39,7 @@ class Sample(NamedTuple):
     """A moment: what PD knows, where regions are, what runs.
 
     ``rates`` are each store's limits (add-peer, remove-peer; peers a minute), ``running`` counts operators by the kind
-    they are limited as, ``moved_mib`` is what was copied since the start, ``interval_us`` each scheduler's time
-    between rounds.
+    they are limited as, ``moved_mib`` is what was copied since the start.
     """
 
     at_us: int
