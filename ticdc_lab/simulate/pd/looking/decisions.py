@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.explained import Explained, Notes
+from ticdc_lab.simulate.pd.filters import (
+    LEADER_SOURCE,
+    LEADER_TARGET,
+    REGION_SOURCE,
+    REGION_TARGET,
+    SOURCE,
+    by_state,
+    keep,
+)
+from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
 from ticdc_lab.simulate.pd.world.world import World
 
 CHECKER = "checker"
+_BALANCED = {
+    Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET),
+}  # fmt: skip
 _EVERY_US = 1_000_000
 
 
@@ -30,17 +43,18 @@ class Noted:
 
     def __init__(self) -> None:
         self.kept: list[Decision] = []
-        self.times: Counter[tuple[str, str]] = Counter()
         self.last_us: dict[tuple[str, str], int] = {}
+
+    def keeps(self, at_us: int, by: str, because: str) -> bool:
+        """Whether a decision without an operator would be kept."""
+        return at_us - self.last_us.get((by, because), -_EVERY_US) >= _EVERY_US
 
     def take(self, at_us: int, by: str, region: int, told: Explained) -> None:
         """Keep a decision, where it is one to keep."""
-        key = by, told.because
-        self.times[key] += 1
         if not told.operators:
-            if at_us - self.last_us.get(key, -_EVERY_US) < _EVERY_US:
+            if not self.keeps(at_us, by, told.because):
                 return
-            self.last_us[key] = at_us
+            self.last_us[by, told.because] = at_us
         self.kept.append(Decision(at_us, by, region, told))
 
 
@@ -90,11 +104,37 @@ def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Answer]:
 def _may_pay(policy: Policy, noted: Noted) -> Callable[[Seen], str]:
     def may_pay(seen: Seen) -> str:
         why = policy.may_pay(seen)
-        if why:
-            noted.take(seen.now_us, policy.name, 0, Explained((), why))
+        if why and noted.keeps(seen.now_us, policy.name, why):
+            noted.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))
         return why
 
     return may_pay
+
+
+def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:
+    """Explain why no move can pay whichever region is drawn: each store's score against the best one opposite.
+
+    A source is compared with the lowest target, a target with the highest source.
+    """
+    if kind not in _BALANCED:
+        return Explained((), because)
+    resource, source_role, target_role = _BALANCED[kind]
+    notes, stores = Notes(), list(cluster.stores.values())
+    notes.look_at([s.id for s in stores])
+    sources = keep(stores, [by_state(source_role, cluster.config)], notes, SOURCE)
+    targets = keep(stores, [by_state(target_role, cluster.config)], notes)
+    by = scale(cluster, resource)
+    if not sources or not targets:
+        return notes.explained((), because)
+    lowest = min(targets, key=lambda s: target_score(by, s))
+    highest = max(sources, key=lambda s: source_score(by, s))
+    for s in sources:
+        if s is not lowest:
+            compare(by, s, lowest, notes)
+    for t in targets:
+        if t is not highest:
+            compare(by, highest, t, notes)
+    return notes.explained((), because)
 
 
 def about_region(decisions: tuple[Decision, ...], region: int) -> list[Decision]:
