@@ -6,7 +6,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -16,7 +16,9 @@ from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
-from ticdc_lab.simulate.pd.replay.whole_runs import Cases
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 
 RUNS = ("case", "run", "perf")
 """Records of whole-cluster runs (golden/pd/reference.jsonl.gz); how fast the real PD was is not judged."""
@@ -99,6 +101,8 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    from ticdc_lab.simulate.pd.replay.whole_runs import Cases  # which imports this package
+
     defaults: dict[str, Any] = {}
     cases = Cases(list(_whole_runs(lines)))
     for n, line in enumerate(lines, 1):

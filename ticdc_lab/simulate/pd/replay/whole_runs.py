@@ -25,7 +25,10 @@ from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import case_of
 
 _ERROR = re.compile(r"Err\w+")
-_BALANCE = ("balance-", "evict-", "grant-", "move-hot", "transfer-hot", "merge-region", "leave-joint", "remove-orphan")
+_BALANCE = (
+    "balance-", "evict-", "grant-", "move-hot", "transfer-hot", "merge-region", "leave-joint", "remove-orphan",
+    "move-to-better",
+)  # fmt: skip
 _RANGE, _OF_MEAN, _FEW = 0.10, 0.015, 3
 
 

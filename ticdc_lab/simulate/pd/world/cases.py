@@ -54,6 +54,7 @@ def run_case(
     """
     world = World(case.start, seed, policies, (*case.changes, *changes))
     tick_us = case.start.settings.tick_us
+    last_us = max((c.at_us for c in case.changes), default=0)
     even: list[tuple[int, bool, bool]] = []
     result = "MAX_TICKS"
     at_us = case.before_us
@@ -62,7 +63,7 @@ def run_case(
         even.append((at_us - case.before_us, *_even(world)))
         at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
         world.run(at_us)
-        quiet_us = at_us - max(world.last_change_us, case.before_us)
+        quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
         if case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
             result = "CASE_OK"
             break

@@ -90,6 +90,11 @@ class Regions:
             bool(self.hot[row]), seconds,
         )  # fmt: skip
 
+    def range_of(self, row: int) -> tuple[str, str]:
+        """Give a region's first key and the key behind its last."""
+        following = int(self.after[row])
+        return self.start_key[row], self.start_key[following] if following >= 0 else ""
+
     def _down(self, stores: list[int]) -> tuple[frozenset[int], float]:
         if not self.down:
             return frozenset(), 0.0

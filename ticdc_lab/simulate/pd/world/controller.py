@@ -24,7 +24,6 @@ from ticdc_lab.simulate.pd.limits import available, step_cost, taken
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     Kind,
-    LeaveJoint,
     MergeRegion,
     Operator,
     RemovePeer,
@@ -79,10 +78,10 @@ class Controller:
     def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> Running:
         """Give a fresh operator."""
         self.number += 1
-        row = self.regions.row_of[op.region]
-        return Running(
-            op, row, self.number, now_us, int(self.regions.conf[row]), int(self.regions.version[row]), because, source
-        )
+        row, r = self.regions.row_of[op.region], self.regions
+        made = Running(op, row, self.number, now_us, int(r.conf[row]), int(r.version[row]), because, source)
+        made.keys = r.range_of(row)
+        return made
 
     def exceeds_store_limit(self, ops: Sequence[Operator], now_us: int) -> bool:
         """Whether a store has no room for what operators add or remove."""
@@ -226,16 +225,20 @@ class Controller:
                 continue
             if (now_us - r.started_us) / SECOND_US >= timeout_s(r.op):
                 self.end(r, TIMEOUT, now_us, f"it ran for {timeout_s(r.op):.0f} s")
-            elif not self.regions.alive[r.row]:
-                self.end(r, CANCELED, now_us, GONE)
             elif now_us - r.told_us >= told_again_after_us(r.step):
-                why = impossible(cluster, self.regions.region(r.row), r.step)
+                why = self._vain(r, cluster)
                 if why:
                     self.end(r, CANCELED, now_us, why)
                 else:
                     self._tell(r, now_us, tick)
 
 
-def is_leave_joint(op: Operator) -> bool:
-    """Whether an operator finishes a joint change."""
-    return isinstance(op.steps[-1], LeaveJoint) and op.desc == "leave-joint-state"
+    def _vain(self, r: Running, cluster: Cluster) -> str:
+        """Say why there is no use in telling a step again, "" where there is."""
+        if not self.regions.alive[r.row]:
+            return GONE
+        if merges(r.op) is not None and int(self.regions.version[r.row]) > r.version:
+            return EPOCH
+        assert r.step is not None
+        return impossible(cluster, self.regions.region(r.row), r.step)
+

@@ -40,13 +40,11 @@ def stop(world: World, store: int, down_s: float | None = None) -> None:
 
 
 def resume(world: World, store: int) -> None:
-    """Let a silent store come back with all its peers."""
+    """Let a silent store come back with all its peers; PD hears of it with the next heartbeat."""
     i = world.regions.at[store]
     node = world.nodes.all[i]
-    node.runs, node.silent_us = True, None
+    node.runs = True
     world.regions.down.pop(i, None)
-    world.nodes.heartbeat([i], world.now_us)
-    world.nodes.change(i, heartbeat_age_s=0.0)
     leaderless = [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE]
     elect(world, leaderless)
     world.patrol.mark_all(rows_on(world, i))
@@ -94,7 +92,7 @@ def _elected(world: World, region: Region) -> int:
 def report_down(world: World) -> None:
     """Let leaders report the peers of stores that are silent for long enough."""
     for i, node in enumerate(world.nodes.all):
-        if node.silent_us is None or not node.known:
+        if node.silent_us is None or not node.known or node.runs:
             continue
         silent_s = (world.now_us - node.silent_us) / SECOND_US
         if silent_s >= node.down_after_s:

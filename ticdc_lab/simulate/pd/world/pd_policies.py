@@ -30,6 +30,7 @@ from ticdc_lab.simulate.pd.filters import (
 )
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
 from ticdc_lab.simulate.pd.regions import Region, voters
+from ticdc_lab.simulate.pd.world.hot_policy import HOT_REGION_POLICY
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
 
 BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
@@ -92,7 +93,10 @@ def no_leader_pays(seen: Seen) -> str:
 
 
 def evict_leaders(store: int) -> Policy:
-    """Give the scheduler that moves all leaders away from a store, three a round, urgently."""
+    """Give the scheduler that moves all leaders away from a store, three a round, urgently.
+
+    PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first here.
+    """
 
     def schedule(seen: Seen) -> Answer:
         notes = Notes()
@@ -103,7 +107,7 @@ def evict_leaders(store: int) -> Policy:
                 continue
             targets = _followers(seen, region, notes)
             if targets:
-                _transfer(seen, region, seen.chance.choice(targets), EVICT_LEADER, found, notes)
+                _transfer(seen, region, targets[0], EVICT_LEADER, found, notes)
         because = f"leaders leave store {store}" if found else f"store {store} has no leader that could leave"
         return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
 
@@ -143,4 +147,4 @@ def _transfer(
 
 BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)
 BALANCE_LEADER_POLICY = Policy(BALANCE_LEADER, balance_leaders, Kind.LEADER, no_leader_pays)
-DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY)
+DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY, HOT_REGION_POLICY)

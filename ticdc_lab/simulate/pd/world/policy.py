@@ -25,11 +25,11 @@ from ticdc_lab.simulate.pd.regions import Region
 
 
 class Hot(NamedTuple):
-    """What is read and written, and the hot regions; ``ready`` by kind of flow once the history is long enough."""
+    """What is read and written, the hot regions that do not move yet, and by flow the stores hot for long."""
 
     flows: Mapping[str, Flow]
     regions: Mapping[int, Region]
-    ready: Mapping[str, bool]
+    ready: Mapping[str, frozenset[int]]
 
 
 class Seen(NamedTuple):

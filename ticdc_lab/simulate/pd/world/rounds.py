@@ -85,7 +85,7 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
             s.due_us = now_us + s.interval_us
             return answer
         told = answer.told
-    s.interval_us = min(int(s.interval_us * _SLOWER), most)
+    s.interval_us = min(int((least if s.policy.hot else s.interval_us) * _SLOWER), most)
     return _without(s, told, now_us)
 
 

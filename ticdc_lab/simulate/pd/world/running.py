@@ -23,7 +23,8 @@ from ticdc_lab.simulate.pd.replay.expected import step_text
 class Running:
     """An operator and its life; times in µs of virtual time.
 
-    ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it.
+    ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
+    ``keys`` its range then.
     """
 
     op: Operator
@@ -41,6 +42,7 @@ class Running:
     finished_us: int = -1
     told_us: int = -1
     ended_because: str = ""
+    keys: tuple[str, str] = ("", "")
 
     @property
     def step(self) -> Step | None:

@@ -46,6 +46,14 @@ class WorldSettings:
         A region of that size is cut in half.
     hot_history_samples, hot_history_us
         A store must have been hot in so many samples, one every so many µs, before hot regions are moved.
+    states_us
+        How often PD looks whether a store that is leaving is empty.
+    fast_operator_us
+        An operator that finished within this time counts as influence for as long again.
+    start_us
+        When PD begins to schedule.
+    row_bytes
+        Bytes of a key with its value, by which flows of bytes give those of keys and queries; 0: only bytes count.
     """
 
     tick_us: int = 100_000
@@ -74,9 +82,11 @@ class WorldSettings:
     states_us: int = 10 * SECOND_US
     fast_operator_us: int = 10 * SECOND_US
     start_us: int = SECOND_US
+    row_bytes: float = 1024.0
 
 
 REFERENCE = WorldSettings(
-    store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0
-)
+    store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0,
+    row_bytes=0.0,
+)  # fmt: skip
 """The stores of the reference runs: a tick of 100 ms is a second of their disks."""

@@ -107,7 +107,7 @@ class Nodes:
         self.smoothed.add(rows, free)
         for i, smooth in zip(positions, self.smoothed.get(rows).tolist(), strict=True):
             node = self.all[i]
-            node.heartbeat_us = now_us
+            node.heartbeat_us, node.silent_us = now_us, None
             told, space = node.told, smooth * MIB
             used = node.used * MIB
             if told.available != space or told.used != used or told.heartbeat_age_s:
@@ -119,7 +119,7 @@ class Nodes:
         for i, node in enumerate(self.all):
             if node.known:
                 self._open(i, node, at_s)
-                if not node.runs:
+                if node.silent_us is not None:
                     age = (now_us - node.heartbeat_us) / SECOND_US
                     self.change(i, heartbeat_age_s=age)
         m = self.regions.members

@@ -18,8 +18,9 @@ from typing import Any
 
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.operators import Kind, Operator
+from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
@@ -33,7 +34,9 @@ from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
 from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
-from ticdc_lab.simulate.pd.world.running import merges
+from ticdc_lab.simulate.pd.world.growth import cut, grow
+from ticdc_lab.simulate.pd.world.hot_stats import HotStats
+from ticdc_lab.simulate.pd.world.running import Running, ends_of, merges
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.stores import Nodes
@@ -62,8 +65,11 @@ class World:
         self.changes = deque(sorted(changes, key=lambda c: c.at_us))
         self.happened: list[Happened] = []
         self.growing: dict[int, tuple[float, int]] = {}
+        self.checked_mib, self.checked_count = -1.0, -1
         self.tick = 0
         self.now_us = 0
+        self.hot_stats = HotStats(self)
+        self.controller.on_end = self._ended
         self.reports: list[Report] = []
         self.last_change_us = 0
         self.watch_us = 0
@@ -109,7 +115,7 @@ class World:
 
     def hot(self) -> Hot:
         """Give what is hot."""
-        return Hot({}, {}, {})
+        return self.hot_stats.hot()
 
     # The loop
 
@@ -123,16 +129,18 @@ class World:
     def play_tick(self) -> None:
         """Play a tick."""
         self.now_us = self.tick * self.settings.tick_us
+        if self.now_us >= self.heartbeat_us:
+            self.nodes.heartbeats(self.now_us)
+            self.heartbeat_us += self.settings.store_heartbeat_us
         self.take_reports()
         while self.changes and self.changes[0].at_us <= self.now_us:
             self.happen(self.changes.popleft().change)
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
+        grow(self)
+        self.hot_stats.tick(self.now_us)
         if self.reports:
             self.last_change_us = self.now_us
-        if self.now_us >= self.heartbeat_us:
-            self.nodes.heartbeats(self.now_us)
-            self.heartbeat_us += self.settings.store_heartbeat_us
         if self.now_us >= self.settings.start_us:
             self.decide()
 
@@ -145,10 +153,10 @@ class World:
 
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
-        if self.reports or self.tasks.of:
+        if self.reports or self.tasks.of or self.growing:
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
-        dues += [self.heartbeat_us, self.states_us]
+        dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us()]
         if self.changes:
             dues.append(self.changes[0].at_us)
         if outages.any_silent(self):
@@ -186,15 +194,19 @@ class World:
             self.split(report.row)
 
     def _merge(self, source: int, target: int) -> None:
+        """Merge two regions.
+
+        PD sees that it is done by the key range of the one that stays. Where that is cut at once where it grew
+        together, PD sees nothing, and gives the two operators up when it would tell them again.
+        """
         if not self.regions.alive[target]:
             return
         running = self.controller.running.get(target)
-        gone = self.controller.running.get(source)
         self.regions.merge(source, target)
-        if running is not None and merges(running.op) is not None:
+        cut(self)
+        changed = running is not None and self.regions.range_of(target) != running.keys
+        if running is not None and merges(running.op) is not None and changed:
             self.controller.end(running, SUCCESS, self.now_us)
-        if gone is not None:
-            self.controller.end(gone, SUCCESS, self.now_us)
         self.patrol.todo.pop(source, None)
         self.patrol.mark(target)
 
@@ -215,7 +227,6 @@ class World:
             self._check_states()
         self.controller.fast.expire(self.now_us)
         outages.report_down(self)
-        self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
             if s is None or s.due_us >= end_us:
@@ -223,6 +234,7 @@ class World:
             self.now_us = max(self.now_us, s.due_us)
             self.controller.fast.expire(self.now_us)
             self._round(s)
+        self.look_around()
         if self.controller.running and self.now_us >= self.watch_us:
             self.watch_us = self.now_us + SECOND_US
             self.controller.watch(self.cluster(), self.now_us, self.tick)
@@ -230,6 +242,12 @@ class World:
     def _round(self, s: Scheduler) -> None:
         answer = play_round(s, self.seen(s), self.now_us, self.settings)
         self.add(answer.operators, answer.told.because, s.policy.name)
+        for op in answer.operators if s.policy.hot else ():
+            if self.controller.running.get(self.regions.row_of[op.region]) is not None:
+                self.hot_stats.started(op, READ if "read" in op.desc else WRITE, *ends_of(op))
+
+    def _ended(self, running: Running) -> None:
+        self.hot_stats.ended(running.op.region, running.status == SUCCESS)
 
     def add(self, operators: Iterable[Operator], because: str, source: str) -> int:
         """Hand operators over; give how many started."""
@@ -265,14 +283,16 @@ class World:
         if self.controller.exceeds_store_limit([op], self.now_us):
             self.patrol.later(row, self.now_us)
             return
-        if op.desc == "replace-rule-offline-leader-peer":
-            self._count_leader(op)
+        self._count_leader(row, op)
         self.add([op], told.because, "checker")
 
-    def _count_leader(self, op: Operator) -> None:
-        leads = [s for s in op.steps if type(s).__name__ == "TransferLeader"]
-        if leads:
-            self.patrol.leaders_given[leads[-1].to_store] += 1  # type: ignore[union-attr]
+    def _count_leader(self, row: int, op: Operator) -> None:
+        """Count who led while an offline leader was replaced, itself too."""
+        leader = self.regions.store_ids[int(self.regions.leader[row])]
+        if op.desc.startswith("replace-rule-offline") and RemovePeer(leader) in op.steps:
+            leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
+            given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
+            self.patrol.leaders_given[given] += 1
 
     def _check_states(self) -> None:
         self.states_us = self.now_us + self.settings.states_us

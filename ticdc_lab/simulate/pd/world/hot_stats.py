@@ -1,0 +1,195 @@
+"""What is hot: flows as heartbeats tell them, degrees of regions, the history of stores; `pd_notes.md` section 10.
+
+Simpler than PD in two things: a degree belongs to a region, not to each of its peers (PD lets a peer that moved
+inherit it), and the threshold does not rise once a store has sixty hot peers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
+from ticdc_lab.simulate.pd.world.policy import Hot
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.operators import Operator
+    from ticdc_lab.simulate.pd.world.world import World
+
+KINDS = (READ, WRITE)
+REPORT_US = {READ: 10 * SECOND_US, WRITE: 60 * SECOND_US}
+"""A degree rises by one for each such interval of heat."""
+
+LEAST = {READ: (8192.0, 128.0), WRITE: (1024.0, 32.0)}
+"""Bytes and keys a second from which on a region is hot."""
+
+ABSORBED = {READ: 12, WRITE: 2}
+"""Cold intervals that do no harm yet."""
+
+ZOMBIE_US = 30 * SECOND_US
+"""An operator that moved load counts for so long after its end, until the stores' own reports show it."""
+
+
+class Pending(NamedTuple):
+    """An operator that moves load."""
+
+    region: int
+    kind: str
+    from_store: int
+    to_store: int
+    loads: Loads
+    until_us: int | None = None
+
+
+class HotStats:
+    """Degrees of hot regions, and what stores carried over the last minutes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.degree: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
+        self.absorbed: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
+        self.due_us = dict(REPORT_US)
+        self.history: dict[str, deque[dict[int, bool]]] = {}
+        self.sample_us = 0
+        self.pending: dict[int, Pending] = {}
+
+    @property
+    def any_flow(self) -> bool:
+        """Whether anything is read or written, or was and is remembered."""
+        r = self.world.regions
+        return bool(r.read.any() or r.write.any() or self.degree[READ] or self.degree[WRITE])
+
+    def next_us(self) -> int:
+        """Give when something is to be done."""
+        return min(*self.due_us.values(), self.sample_us)
+
+    def tick(self, now_us: int) -> None:
+        """Take what heartbeats tell, where it is time."""
+        active = self.any_flow
+        for kind in KINDS:
+            while self.due_us[kind] <= now_us:
+                self.due_us[kind] += REPORT_US[kind]
+                if active:
+                    self._report(kind)
+        if self.sample_us <= now_us:
+            self.sample_us = now_us + self.world.settings.hot_history_us
+            for kind in KINDS:
+                samples = self.history.setdefault(kind, deque(maxlen=self.world.settings.hot_history_samples))
+                samples.append(self._above(kind) if active else {})
+
+    def _report(self, kind: str) -> None:
+        r, degree, absorbed = self.world.regions, self.degree[kind], self.absorbed[kind]
+        flow = (r.read if kind == READ else r.write)[: r.n]
+        row_bytes = self.world.settings.row_bytes
+        hot = flow >= LEAST[kind][0]
+        if row_bytes:
+            hot |= flow / row_bytes >= LEAST[kind][1]
+        rows = set(np.flatnonzero(hot & r.alive[: r.n]).tolist())
+        for row in sorted(rows):
+            degree[row] = degree.get(row, 0) + 1
+            absorbed[row] = ABSORBED[kind]
+        for row in sorted(set(degree) - rows):
+            absorbed[row] -= 1
+            if absorbed[row] < 0:
+                degree[row] -= 1
+            if degree[row] <= 0 or not r.alive[row]:
+                del degree[row], absorbed[row]
+        self._flag()
+
+    def _flag(self) -> None:
+        r = self.world.regions
+        r.hot[:] = False
+        for kind in KINDS:
+            r.hot[self.hot_rows(kind)] = True
+
+    def hot_rows(self, kind: str) -> list[int]:
+        """Give the regions that have been hot for long enough."""
+        hits = self.world.config.hot_region_cache_hits_threshold
+        return [row for row, d in sorted(self.degree[kind].items()) if d >= hits and self.world.regions.alive[row]]
+
+    def loads_of(self, row: int, kind: str) -> Loads:
+        """Give what is read or written of a region, bytes, keys and queries a second."""
+        r = self.world.regions
+        flow = float(r.read[row] if kind == READ else r.write[row])
+        keys = flow / self.world.settings.row_bytes if self.world.settings.row_bytes else 0.0
+        return flow, keys, keys
+
+    def store_loads(self, kind: str) -> dict[int, Loads]:
+        """Give what each running store carries: reads of its leaders, writes of all its peers."""
+        r, nodes = self.world.regions, self.world.nodes.all
+        n = len(nodes)
+        if kind == READ:
+            led = r.leader[: r.n] >= 0
+            sums = np.bincount(r.leader[: r.n][led], r.read[: r.n][led], minlength=n)
+        else:
+            row, slot = np.nonzero(r.store[: r.n] >= 0)
+            sums = np.bincount(r.store[row, slot], r.write[row], minlength=n)
+        row_bytes = self.world.settings.row_bytes
+        found = {}
+        for i, node in enumerate(nodes):
+            if node.known and node.runs:
+                keys = float(sums[i]) / row_bytes if row_bytes else 0.0
+                found[node.told.id] = (float(sums[i]), keys, keys)
+        return found
+
+    def _above(self, kind: str) -> dict[int, bool]:
+        loads = self.store_loads(kind)
+        mean = sum(x[0] for x in loads.values()) / max(len(loads), 1)
+        return {store: x[0] > mean for store, x in loads.items()}
+
+    def long_hot(self, kind: str) -> frozenset[int]:
+        """Give the stores that were above the mean in every sample of a full history."""
+        samples = self.history.get(kind, ())
+        if len(samples) < self.world.settings.hot_history_samples:
+            return frozenset()
+        return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
+
+    def hot(self) -> Hot:
+        """Give what the hot-region scheduler sees."""
+        self._settle_pending()
+        flows, rows = {}, {}
+        for kind in KINDS:
+            chosen = self.hot_rows(kind)
+            flows[kind] = Flow(kind, self.store_loads(kind), self._peers(kind, chosen), self._pending_loads(kind))
+            rows |= dict.fromkeys(chosen)
+        regions = (self.world.regions.region(row) for row in rows)
+        free = {r.id: r for r in regions if r.id not in self.pending}
+        return Hot(flows, free, {k: self.long_hot(k) for k in KINDS})
+
+    def _peers(self, kind: str, rows: list[int]) -> list[HotPeer]:
+        peers = []
+        for row in rows:
+            region, loads = self.world.regions.region(row), self.loads_of(row, kind)
+            for p in region.peers:
+                if kind == WRITE or p.store == region.leader:
+                    peers.append(HotPeer(region.id, p.store, p.store == region.leader, loads))
+        return peers
+
+    def started(self, op: Operator, kind: str, from_store: int, to_store: int) -> None:
+        """Remember an operator that moves load."""
+        loads = self.loads_of(self.world.regions.row_of[op.region], kind)
+        self.pending[op.region] = Pending(op.region, kind, from_store, to_store, loads)
+
+    def ended(self, region: int, success: bool) -> None:
+        """Let an operator's load count for a while longer, or no more where it failed."""
+        found = self.pending.get(region)
+        if found is not None and found.until_us is None:
+            self.pending[region] = found._replace(until_us=self.world.now_us + (ZOMBIE_US if success else 0))
+
+    def _settle_pending(self) -> None:
+        now_us = self.world.now_us
+        self.pending = {k: p for k, p in self.pending.items() if p.until_us is None or p.until_us > now_us}
+
+    def _pending_loads(self, kind: str) -> Mapping[int, Loads]:
+        found: dict[int, Loads] = {}
+        for p in self.pending.values():
+            if p.kind != kind:
+                continue
+            for store, sign in ((p.from_store, -1), (p.to_store, 1)):
+                old = found.get(store, ZERO)
+                found[store] = tuple(a + sign * b for a, b in zip(old, p.loads, strict=True))  # type: ignore[assignment]
+        return found
