@@ -118,4 +118,28 @@ def test_what_nobody_reads_is_named(tmp_path: Path) -> None:
     r = verdict(tmp_path, area="store state", given=given, expect={"leader_source": True})
     assert r["because"].endswith("not understood: config.weather, stores.mood")
     r = verdict(tmp_path, area="tides", given=given, expect={"level": 3})
-    assert r["agrees"] is False and r["error"]["where"] == "record.expect"
+    assert r["agrees"] is None and r["because"] == "not judged: area tides with the expectation of level"
+
+
+@pytest.mark.parametrize(
+    ("config", "expect", "why"),
+    [
+        ({"mood": "bad"}, {"operator": "remove-peer"}, "config.mood"),
+        ({}, {"operator": "none", "tide": 3}, "expect.tide"),
+        ({"running_operators": "3 x dance 1"}, {"operator": "none"}, "3 x dance 1"),
+    ],
+)
+def test_what_is_not_modelled_is_not_judged(
+    config: dict[str, Any], expect: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    """A disagreement that an unread option may explain is no disagreement, and no agreement either."""
+    given = {"stores": THREE, "regions": [{"leader": 1, "peers": [1, 2, 3]}], "config": config}
+    r = verdict(tmp_path, area="balance-region", given=given, expect=expect)
+    assert r["agrees"] is None and why in r["because"], r
+
+
+def test_a_disagreement_in_what_is_understood_stays_one(tmp_path: Path) -> None:
+    """Nothing that was left unread can excuse a wrong answer where all was read."""
+    given = {"stores": THREE, "regions": [{"leader": 1, "peers": [1, 2, 3]}], "config": {}}
+    r = verdict(tmp_path, area="balance-region", given=given, expect={"operator": "move-peer"})
+    assert r["agrees"] is False

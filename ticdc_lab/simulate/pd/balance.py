@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Cluster, influence_on, is_replicated
 from ticdc_lab.simulate.pd.explained import Compared, Notes
-from ticdc_lab.simulate.pd.regions import EMPTY_MIB, FEW_REGIONS, Region
+from ticdc_lab.simulate.pd.regions import EMPTY_MIB, FEW_REGIONS, SCHEDULE, Region
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import Store
 
@@ -100,6 +100,8 @@ def compare(s: Scale, source: Store, target: Store, notes: Notes) -> Compared:
 
 def unfit(cluster: Cluster, region: Region, *, pending_too: bool) -> str:
     """Give why a region is not moved to balance, "" where it may be."""
+    if SCHEDULE in region.denied:
+        return "a label of the region forbids scheduling"
     if region.down:
         return "a peer is down"
     if pending_too and region.pending:

@@ -35,7 +35,7 @@ from ticdc_lab.simulate.pd.filters import (
 )
 from ticdc_lab.simulate.pd.operators import Kind, Operator, TransferLeader
 from ticdc_lab.simulate.pd.queue_of_stores import OUT, StoreQueue
-from ticdc_lab.simulate.pd.regions import Region, voters
+from ticdc_lab.simulate.pd.regions import SCHEDULE, Region, voters
 from ticdc_lab.simulate.pd.stores import Store
 
 NAME = "balance-leader-scheduler"
@@ -155,8 +155,8 @@ def _tried(round_: Round, direction: int, store: Store, draw: Draw, limit: int, 
 
 
 def may_transfer(region: Region) -> bool:
-    """Whether a region's leader may move to balance: no peer down or pending."""
-    return not region.down and not region.pending
+    """Whether a region's leader may move to balance: no peer down or pending, and no label that forbids it."""
+    return not region.down and not region.pending and SCHEDULE not in region.denied
 
 
 def transfer(by: Scale, direction: int, store: Store, region: Region, notes: Notes) -> tuple[Operator, ...]:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.operators import AddLearner, Operator, Step, TransferLeader, timeout_s
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    DemoteVoter,
+    Operator,
+    PromoteLearner,
+    RemovePeer,
+    Step,
+    TransferLeader,
+    timeout_s,
+)
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
 
@@ -53,6 +62,10 @@ def impossible(cluster: Cluster, region: Region, step: Step) -> str:
             return _out_of_order(cluster, to)
         case AddLearner(to, _):
             return _out_of_order(cluster, to)
+        case RemovePeer(store):
+            return f"the peer on store {store} leads" if region.leader == store else ""
+        case PromoteLearner(store) | DemoteVoter(store) if region.peer_on(store) is None:
+            return f"the region has no peer on store {store}"
         case _:
             return ""
 

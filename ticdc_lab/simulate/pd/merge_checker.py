@@ -8,7 +8,7 @@ from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.cluster import Cluster, is_replicated
 from ticdc_lab.simulate.pd.create import merge_regions
 from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.regions import Region, is_healthy
+from ticdc_lab.simulate.pd.regions import MERGE, SCHEDULE, Region, is_healthy
 from ticdc_lab.simulate.pd.stores import REMOVING
 
 LARGEST_TARGET_MIB, TARGET_FACTOR = 500, 4
@@ -75,6 +75,8 @@ def _stays(cluster: Cluster, region: Region, beside: Neighbours, up_s: float) ->
         return "PD started less than split-merge-interval ago"
     if region.id in beside.recently_split:
         return "the region was split less than split-merge-interval ago"
+    if SCHEDULE in region.denied:
+        return "a label of the region forbids scheduling"
     if not region.leader:
         return "the region has no leader"
     if region.size > config.max_merge_region_size or region.keys > config.max_merge_region_keys:
@@ -107,6 +109,8 @@ def _unfit(cluster: Cluster, region: Region, neighbour: Region | None, recently_
         return "it was split less than split-merge-interval ago"
     if neighbour.hot:
         return "it is hot"
+    if MERGE in region.denied | neighbour.denied:
+        return "a label of one of the two forbids merging"
     if _crosses_rule(cluster, region, neighbour):
         return "a placement rule ends between the two"
     if _leaving(cluster, region, neighbour):

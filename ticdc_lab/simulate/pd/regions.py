@@ -7,6 +7,9 @@ from typing import NamedTuple
 VOTER, LEARNER, INCOMING, DEMOTING = "voter", "learner", "incoming-voter", "demoting-voter"
 """Roles of peers; the last two exist only while a joint change runs."""
 
+MERGE, SCHEDULE = "merge", "schedule"
+"""What labels of a region may forbid: ``merge_option=deny`` and ``schedule=deny``."""
+
 EMPTY_MIB = 1
 FEW_REGIONS = 100
 """Below so many regions in the cluster empty ones are balanced too."""
@@ -25,7 +28,7 @@ class Region(NamedTuple):
     """A region at one moment.
 
     ``leader`` is a store, 0 for none. ``down`` and ``pending`` are the stores whose peers the leader reported so.
-    ``size`` is MiB.
+    ``size`` is MiB. ``denied`` is what labels of the region forbid, :data:`MERGE` or :data:`SCHEDULE`.
     """
 
     id: int
@@ -39,6 +42,7 @@ class Region(NamedTuple):
     end_key: str = ""
     hot: bool = False
     down_seconds: float = 0
+    denied: frozenset[str] = frozenset()
 
     def peer_on(self, store: int) -> Peer | None:
         """The peer on a store."""

@@ -103,7 +103,10 @@ def store_to_improve(s: Strategy, beside: Sequence[Store], old: int, notes: Note
     extra = [safe_location(s.labels, beside, source, improve=True)]
     if s.labels and s.isolation_level:
         extra.append(isolated(s.isolation_level, s.labels, others))
-    return store_to_add(s, others, notes, extra)
+    found = store_to_add(s, others, notes, extra)
+    if not found.stores and not found.waits:
+        notes.said.append(f"no store would isolate the region better than store {old} does")
+    return found
 
 
 def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choice:

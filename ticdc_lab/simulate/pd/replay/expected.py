@@ -24,6 +24,12 @@ from ticdc_lab.simulate.pd.operators import (
 NONE: dict[str, Any] = {"operator": "none"}
 _WORDS = ("note", "reason", "why")
 
+FACTS = frozenset({
+    *_WORDS, "operator", "one_of", "count", "sequence", "region", "desc", "priority", "steps", "source", "target",
+    "from_store", "to_store", "store",
+})  # fmt: skip
+"""What a scenario may expect of an operator and we tell; of other facts nothing is said."""
+
 LIKELY = 0.99
 """Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
 
@@ -49,6 +55,8 @@ def _verb(steps: Sequence[Step]) -> dict[str, Any]:
     adds = [s.store for s in steps if isinstance(s, AddLearner)]
     removes = [s.store for s in steps if isinstance(s, RemovePeer)]
     leads = [s for s in steps if isinstance(s, TransferLeader)]
+    if adds and adds == removes:
+        return _made_anew(steps)
     if adds and removes:
         return {"operator": "move-peer", "from_store": removes[0], "to_store": adds[0]}
     if adds:
@@ -58,6 +66,15 @@ def _verb(steps: Sequence[Step]) -> dict[str, Any]:
     if leads and len(leads) == len(steps):
         return {"operator": "transfer-leader", "from_store": leads[0].from_store, "to_store": leads[-1].to_store}
     return _role_change(steps)
+
+
+def _made_anew(steps: Sequence[Step]) -> dict[str, Any]:
+    """Name what removing a peer and adding it to the same store does: its role, or whether it is a witness, changes."""
+    added = next(s for s in steps if isinstance(s, AddLearner))
+    if any(isinstance(s, BecomeNonWitness) for s in steps):
+        return {"operator": "become-non-witness", "store": added.store}
+    votes = any(isinstance(s, PromoteLearner) and s.store == added.store for s in steps)
+    return {"operator": "become-witness" if votes and added.witness else "demote-voter", "store": added.store}
 
 
 def _role_change(steps: Sequence[Step]) -> dict[str, Any]:
@@ -105,7 +122,7 @@ def step_text(step: Step) -> str:
 
 def meets(ours: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
     """Whether a decision is what a scenario expects: every fact it names, a list meaning any of it."""
-    return all(_meets(ours, key, want) for key, want in expect.items() if key not in _WORDS)
+    return all(_meets(ours, key, want) for key, want in expect.items() if key in FACTS and key not in _WORDS)
 
 
 def _meets(ours: Mapping[str, Any], key: str, want: Any) -> bool:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, few_peers, number
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers, number
+from ticdc_lab.simulate.pd.replay.given_labels import EVERYWHERE, Range, denied_by, ranges_of, with_denials
 from ticdc_lab.simulate.pd.replay.given_rules import rules_of
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
@@ -41,6 +42,7 @@ class Given(NamedTuple):
     settings: Fields
     stores: tuple[Fields, ...]
     regions_told: tuple[Fields, ...]
+    ranges: tuple[Range, ...] = (EVERYWHERE,)
 
 
 def given_of(record: Fields) -> Given:
@@ -50,7 +52,7 @@ def given_of(record: Fields) -> Given:
     stores = tuple(given.objects("stores", []))
     config = _config(settings)
     regions_told = tuple(given.objects("regions", []))
-    regions = tuple(_region(i, r) for i, r in enumerate(regions_told, 1))
+    regions = with_denials(tuple(_region(i, r) for i, r in enumerate(regions_told, 1)), settings)
     cluster = cluster_of(config, [store_of(s) for s in stores], rules_of(settings))
     on = Counter(p.store for r in regions for p in r.peers)
     average = sum(r.size for r in regions) // len(regions) if regions else REGION_MIB
@@ -58,7 +60,7 @@ def given_of(record: Fields) -> Given:
         regions_on=on, region_count=len(regions) + settings.integer("extra_regions_in_cluster", 0),
         average_region_size=settings.number("average_region_size_mib", average),
     )  # fmt: skip
-    return Given(cluster, regions, settings, stores, regions_told)
+    return Given(cluster, regions, settings, stores, regions_told, ranges_of(settings))
 
 
 _READ_BY_JUDGES = frozenset({
@@ -129,7 +131,7 @@ def store_of(s: Fields) -> Store:
     """Read a store; what is not said follows from its region count."""
     state = s.text("state", "up")
     if state not in _STATES:
-        raise Malformed(f"{s.where}.state", " or ".join(_STATES), state)
+        raise Unknown(f"a store that is {state}; known are {', '.join(_STATES)}")
     regions, leaders = s.integer("region_count", 0), s.integer("leader_count", 0)
     size = s.number("region_size_mib", regions * REGION_MIB)
     capacity, available, used = _space(s, regions)
@@ -195,5 +197,5 @@ def _region(n: int, r: Fields) -> Region:
     return Region(
         r.integer("id", n), peers, r.integer("leader", 0), size, int(r.number("keys_count", size)),
         frozenset(r.integers("down_peers", [])), frozenset(r.integers("pending_peers", [])), start, end,
-        r.flag("hot", False),
+        r.flag("hot", False), denied=denied_by(r) | denied_by(r.object("labels", {})),
     )  # fmt: skip

@@ -16,12 +16,12 @@ from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Operator, kind_text
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, few_peers
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.scores import leader_score, region_score_v1, region_score_v2
-from ticdc_lab.simulate.pd.stores import GIB, MIB, NEVER_S, REMOVING, SERVING, Store, is_low_on_space, labelled
+from ticdc_lab.simulate.pd.stores import GIB, MIB, NEVER_S, REMOVED, REMOVING, SERVING, Store, is_low_on_space, labelled
 
 REGION_MIB = 96
 TOLERANCE = 1e-9
@@ -30,7 +30,8 @@ TOLERANCE = 1e-9
 UNLIKELY = 1e-6
 """An answer of ours that would be missing from the file by a smaller chance than this must be in it."""
 
-_AGES_S = {"up": 0.0, "disconnected": 30.0, "down": NEVER_S, "offline": 0.0, "busy": 0.0}
+_AGES_S = {"up": 0.0, "disconnected": 30.0, "down": NEVER_S, "offline": 0.0, "busy": 0.0, "tombstone": 0.0}
+_STATES = {"offline": REMOVING, "tombstone": REMOVED}
 _NONE: dict[str, Any] = {"operator": "none"}
 
 
@@ -122,11 +123,11 @@ def _cluster(given: Fields, *, leaders: bool) -> Cluster:
 def _store(s: Fields, leaders: bool) -> Store:
     state = s.text("state")
     if state not in _AGES_S:
-        raise Malformed(f"{s.where}.state", " or ".join(_AGES_S), state)
+        raise Unknown(f"a store that is {state}; known are {', '.join(_AGES_S)}")
     leader_count, weight = s.integer("leader_count", 0), s.number("weight", 1)
     size = (leader_count if leaders else s.integer("region_count", 0)) * REGION_MIB
     return Store(
-        s.integer("id"), state=REMOVING if state == "offline" else SERVING, heartbeat_age_s=_AGES_S[state],
+        s.integer("id"), state=_STATES.get(state, SERVING), heartbeat_age_s=_AGES_S[state],
         labels=labelled({} if leaders else s.labels("labels")), available=100 * GIB - size * MIB, used=size * MIB,
         region_count=size // REGION_MIB, region_size=size, leader_count=leader_count,
         leader_size=leader_count * REGION_MIB, leader_weight=weight if leaders else 1,

@@ -12,7 +12,7 @@ import orjson
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
@@ -49,7 +49,7 @@ class Replayed(NamedTuple):
 
     @property
     def not_judged(self) -> int:
-        """Records of a kind that is not judged yet."""
+        """Records that are not judged: of an unknown kind, or with an option that is not modelled."""
         return sum(r["agrees"] is None for r in self.records)
 
     @property
@@ -118,6 +118,8 @@ def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
                 continue
             entry |= {"kind": _kind(record), "id": record.any("id", record.any("case", None))}
             yield entry | _told(_verdict(record, defaults, cases))
+        except Unknown as e:
+            yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
         except Malformed as e:
             yield entry | _refused(e)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -157,7 +159,7 @@ def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
     if kind in RUNS:
         return _whole_run(kind, record, cases)
     if kind not in JUDGES:
-        raise Malformed("record.kind", " or ".join((*JUDGES, *RUNS)), kind)
+        raise Unknown(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
     return JUDGES[kind](record)
 
 

@@ -1,4 +1,4 @@
-"""Scenarios about what administrators do, how operators end, and how limits count."""
+"""Scenarios about what administrators do, and how limits count."""
 
 from __future__ import annotations
 
@@ -18,20 +18,12 @@ from ticdc_lab.simulate.pd.commands import (
     preparing_progress,
     removing_progress,
 )
-from ticdc_lab.simulate.pd.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
 from ticdc_lab.simulate.pd.operators import (
-    AddLearner,
-    Kind,
-    Operator,
     Priority,
-    RemovePeer,
-    Step,
-    TransferLeader,
-    timeout_s,
 )
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
-from ticdc_lab.simulate.pd.replay.given import Given, given_of, region_of, stores_of
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
+from ticdc_lab.simulate.pd.replay.given import given_of, region_of, stores_of
+from ticdc_lab.simulate.pd.replay.verdict import Verdict, equal
 from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store
 
 _SHOWN = {SERVING: "up", REMOVED: "tombstone"}
@@ -44,13 +36,13 @@ def command(record: Fields) -> Verdict:
     expect = record.object("expect").value
     if "put a new store" in text:
         accepted = {str(i): _accepted(may_take_address(s)) for i, s in given.cluster.stores.items()}
-        return _equal({"result": accepted}, expect, "only a tombstone's or a destroyed store's address is free")
+        return equal({"result": accepted}, expect, "only a tombstone's or a destroyed store's address is free")
     cluster, told = _carried_out(given.cluster, text)
     if "state check" in text:
         cluster = cluster._replace(stores=checked_states(cluster.stores))
         told = {i: Told(cluster.stores[i]) for i in told}
     because = "; ".join(t.because or t.error for t in told.values() if t.error)
-    return _equal(_in_form(told, expect), expect, because)
+    return equal(_in_form(told, expect), expect, because)
 
 
 def _accepted(yes: bool) -> str:
@@ -60,7 +52,7 @@ def _accepted(yes: bool) -> str:
 def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, Told]]:
     match = re.match(r"(store delete|store up|store cancel-delete|force bury|bury|store bury) ([\d, ]+)(.*)", text)
     if match is None:
-        raise Malformed("given.config.command", "store delete, store up or bury, and stores", text)
+        raise Unknown(f"the command {text!r}; known are store delete, store up and bury, with stores")
     destroyed = "physically-destroyed" in match[3]
     told = {}
     for store in (int(n) for n in re.findall(r"\d+", match[2])):
@@ -97,10 +89,6 @@ def _shown(store: Store | None) -> str | None:
     return None if store is None else _SHOWN.get(store.state, store.state)
 
 
-def _equal(ours: Mapping[str, Any], expect: Mapping[str, Any], because: str = "") -> Verdict:
-    return Verdict(dict(ours), dict(expect), ours == expect, because)
-
-
 def progress(record: Fields) -> Verdict:
     """Give how far a store is with leaving or joining."""
     given = given_of(record)
@@ -113,57 +101,7 @@ def progress(record: Fields) -> Verdict:
         target = given.settings.number("target_region_size_mib")
         found = preparing_progress(regions * size, target, given.settings.number("elapsed_s", 10))
     expect = record.object("expect").value
-    return _equal({k: v for k, v in found._asdict().items() if k in expect}, expect, "MiB of regions gone so far")
-
-
-def operator_status(record: Fields) -> Verdict:
-    """Give the state an operator is in after a while, and the limit that brought it there."""
-    given = given_of(record)
-    expect = record.object("expect").value
-    op = _operator(given)
-    ours: dict[str, Any]
-    if "running_s" in given.settings:
-        running = given.settings.number("running_s")
-        ours = {"status": status_at(op, created_s_ago=running, running_s=running), "limit_s": timeout_s(op)}
-    elif "created_age_s" in given.settings:
-        age = given.settings.number("created_age_s")
-        ours = {"status": status_at(op, created_s_ago=age), "limit_s": EXPIRES_AFTER_S}
-    else:
-        why = impossible(given.cluster, region_of(given), op.steps[0])
-        return _equal({"status": "stale" if why else "started"}, expect, why)
-    return _equal({k: v for k, v in ours.items() if k in expect}, expect, "steps may take so long together")
-
-
-_STEPS: Mapping[str, Step] = {
-    "remove-peer": RemovePeer(1),
-    "add-peer": AddLearner(2),
-    "transfer-leader": TransferLeader(1, 2),
-}
-
-
-def _operator(given: Given) -> Operator:
-    """Read an operator such as ``remove-peer + add-peer`` or ``transfer leader to 2``."""
-    text = given.settings.text("operator")
-    match = re.fullmatch(r"(transfer leader|add peer|remove peer)(?: to| from)? (\d+)", text)
-    steps: list[Step] = []
-    if match is not None:
-        store, leader = int(match[2]), region_of(given).leader
-        verbs: dict[str, Step] = {"transfer leader": TransferLeader(leader, store), "add peer": AddLearner(store)}
-        steps.append(verbs.get(match[1], RemovePeer(store)))
-    else:
-        names = [n.strip() for n in text.split("+")]
-        if not set(names) <= set(_STEPS):
-            raise Malformed("given.config.operator", " + ".join(_STEPS), text)
-        steps.extend(_STEPS[n] for n in names)
-    return Operator("test", text, region_of(given).id, Kind(0), tuple(steps), size=region_of(given).size)
-
-
-def operator_accepted(record: Fields) -> Verdict:
-    """Say whether operators in these states may be handed to the controller."""
-    given = given_of(record)
-    states = given.settings.texts("operator_status")
-    ours = {"accepted": any(may_be_added(s) for s in states)}
-    return _equal(ours, record.object("expect").value, "only a created operator may be added")
+    return equal({k: v for k, v in found._asdict().items() if k in expect}, expect, "MiB of regions gone so far")
 
 
 def store_limit(record: Fields) -> Verdict:
@@ -180,11 +118,13 @@ def store_limit(record: Fields) -> Verdict:
     rate = limit.number(next(iter(limit.value), "add-peer"))
     cost = limits.step_cost(region_of(given).size)
     bucket, accepted = limits.bucket_per_minute(rate), 0
-    while cost and limits.available(bucket, 0, cost) and not limits.is_unlimited(bucket):
+    if not cost or limits.is_unlimited(bucket):
+        return equal({"accepted": "unlimited"}, {k: v for k, v in expect.items() if k != "then"}, "no limit holds")
+    while limits.available(bucket, 0, cost):
         bucket, accepted = limits.taken(bucket, 0, cost), accepted + 1
     then = expect.get("then")
     ours = {"accepted": accepted} | ({"then": then if then == "not tested" else "refused"} if then else {})
-    return _equal(ours, expect, f"{limits.capacity(rate / 60):.0f} tokens, {cost} a peer")
+    return equal(ours, expect, f"{limits.capacity(rate / 60):.0f} tokens, {cost} a peer")
 
 
 def _windows(expect: Mapping[str, Any]) -> Verdict:
@@ -206,4 +146,4 @@ def _bucket(rate: float, expect: Mapping[str, Any]) -> Verdict:
         f"after_taking_{limits.capacity(rate):.0f}": "available" if limits.available(emptied, 0) else "unavailable",
         "rate_0": "unlimited" if limits.is_unlimited(limits.bucket(0)) else "limited",
     }
-    return _equal({k: ours.get(k) for k in expect}, expect, "one second's worth, one large region at least")
+    return equal({k: ours.get(k) for k in expect}, expect, "one second's worth, one large region at least")

@@ -9,10 +9,10 @@ from ticdc_lab.simulate.pd.balance_leader import with_transfer
 from ticdc_lab.simulate.pd.chances import Chances, of_balance_region, scores_text
 from ticdc_lab.simulate.pd.chances_of_hot_regions import of_hot_regions
 from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
-from ticdc_lab.simulate.pd.cluster import Cluster, Influence
-from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, HotSettings
-from ticdc_lab.simulate.pd.limits import available, bucket_per_minute, step_cost, taken
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
 from ticdc_lab.simulate.pd.regions import Peer, Region
@@ -20,13 +20,12 @@ from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, 
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
 from ticdc_lab.simulate.pd.replay.given_flow import flow_of
+from ticdc_lab.simulate.pd.replay.given_labels import lies_in
+from ticdc_lab.simulate.pd.replay.running import with_running
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.stores import REMOVING
-
-_LIMIT_PER_MINUTE = 60
-"""Store limit of PD's test cluster, for adding and for removing peers."""
 
 Play = Callable[[Cluster, Sequence[Region], Notes], Chances]
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -34,10 +33,28 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 def check(record: Fields) -> Verdict:
     """Ask the rule checker, or without placement rules the replica checker, about the first region."""
+    placement_rules = given_of(record).cluster.config.placement_rules
+    return _checked(record, check_rules if placement_rules else check_replicas)
+
+
+def joint_state(record: Fields) -> Verdict:
+    """Ask the checker of joint states about the first region."""
+    return _checked(record, check_joint_state)
+
+
+def split(record: Fields) -> Verdict:
+    """Ask the checker of splits about the first region."""
+    return _checked(record, check_split)
+
+
+def learners(record: Fields) -> Verdict:
+    """Ask the checker of learners about the first region."""
+    return _checked(record, check_learners)
+
+
+def _checked(record: Fields, checker: Callable[[Cluster, Region], Explained]) -> Verdict:
     given = given_of(record)
-    region = region_of(given)
-    checker = check_rules if given.cluster.config.placement_rules else check_replicas
-    explained = checker(given.cluster, region)
+    explained = checker(given.cluster, region_of(given))
     ours = [told(op) for op in explained.operators] or [dict(NONE)]
     return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
 
@@ -53,7 +70,7 @@ def balance_region(record: Fields) -> Verdict:
 
 
 def _balance(record: Fields, play: Play) -> Verdict:
-    given = _with_running(_peopled(given_of(record)))
+    given = with_running(_peopled(given_of(record)))
     config = given.cluster.config
     limit = config.leader_schedule_limit if play is of_balance_leader else config.region_schedule_limit
     if limit == 0:
@@ -61,8 +78,8 @@ def _balance(record: Fields, play: Play) -> Verdict:
     if "sequence" in record.object("expect"):
         return _sequence(record, given, play)
     notes = Notes()
-    chances = play(given.cluster, given.regions, notes)
-    ours = sorted(((told(op), p) for (op, _), p in chances.items()), key=lambda o: -o[1])
+    chances = play(given.cluster, [r for r in given.regions if lies_in(r, given.ranges)], notes)
+    ours = sorted(((told(op) | {"count": n}, p) for (op, n), p in chances.items()), key=lambda o: -o[1])
     explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
     return _compared(_together(ours), record, explained.because)._replace(explained=explained)
 
@@ -74,26 +91,6 @@ def _peopled(given: Given) -> Given:
     stores = [s for s in given.cluster.stores.values() if s.region_count]
     regions = tuple(Region(i, (Peer(1, s.id),), s.id, REGION_MIB) for i, s in enumerate(stores, 1))
     return given._replace(regions=regions, cluster=given.cluster._replace(region_count=len(regions)))
-
-
-def _with_running(given: Given) -> Given:
-    """Hand the controller operators such as ``8 x move-peer 4 -> 3``: those that the store limits let start count."""
-    text = given.settings.text("running_operators", "")
-    if not text:
-        return given
-    words = text.replace("->", " ").split()
-    if len(words) != 5 or words[1:3] != ["x", "move-peer"]:
-        raise Malformed("given.config.running_operators", "N x move-peer A -> B", text)
-    n, source, target = int(words[0]), int(words[3]), int(words[4])
-    bucket, cost, started = bucket_per_minute(_LIMIT_PER_MINUTE), step_cost(REGION_MIB), 0
-    while started < n and available(bucket, 0, cost):
-        bucket, started = taken(bucket, 0, cost), started + 1
-    influence = {source: Influence(-started * REGION_MIB, -started), target: Influence(started * REGION_MIB, started)}
-    left = available(bucket, 0)
-    stores = dict(given.cluster.stores)
-    stores[source] = stores[source]._replace(remove_open=left)
-    stores[target] = stores[target]._replace(add_open=left)
-    return given._replace(cluster=given.cluster._replace(influence=influence, stores=stores))
 
 
 def _together(ours: list[tuple[dict[str, Any], float]]) -> list[tuple[dict[str, Any], float]]:

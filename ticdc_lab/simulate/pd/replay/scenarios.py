@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts, scenario_placement
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay import (
+    scenario_commands,
+    scenario_decisions,
+    scenario_facts,
+    scenario_operators,
+    scenario_placement,
+)
+from ticdc_lab.simulate.pd.replay.expected import FACTS
+from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
 from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 
@@ -22,20 +29,27 @@ _BY_EXPECTATION: tuple[tuple[str, Judge], ...] = (
     ("peers_per_rule", scenario_placement.peers_per_rule),
     ("allowed", scenario_placement.replacement_allowed),
     ("progress", scenario_commands.progress),
-    ("status", scenario_commands.operator_status),
-    ("limit_s", scenario_commands.operator_status),
+    ("status", scenario_operators.operator_status),
+    ("limit_s", scenario_operators.operator_status),
 )
 """What is expected tells what is asked; the first that is there."""
 
 _BY_AREA: Mapping[str, Judge] = {
     "store state": scenario_facts.store_state,
     "store-limit": scenario_commands.store_limit,
-    "operator": scenario_commands.operator_accepted,
+    "operator": scenario_operators.operator_accepted,
     "merge": scenario_decisions.merge,
     "hot-region": scenario_decisions.hot_region,
     "balance-leader": scenario_decisions.balance_leader,
     "balance-region": scenario_decisions.balance_region,
+    "joint-state": scenario_decisions.joint_state,
+    "split": scenario_decisions.split,
+    "learner": scenario_decisions.learners,
 }
+
+_OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
+_CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
+"""Areas whose decisions the checkers make."""
 
 
 def judge_scenario(record: Fields, defaults: Mapping[str, Any]) -> Verdict:
@@ -47,14 +61,38 @@ def judge_scenario(record: Fields, defaults: Mapping[str, Any]) -> Verdict:
         ``area``, ``given`` and ``expect``.
     defaults
         ``given`` of the file's first line; those that the real PD's test cluster has are built in.
+
+    Returns
+    -------
+    Verdict
+        Not judged where we disagree and something that the scenario says was not read, or where only what we do not
+        tell is left to compare.
+
+    Raises
+    ------
+    Unknown
+        It asks for something that is not modelled.
     """
     judge = _judge(record)
     verdict = judge(record)
     in_words = judge is scenario_facts.distinct_score_rule
     deaf = [] if in_words else not_understood(given_of(record))
-    if not deaf:
+    untold = [f"expect.{k}" for k in _untold(record.object("expect"))] if _is_decision(record) else []
+    if not deaf and not untold:
         return verdict
-    return verdict._replace(because=f"{verdict.because}; not understood: {', '.join(deaf)}")
+    because = f"{verdict.because}; not understood: {', '.join(deaf + untold)}"
+    judged = verdict.agrees and not untold
+    return verdict._replace(agrees=True if judged else None, because=because)
+
+
+def _is_decision(record: Fields) -> bool:
+    return bool({"operator", "one_of"} & set(record.object("expect").value))
+
+
+def _untold(expect: Fields) -> list[str]:
+    """Give the facts that a scenario expects of an operator and that we do not tell."""
+    options = [f.value for f in expect.objects("one_of")] if "one_of" in expect else [expect.value]
+    return sorted({k for option in options for k in option} - FACTS)
 
 
 def _judge(record: Fields) -> Judge:
@@ -66,6 +104,11 @@ def _judge(record: Fields) -> Judge:
         return _BY_AREA[area]
     if "command" in given_of(record).settings:
         return scenario_commands.command
-    if "operator" in expect or "one_of" in expect:
+    if _is_decision(record) and _by_checkers(record, area):
         return scenario_decisions.check
-    raise Malformed("record.expect", "an expectation of a known kind", ", ".join(expect.value))
+    raise Unknown(f"area {area} with the expectation of {', '.join(expect.value) or 'nothing'}")
+
+
+def _by_checkers(record: Fields, area: str) -> bool:
+    source = record.text("source_path", "")
+    return area in _CHECKED or any(name in area or name in source for name in _OF_CHECKERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.explained import Explained
@@ -33,3 +34,8 @@ class Verdict(NamedTuple):
     because: str = ""
     legal: tuple[dict[str, Any], ...] = ()
     explained: Explained | None = None
+
+
+def equal(ours: Mapping[str, Any], expect: Mapping[str, Any], because: str = "") -> Verdict:
+    """Give the verdict of an answer that must be the file's in every field."""
+    return Verdict(dict(ours), dict(expect), ours == expect, because)

@@ -1,0 +1,143 @@
+"""What PD would do now: regions are divided on columns, and the checkers agree with the division."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ticdc_lab.simulate.pd.checkers import check_region
+from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.region_columns import RegionColumns, of_regions, region_at
+from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
+from ticdc_lab.simulate.pd.survey import neighbours, survey
+from ticdc_lab.simulate.pd.triage import FITS, triage
+from ticdc_lab.simulate.pd.why import Answer, explain, rows, why_no_operator
+
+KEYS = ["", *"bcdefgh", ""]
+RULES = (
+    (),
+    (Rule("voter", 3, (), ("zone",), "zone"),),
+    (Rule("voter", 2, (), ("zone",)), Rule("learner", 1, (Constraint("engine", "in", ("tiflash",)),))),
+    (Rule("voter", 3, end_key="d"), Rule("voter", 2, start_key="d")),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Cluster, RegionColumns]:
+    """Six stores in up to three zones, some in trouble, and eight neighbouring regions."""
+    stores = []
+    for i in range(1, 7):
+        labels = {"zone": draw(st.sampled_from("abc"))} | ({"engine": "tiflash"} if i == 6 else {})
+        stores.append(Store(
+            i, state=draw(st.sampled_from([SERVING, SERVING, SERVING, REMOVING])), labels=labelled(labels),
+            heartbeat_age_s=draw(st.sampled_from([0.0, 0.0, 30.0, NEVER_S])), available=90 * GIB, used=10 * GIB,
+            region_size=draw(st.integers(0, 20)) * 96, leader_count=draw(st.integers(0, 30)),
+        ))  # fmt: skip
+    regions = []
+    for n in range(8):
+        held = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4, unique=True))
+        roles = [draw(st.sampled_from([VOTER] * 6 + [LEARNER, INCOMING])) for _ in held]
+        peers = tuple(Peer(10 * n + k, s, r) for k, (s, r) in enumerate(zip(held, roles, strict=True), 1))
+        down = frozenset(s for s in held[1:] if draw(st.integers(0, 5)) == 0)
+        pending = frozenset(s for s in held[1:] if draw(st.integers(0, 5)) == 0)
+        size = draw(st.sampled_from([1, 96]))
+        leader = draw(st.sampled_from([held[0], held[0], 0]))
+        regions.append(Region(n + 1, peers, leader, size, size * 10_000, down, pending, KEYS[n], KEYS[n + 1]))
+    labels = draw(st.sampled_from([(), ("zone",)]))
+    config = Config(placement_rules=draw(st.booleans()), joint_consensus=draw(st.booleans()), location_labels=labels)
+    return cluster_of(config, stores, draw(st.sampled_from(RULES))), of_regions(regions)
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionColumns]) -> None:
+    """Every region is in one group; the checkers leave every region alone that the columns call as it should be."""
+    cluster, regions = found
+    groups = triage(cluster, regions)
+    assert sorted(p for g in groups for p in g.places) == list(range(8))
+    for place in [int(p) for g in groups if g.name == FITS for p in g.places]:
+        told = check_region(cluster, region_at(regions, place), neighbours(regions, place))
+        assert not told.operators, told
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, RegionColumns]) -> None:
+    """The outcomes of a group add up to it, and each without an operator has a reason."""
+    cluster, regions = found
+    told = survey(cluster, regions)
+    sizes = {o.group: o.regions for o in told.outcomes}
+    counted: Counter[str] = Counter()
+    for o in told.outcomes:
+        counted[o.group] += o.here if o.asked else o.regions
+        assert o.does or o.why
+    assert counted == sizes and sum(sizes.values()) == 8
+    assert [a.asked for a in told.rounds] == ["balance-leader", "balance-region"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_nobody_stays_silent_about_a_region(found: tuple[Cluster, RegionColumns]) -> None:
+    """Each answer has a sentence; there is a reason why nothing happens exactly where nobody would act."""
+    cluster, regions = found
+    for place in range(8):
+        region, beside = region_at(regions, place), neighbours(regions, place)
+        answers = explain(cluster, region, beside)
+        assert all(a.explained.because and a.sentence.startswith(a.asked) for a in answers)
+        acts = any(a.explained.operators for a in answers)
+        assert (why_no_operator(cluster, region, beside) == "") == acts
+
+
+def test_rows_name_the_filter_that_refused_each_candidate() -> None:
+    """A region with a lost peer: every store is refused by a filter with a reason, or has a score."""
+    stores = [Store(1), Store(2), Store(3, heartbeat_age_s=NEVER_S), Store(4, busy=True), Store(5, state=REMOVING)]
+    region = Region(1, (Peer(1, 1), Peer(2, 2), Peer(3, 3)), 1, down=frozenset({3}))
+    answers = {a.asked: a for a in explain(cluster_of(Config(), stores), region)}
+    told = rows(answers["rule checker"])
+    refused = {r["store"]: (r["test"], r["why"]) for r in told if r["outcome"] == "rejected"}
+    assert refused[1] == ("excluded (target)", "the region has a peer there")
+    assert refused[4] == ("state (target)", "busy: the store says that it is busy")
+    assert refused[5] == ("state (target)", "removing: the store is being taken offline")
+    assert set(refused) == {1, 2, 3, 4, 5}
+    assert answers["patrol"].sentence == (
+        "patrol: nothing: every best store is in temporary trouble: it is tried again soon"
+    )
+
+
+def test_a_leader_that_stays_tells_the_scores_that_were_nearest() -> None:
+    """Leader counts 20 and 12: less than twice the tolerance of 5 apart."""
+    stores = [Store(1, leader_count=20), Store(2, leader_count=12), Store(3, leader_count=19)]
+    answers = {
+        a.asked: a for a in explain(cluster_of(Config(), stores), Region(1, tuple(Peer(i, i) for i in (1, 2, 3)), 1))
+    }
+    leader = answers["balance-leader"]
+    assert leader.explained.because == "no transfer pays: store 1 has 15.00, store 2 would have 17.00"
+    assert next((r["value"], r["against"], r["outcome"]) for r in rows(leader)) == (15.0, 17.0, "no move pays")
+
+
+def test_a_scheduler_that_is_off_says_which_limit_to_turn() -> None:
+    """The limit is in the sentence and in a row."""
+    config = Config(leader_schedule_limit=0, region_schedule_limit=0)
+    region = Region(1, (Peer(1, 1),), 1)
+    answers = {a.asked: a for a in explain(cluster_of(config, [Store(1), Store(2)]), region)}
+    for asked, limit in (("balance-leader", "leader-schedule-limit 0"), ("balance-region", "region-schedule-limit 0")):
+        assert limit in answers[asked].sentence
+        assert rows(answers[asked])[-1]["why"] == limit
+
+
+def test_a_merge_waits_for_its_neighbours() -> None:
+    """Neighbours are those whose keys border; a small region merges into one of them."""
+    regions = [Region(n, tuple(Peer(3 * n + i, i) for i in (1, 2, 3)), 1, 1, 10, start_key=KEYS[n - 1], end_key=KEYS[n])
+               for n in (1, 2, 4)]  # fmt: skip
+    c = of_regions(regions)
+    assert [neighbours(c, i)[:2] for i in range(3)] == [(None, regions[1]), (regions[0], None), (None, None)]
+    told = survey(cluster_of(Config(), [Store(i) for i in (1, 2, 3)]), c)
+    assert [(o.does, o.why, o.here) for o in told.outcomes] == [
+        ("merge-region", "", 2), ("", "previous region: there is none", 1),
+    ]  # fmt: skip
+    assert isinstance(told.rounds[0], Answer) and "merge-region for about 2 regions" in told.sentence
