@@ -28,6 +28,7 @@ from ticdc_lab.figures.ownership_gantt import ownership_gantt
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
+from ticdc_lab.figures.pd_answers import pd_answers
 from ticdc_lab.figures.pipeline_picture import pipeline_picture
 from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
 from ticdc_lab.figures.queue_curves import queue_curves
@@ -41,6 +42,7 @@ from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped, stepped_by
 from ticdc_lab.figures.store_bars import store_bars
 from ticdc_lab.figures.theme import CONFIG, themed
+from ticdc_lab.figures.time_left import time_left
 from ticdc_lab.figures.transaction_spans import transaction_spans
 from ticdc_lab.figures.two_futures import two_futures
 from ticdc_lab.figures.variant_comparison import variant_comparison
@@ -79,6 +81,7 @@ __all__ = [
     "partition_change",
     "partition_load",
     "partition_rows",
+    "pd_answers",
     "pipeline_picture",
     "pipeline_picture_stepped",
     "procedure_faults",
@@ -96,6 +99,7 @@ __all__ = [
     "stepped_by",
     "store_bars",
     "themed",
+    "time_left",
     "transaction_spans",
     "two_futures",
     "variant_comparison",

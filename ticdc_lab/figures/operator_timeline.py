@@ -51,9 +51,9 @@ def operator_timeline(
     low_px = LIVES_PX * (1 + max(lanes.values(), default=0)) if few else 0
     heights = [170, 130, *([max(90, low_px)] if few else [])]
     fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.05)
-    for desc in _kinds(lives):
-        _running(fig, lives, desc, edges)
-        _ended(fig, [f for f in lives if _of(f.desc, lives) == desc and f.status == SUCCESS], desc, edges)
+    for desc, mine in _by_kind(lives).items():
+        _running(fig, mine, desc, edges)
+        _ended(fig, [f for f in mine if f.status == SUCCESS], desc, edges)
     _cancelled(fig, [d.at_us for d in drops] + [f.finished_us for f in lives if _failed(f)], edges)
     if few:
         for bar in lives_bars(lives, lanes):
@@ -77,19 +77,18 @@ def _failed(f: Finished) -> bool:
     return f.status in ("canceled", "timeout", "replaced", "expired")
 
 
-def _kinds(lives: Sequence[Finished]) -> list[str]:
+def _by_kind(lives: Sequence[Finished]) -> dict[str, list[Finished]]:
+    """Those of each description, most first; the rarest share one."""
     top = [desc for desc, _ in Counter(f.desc for f in lives).most_common(_MOST_KINDS)]
-    return [*top, *(["others"] if any(f.desc not in top for f in lives) else [])]
+    out: dict[str, list[Finished]] = {desc: [] for desc in [*top, "others"]}
+    for f in lives:
+        out[f.desc if f.desc in top else "others"].append(f)
+    return {desc: mine for desc, mine in out.items() if mine}
 
 
-def _of(desc: str, lives: Sequence[Finished]) -> str:
-    return desc if desc in _kinds(lives) else "others"
-
-
-def _running(fig: go.Figure, lives: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
-    mine = [f for f in lives if _of(f.desc, lives) == desc and f.started_us is not None]
+def _running(fig: go.Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
     starts = np.sort([f.started_us / 1e6 for f in mine if f.started_us is not None])
-    ends = np.sort([f.finished_us / 1e6 for f in mine if f.status != "started"])
+    ends = np.sort([f.finished_us / 1e6 for f in mine if f.started_us is not None and f.status != "started"])
     at = (edges[:-1] + edges[1:]) / 2
     n = np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")
     color, hatch = kind_look(desc)

@@ -6,6 +6,7 @@ from ticdc_lab.widgets.browse_panel import BrowseView, RowView, TableView, brows
 from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.pd_panel import PdView, pd_panel
 from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
 from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
@@ -15,6 +16,7 @@ __all__ = [
     "ConsumerView",
     "LogView",
     "Panel",
+    "PdView",
     "PipelineView",
     "RowView",
     "SchedulerView",
@@ -23,6 +25,7 @@ __all__ = [
     "browse_panel",
     "consumer_panel",
     "log_panel",
+    "pd_panel",
     "pipeline_panel",
     "row_panel",
     "scheduler_panel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
@@ -18,8 +18,10 @@ from ticdc_lab.simulate.pd.filters import (
     keep,
 )
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.why import Answer
 from ticdc_lab.simulate.pd.world.patrol import Patrol
-from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import Answer as Round
+from ticdc_lab.simulate.pd.world.policy import Policy, Seen
 from ticdc_lab.simulate.pd.world.world import World
 
 CHECKER = "checker"
@@ -86,8 +88,8 @@ def overheard(policy: Policy, noted: Noted) -> Policy:
     return policy._replace(schedule=_schedule(policy, noted), may_pay=_may_pay(policy, noted))
 
 
-def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Answer]:
-    def schedule(seen: Seen) -> Answer:
+def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Round]:
+    def schedule(seen: Seen) -> Round:
         answer = policy.schedule(seen)
         region = answer.operators[0].region if answer.operators else 0
         told = answer.told
@@ -147,3 +149,10 @@ def at(decisions: tuple[Decision, ...], at_us: int, by: str = "") -> Decision | 
     """Give the last decision up to a moment, of one scheduler or of any."""
     found = [d for d in decisions if d.at_us <= at_us and by in ("", d.by)]
     return found[-1] if found else None
+
+
+def wanting(answers: Sequence[Answer], at_us: int, region: int) -> Decision:
+    """Give of all who were asked about a region the one who acts on it, or else looked at most."""
+    acting = [a for a in answers if a.explained.operators]
+    chosen = acting[0] if acting else max(answers, key=lambda a: len(a.explained.rejected) + len(a.explained.compared))
+    return Decision(at_us, chosen.asked, region, chosen.explained)

@@ -10,13 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.balance import REGIONS, scale
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.limits import LARGE_COST, UNLIMITED_PER_S, step_cost
 from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
-from ticdc_lab.simulate.pd.looking.shares import live, region_targets
+from ticdc_lab.simulate.pd.looking.work import Work, work_left
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.stores import REMOVING, is_disconnected, is_low_on_space
+from ticdc_lab.simulate.pd.stores import REMOVING, is_disconnected
 from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
 
 PACE_S = 30.0
@@ -28,25 +27,6 @@ _STEPS_TICKS = 8
 
 _SLOWER = 2.0
 _CAUTION = "what moved in the last 10 s counts five times, and rounds that find nothing come up to 5 s apart"
-
-
-class Work(NamedTuple):
-    """What is left to do: peers that must go from each store, and come to each; ``size`` is MiB of one.
-
-    ``repair`` says that lost or leaving replicas are what it is about; ``takers`` are the stores that may take peers.
-    """
-
-    what: str
-    out: Mapping[int, int]
-    into: Mapping[int, int]
-    takers: tuple[int, ...]
-    size: float
-    repair: bool
-
-    @property
-    def peers(self) -> int:
-        """How many peers are to be made."""
-        return max(sum(self.out.values()), sum(self.into.values()))
 
 
 class Bound(NamedTuple):
@@ -82,44 +62,6 @@ class Left(NamedTuple):
     def held_by(self) -> Bound | None:
         """The limit that holds it back."""
         return self.bounds[0] if self.bounds else None
-
-
-def work_left(sample: Sample) -> Work:
-    """Give what is left to do: leaving and lost replicas first, and where there are none what balancing would move."""
-    c, stores = sample.cluster, sample.cluster.stores
-    leaving = {i: s.region_count for i, s in stores.items() if s.state == REMOVING and s.region_count}
-    lost = {i: s.region_count for i, s in stores.items() if is_disconnected(s) and s.region_count and i not in leaving}
-    takers = tuple(s.id for s in live(sample) if not is_low_on_space(s, c.config.low_space_ratio))
-    size = float(c.average_region_size)
-    if leaving or lost:
-        names = [f"store {i} is emptied" for i in leaving] + [f"the peers of store {i} are replaced" for i in lost]
-        return Work(" and ".join(names), leaving | lost, {}, _able(sample, takers), size, True)
-    missing = _missing(sample)
-    if missing:
-        return Work(f"{missing} missing peers are made", {}, {0: missing}, takers, size, True)
-    out, into = _uneven(sample)
-    return Work("the stores are even", out, into, takers, size, False)
-
-
-def _able(sample: Sample, takers: tuple[int, ...]) -> tuple[int, ...]:
-    """Whoever may take a peer of a region that is on all the others already: none where there are too few stores."""
-    need = sample.cluster.config.max_replicas
-    return takers if len(takers) >= need else ()
-
-
-def _missing(sample: Sample) -> int:
-    placed = sample.placement.store
-    voters = (placed > 0) & ~sample.placement.learner
-    return int(max(0, sample.cluster.config.max_replicas * len(placed) - int(voters.sum())))
-
-
-def _uneven(sample: Sample) -> tuple[dict[int, int], dict[int, int]]:
-    targets, stores = region_targets(sample), sample.cluster.stores
-    size = max(1.0, float(sample.cluster.average_region_size))
-    slack = scale(sample.cluster, REGIONS).tolerance / size
-    out = {i: int(s.region_count - targets[i] - slack) for i, s in stores.items()}
-    into = {i: int(targets[i] - s.region_count - slack) for i, s in stores.items()}
-    return {i: n for i, n in out.items() if n > 0}, {i: n for i, n in into.items() if n > 0}
 
 
 def bounds(work: Work, sample: Sample, settings: WorldSettings) -> list[Bound]:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted, listen
+from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.world.changes import Happened
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -73,12 +74,15 @@ class Recording:
         Operators that never started.
     decisions
         What was decided and why, see :mod:`ticdc_lab.simulate.pd.looking.decisions`.
+    happened
+        What came from outside, words to PD with its answers or refusals.
     """
 
     samples: tuple[Sample, ...]
     lives: tuple[Finished, ...]
     drops: tuple[Drop, ...]
     decisions: tuple[Decision, ...]
+    happened: tuple[Happened, ...] = ()
 
     def at(self, at_us: int) -> Sample:
         """Give the last moment up to a time, the first where there is none."""
@@ -112,7 +116,7 @@ def record(world: World, *, until_us: int, every_us: int = 1_000_000) -> Recordi
     while world.now_us < until_us:
         world.run(min(until_us, samples[-1].at_us + every_us))
         samples.append(sampled(world, before=samples[-1]))
-    return Recording(tuple(samples), _lives(world), tuple(drops), _decisions(noted))
+    return Recording(tuple(samples), _lives(world), tuple(drops), tuple(noted.kept), tuple(world.happened))
 
 
 def _drop_of(running: object, now_us: int) -> Drop | None:
@@ -126,10 +130,6 @@ def _drop_of(running: object, now_us: int) -> Drop | None:
 def _lives(world: World) -> tuple[Finished, ...]:
     still = (finished_of(r, world.now_us) for r in world.controller.running.values())
     return (*world.controller.ended, *still)
-
-
-def _decisions(noted: Noted) -> tuple[Decision, ...]:
-    return tuple(noted.kept)
 
 
 def sampled(world: World, before: Sample | None = None) -> Sample:

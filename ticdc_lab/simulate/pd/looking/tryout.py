@@ -16,7 +16,6 @@ from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case, case_of
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.world import World
 
 _FEW_REGIONS = 20_000
@@ -64,12 +63,6 @@ def _counts(told: Mapping[str, int]) -> dict[int, int]:
 def _records(path: Path | str) -> list[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
-
-
-def own_case(start: Start, *, name: str = "own cluster", minutes: float = 30.0) -> Case:
-    """Give a user's own cluster as a case in which nothing happens from outside."""
-    until_us = round(minutes * 60 * SECOND_US)
-    return Case(name, start, (), 0, until_us, until_us)
 
 
 def tried(
