@@ -21,6 +21,7 @@ PEER_LOOK: Mapping[str, tuple[str, str, str]] = MappingProxyType({
 
 _KINDS = (
     ("balance-leader", SKY, ""), ("balance-region", BLUE, ""), ("move-to-better", GREEN, "."),
+    ("replace-rule-offline-leader", PINK, "/"),
     ("replace", RED, "/"), ("add-rule", PINK, "x"), ("make-up", PINK, "x"), ("remove", OLIVE, "-"),
     ("merge", ORANGE, "+"), ("move-hot", ORANGE, "/"), ("transfer-hot", ORANGE, "|"), ("admin", GREY, "|"),
     ("evict", PINK, "\\"), ("grant", GREEN, "\\"),

@@ -33,9 +33,15 @@ def time_left(left: Left, *, finding: str = "") -> go.Figure:
     if not shown:
         held = left.held_by
         return sentence(title, f"What would help: {label(held.turn)}." if held else "No limit is in the way.")
-    fig = go.Figure(_bar(shown[0], WRONG, "/"))
-    for b in shown[1:]:
-        fig.add_trace(_bar(b, BLUE, ""))
+    fig = go.Figure([_bar(b, *((WRONG, "/") if b is shown[0] else (BLUE, ""))) for b in shown])
+    texts = [f"<b>{label(b.name, most=60)}</b>: {_s(b.seconds)}, {label(b.because, most=80)}" for b in shown]
+    names = [label(b.name, most=80) for b in shown]
+    fig.add_trace(
+        go.Scatter(
+            x=[0] * len(shown), y=names, mode="text", text=[f" {t}" for t in texts], textposition="middle right",
+            hoverinfo="skip", cliponaxis=False,
+        )
+    )  # fmt: skip
     pace = left.at_pace_s
     longest = max([b.seconds for b in shown] + ([pace] if pace is not None and not math.isinf(pace) else []))
     if pace is not None and not math.isinf(pace):
@@ -51,10 +57,12 @@ def time_left(left: Left, *, finding: str = "") -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 24, margin_l=30)
 
 
+def _s(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:,.2g} s"
+
+
 def _bar(b: Bound, color: str, hatch: str) -> go.Bar:
     return go.Bar(
         y=[label(b.name, most=80)], x=[b.seconds], orientation="h", marker=pattern(color, hatch) | {"opacity": 0.55},
-        text=[f"<b>{label(b.name, most=60)}</b>: {b.seconds:,.3g} s, {label(b.because, most=80)}"],
-        textposition="outside" if b.seconds == 0 else "inside", insidetextanchor="start", constraintext="none",
-        textangle=0, cliponaxis=False, hovertext=[f"turn it: {label(b.turn, most=80)}"], hoverinfo="text",
+        hovertext=[f"turn it: {label(b.turn, most=80)}"], hoverinfo="text",
     )  # fmt: skip

@@ -136,7 +136,12 @@ def _of(c: Costs) -> tuple[float | None, float, float, float]:
 
 
 def _said(v: float | None, unit: str) -> str:
-    return "not even" if v is None else f"{v:,.3g} {unit}".strip()
+    return "not even" if v is None else f"{number(v)} {unit}".strip()
+
+
+def number(v: float) -> str:
+    """Give a number with three digits that count, and never as a power of ten."""
+    return f"{v:,.0f}" if v >= 100 else f"{v:,.3g}"
 
 
 def _more(c: Costs, k: int) -> str:
@@ -158,6 +163,6 @@ def told(names: Sequence[str], paid: Sequence[Costs]) -> str:
         when = f"Both make the stores even in {ends[0]:,.0f} s"
     else:
         when = f"{y} makes the stores even in {ends[1]:,.0f} s, {x} in {ends[0]:,.0f} s"
-    moved = f"{b.moved_gib:,.3g} GiB moved, not {a.moved_gib:,.3g}"
-    peak = f"peak {b.peak_mib_s:,.3g} MiB/s, not {a.peak_mib_s:,.3g}"
+    moved = f"{number(b.moved_gib)} GiB moved, not {number(a.moved_gib)}"
+    peak = f"peak {number(b.peak_mib_s)} MiB/s, not {number(a.peak_mib_s)}"
     return f"{when}; {moved}; {peak}"

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.theme import label, sentence
+from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
 from ticdc_lab.simulate.pd.ctl import from_pd_ctl
 from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
 from ticdc_lab.simulate.pd.looking.decisions import at, wanting
@@ -32,6 +32,7 @@ STEPS = 60
 
 PD_ITSELF = "PD's own"
 _SAMPLES = 60
+_LINE_PX = 21
 _FILES = ("stores.json", "regions.json", "config.json", "rules.json")
 _ABOUT = re.compile(r"(region|operator)\s+(\d+)")
 
@@ -151,10 +152,12 @@ def _with_refusals(fig: go.Figure, other: Recording) -> go.Figure:
     refused = [h.error for h in other.happened if h.error]
     if not refused:
         return fig
-    title = f"PD refuses: {label(refused[-1], most=120)}.<br>{fig.layout.title.text}"
+    said_no = wrapped(f"PD refuses: {label(refused[-1], most=120)}.", width=TITLE_CHARS)
+    more_px = _LINE_PX * (1 + said_no.count("<br>"))
     meta = {**fig.layout.meta, "finding": f"PD refuses: {refused[-1]}. {fig.layout.meta['finding']}"}
     return fig.update_layout(
-        title_text=title, meta=meta, height=int(fig.layout.height) + 22, margin_t=int(fig.layout.margin.t) + 22
+        title_text=f"{said_no}<br>{fig.layout.title.text}", meta=meta, height=int(fig.layout.height) + more_px,
+        margin_t=int(fig.layout.margin.t) + more_px,
     )  # fmt: skip
 
 

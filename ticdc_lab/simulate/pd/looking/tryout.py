@@ -88,7 +88,7 @@ def tried(
     """
     until_us = case.most_us if until_s is None else round(until_s * SECOND_US)
     many = len(case.start.regions.id) > _FEW_REGIONS
-    every_us = max(case.start.settings.tick_us, until_us // (samples // 4 if many else samples))
+    every_us = max(case.start.settings.tick_us, until_us // max(1, samples // 4 if many else samples))
     world = World(case.start, seed, policies, (*case.changes, *changes))
     return record(world, until_us=until_us, every_us=every_us)
 
