@@ -71,12 +71,13 @@ def damages(value: Any) -> list[Any]:
     return list(WRONG)
 
 
-def test_whole_runs_are_counted_and_not_judged(tmp_path: Path) -> None:
-    """Records of reference.jsonl.gz neither agree nor disagree yet."""
+def test_whole_runs_without_their_case_are_malformed(tmp_path: Path) -> None:
+    """A run belongs to a case of its file; how fast the real PD was is not judged."""
     path = tmp_path / "reference.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"kind": "meta"}\n{"kind": "case", "id": "a"}\n\n{"kind": "run", "id": "a"}\n'))
+    lines = b'{"kind": "meta"}\n{"kind": "case", "case": "a"}\n\n{"kind": "run", "case": "b"}\n{"kind": "perf"}\n'
+    path.write_bytes(gzip.compress(lines))
     r = replay(path)
-    assert (r.total, r.agree, r.not_judged, r.malformed) == (2, 0, 2, 0)
+    assert (r.total, r.agree, r.not_judged, r.malformed) == (3, 0, 2, 1)
 
 
 @pytest.mark.parametrize("content", [None, b"\x1f\x8bno gzip"])

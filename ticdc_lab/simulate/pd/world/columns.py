@@ -43,7 +43,7 @@ class Regions:
         self.role[:, : start.learner.shape[1]][start.learner] = _CODE[LEARNER]
         self.pending = np.zeros((n, width), np.bool_)
         self.peer = np.arange(1, n * width + 1, dtype=np.int64).reshape(n, width)
-        self.next_peer = n * width + 1
+        self.next_peer = int(n * width + 1)
         self.next_id = int(self.id.max(initial=0)) + 1
         self.conf = np.ones(n, np.int32)
         self.version = np.ones(n, np.int32)

@@ -20,7 +20,7 @@ from ticdc_lab.simulate.pd.lifecycle import (
     TIMEOUT,
     impossible,
 )
-from ticdc_lab.simulate.pd.limits import available, step_cost, taken
+from ticdc_lab.simulate.pd.limits import available, step_cost
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     Kind,
@@ -61,6 +61,7 @@ class Controller:
         self.counts: Counter[Kind] = Counter()
         self.unfinished = Sums()
         self.fast = Fast(nodes.settings.fast_operator_us)
+        self.influences: dict[bool, tuple[tuple[int, int], dict[int, Influence]]] = {}
         self.created: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
         self.cancelled: Counter[tuple[str, str]] = Counter()
@@ -71,9 +72,11 @@ class Controller:
 
     def influence(self, *, fast_too: bool) -> dict[int, Influence]:
         """Give the net effect of running operators on stores, and of those that finished quickly."""
-        if not fast_too or not self.fast.latest:
-            return self.unfinished.of
-        return together(self.unfinished.of, self.fast.sums.of)
+        version = self.unfinished.version, self.fast.sums.version if fast_too else 0
+        if self.influences.get(fast_too, (None, {}))[0] != version:
+            fast = self.fast.sums.of if fast_too else {}
+            self.influences[fast_too] = version, together(self.unfinished.of, fast)
+        return self.influences[fast_too][1]
 
     def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> Running:
         """Give a fresh operator."""
@@ -149,10 +152,8 @@ class Controller:
         self.counts[limited_as(r.op.kind)] += 1
         for step in r.op.steps:
             self.unfinished.add(effects_of(step, r.op.size), 1)
-        at_s = now_us / SECOND_US
         for i, which, cost in self._costs(r.op):
-            node = self.nodes.all[i]
-            node.limits[which] = taken(node.limits[which], at_s, cost)
+            self.nodes.take_tokens(i, which, cost, now_us)
         before = r.status
         r.become(STARTED, now_us)
         r.started_us = now_us
@@ -232,7 +233,6 @@ class Controller:
                 else:
                     self._tell(r, now_us, tick)
 
-
     def _vain(self, r: Running, cluster: Cluster) -> str:
         """Say why there is no use in telling a step again, "" where there is."""
         if not self.regions.alive[r.row]:
@@ -241,4 +241,3 @@ class Controller:
             return EPOCH
         assert r.step is not None
         return impossible(cluster, self.regions.region(r.row), r.step)
-

@@ -48,7 +48,7 @@ def balance_hot_regions(seen: Seen) -> Answer:
 
 
 def _long_hot(flow: Flow, ready: frozenset[int], action: str) -> Flow:
-    """Leave only peers of stores that have been hot for long; written leaders are summed by their peers, so they stay."""
+    """Leave only peers of stores that have been hot for long; written leaders are summed by their peers and stay."""
     if flow.kind == WRITE and action == TRANSFER_LEADER:
         return flow
     return flow._replace(peers=[p for p in flow.peers if p.store in ready])

@@ -34,6 +34,9 @@ ZOMBIE_US = 30 * SECOND_US
 """An operator that moved load counts for so long after its end, until the stores' own reports show it."""
 
 
+NOTHING_HOT = Hot({}, {}, {})
+
+
 class Pending(NamedTuple):
     """An operator that moves load."""
 
@@ -69,6 +72,8 @@ class HotStats:
 
     def tick(self, now_us: int) -> None:
         """Take what heartbeats tell, where it is time."""
+        if now_us < self.next_us():
+            return
         active = self.any_flow
         for kind in KINDS:
             while self.due_us[kind] <= now_us:
@@ -143,15 +148,18 @@ class HotStats:
 
     def long_hot(self, kind: str) -> frozenset[int]:
         """Give the stores that were above the mean in every sample of a full history."""
-        samples = self.history.get(kind, ())
+        samples = self.history.get(kind) or deque()
         if len(samples) < self.world.settings.hot_history_samples:
             return frozenset()
         return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
 
     def hot(self) -> Hot:
         """Give what the hot-region scheduler sees."""
+        if not self.degree[READ] and not self.degree[WRITE]:
+            return NOTHING_HOT
         self._settle_pending()
-        flows, rows = {}, {}
+        flows: dict[str, Flow] = {}
+        rows: dict[int, None] = {}
         for kind in KINDS:
             chosen = self.hot_rows(kind)
             flows[kind] = Flow(kind, self.store_loads(kind), self._peers(kind, chosen), self._pending_loads(kind))
@@ -191,5 +199,9 @@ class HotStats:
                 continue
             for store, sign in ((p.from_store, -1), (p.to_store, 1)):
                 old = found.get(store, ZERO)
-                found[store] = tuple(a + sign * b for a, b in zip(old, p.loads, strict=True))  # type: ignore[assignment]
+                found[store] = _plus(old, p.loads, sign)
         return found
+
+
+def _plus(one: Loads, other: Loads, sign: int) -> Loads:
+    return one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2]

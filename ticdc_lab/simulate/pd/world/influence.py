@@ -30,22 +30,28 @@ def total_of(op: Operator) -> Effects:
     return tuple(e for step in op.steps for e in effects_of(step, op.size))
 
 
+def _sum(one: Influence, other: Influence, sign: int) -> Influence:
+    return Influence(
+        one.region_size + sign * other.region_size, one.region_count + sign * other.region_count,
+        one.leader_size + sign * other.leader_size, one.leader_count + sign * other.leader_count,
+    )  # fmt: skip
+
+
 class Sums:
     """Sums of influence a store."""
 
     def __init__(self) -> None:
         self.of: dict[int, Influence] = {}
+        self.version = 0
 
     def add(self, effects: Iterable[tuple[int, Influence]], sign: int) -> None:
         """Add effects, or take them away."""
+        self.version += 1
         for store, e in effects:
             old = self.of.get(store)
             if old is None:
                 old = Influence()
-            self.of[store] = Influence(
-                old.region_size + sign * e.region_size, old.region_count + sign * e.region_count,
-                old.leader_size + sign * e.leader_size, old.leader_count + sign * e.leader_count,
-            )  # fmt: skip
+            self.of[store] = _sum(old, e, sign)
 
 
 class Fast:
@@ -79,5 +85,5 @@ def together(one: Mapping[int, Influence], other: Mapping[int, Influence]) -> di
     found = dict(one)
     for store, e in other.items():
         old = found.get(store)
-        found[store] = e if old is None else Influence(*(a + b for a, b in zip(old, e, strict=True)))
+        found[store] = e if old is None else _sum(old, e, 1)
     return found

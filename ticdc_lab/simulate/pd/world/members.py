@@ -1,4 +1,4 @@
-"""Which regions lead, follow, learn or are pending on each store, so that one of them can be drawn; and what they sum to."""
+"""Which regions lead, follow, learn or are pending on each store, to be drawn from, and what they sum to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEARNER = 1
 class Members:
     """Lists of rows a store and kind of peer; ``where`` says at which place of its list a peer stands.
 
-    ``count``, ``mib``, ``leaders``, ``leader_mib`` and ``pending`` sum up each store's peers; ``touched`` collects
+    ``led_with`` counts regions by the store that leads and those that follow. ``count``, ``mib``, ``leaders``, ``leader_mib`` and ``pending`` sum up each store's peers; ``touched`` collects
     stores whose sums changed.
     """
 
@@ -29,11 +29,14 @@ class Members:
         self.pending = [0] * stores
         self.pending_rows: dict[int, None] = {}
         self.where: NDArray[np.int32] = np.zeros((0, 0), np.int32)
+        self.led_with: NDArray[np.int32] = np.zeros((stores, stores), np.int32)
         self.touched: set[int] = set(range(stores))
 
     def add_store(self) -> None:
         """Make room for another store."""
-        self.touched.add(len(self.count))
+        n = len(self.count)
+        self.touched.add(n)
+        self.led_with = np.pad(self.led_with, ((0, 1), (0, 1)))
         self.lists.append(([], [], []))
         for sums in (self.count, self.leaders, self.learners, self.pending):
             sums.append(0)
@@ -65,6 +68,8 @@ class Members:
         self.leaders = np.bincount(store[leads], minlength=n).tolist()
         self.leader_mib = np.bincount(store[leads], sizes[leads], minlength=n).tolist()
         self.learners = np.bincount(store[kind == LEARNS], minlength=n).tolist()
+        follows = (kind == FOLLOWS) & (r.leader[row_of] >= 0)
+        np.add.at(self.led_with, (r.leader[row_of[follows]], store[follows]), 1)
 
     def insert(self, r: Regions, row: int) -> None:
         """List a region's peers."""
@@ -81,6 +86,8 @@ class Members:
             self.where[row, slot] = len(rows)
             rows.append(row)
             self._add(s, kind, 1, size)
+            if kind == FOLLOWS and leader >= 0:
+                self.led_with[leader, s] += 1
             if pending[slot]:
                 self.pending[s] += 1
                 self.pending_rows[row] = None
@@ -95,6 +102,8 @@ class Members:
             kind = LEADS if s == leader else LEARNS if role == _LEARNER else FOLLOWS
             self._drop(r, self.lists[s][kind], s, int(self.where[row, slot]))
             self._add(s, kind, -1, -size)
+            if kind == FOLLOWS and leader >= 0:
+                self.led_with[leader, s] -= 1
             if pending is not None and pending[slot]:
                 self.pending[s] -= 1
         self.pending_rows.pop(row, None)

@@ -32,7 +32,8 @@ class Weighted:
     def get(self, rows: NDArray[np.int64]) -> Numbers:
         """Give the averages."""
         n = np.minimum(self.count[rows], self.size)
-        return self.score[rows] / np.maximum(n * (n + 1) / 2, 1)
+        found: Numbers = self.score[rows] / np.maximum(n * (n + 1) / 2, 1)
+        return found
 
 
 class Hull:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
 _BUCKET = 8
-"""Elections are won as in PD's simulated stores: by the last healthy peer of a map that is walked from a random place."""
+"""Elections are won as in PD's simulated stores: by the last healthy peer of a map walked from a random place."""
 
 
 def stop(world: World, store: int, down_s: float | None = None) -> None:

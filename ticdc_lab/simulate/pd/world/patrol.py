@@ -84,7 +84,7 @@ class Patrol:
             takes = np.array([s is not None and _takes(s, cluster) for s in stores])
             apart = distances(known, labels)
             found |= may_improve(apart, peers.astype(np.int32), takes)
-        return found & alive
+        return np.asarray(found & alive, np.bool_)
 
     def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
         """Give the regions beside a region, where it may be merged at all."""
@@ -98,16 +98,12 @@ class Patrol:
         recently = frozenset(split) if config.split_merge_interval_s else frozenset()
         return Neighbours(before, after, recently)
 
-    def look(
-        self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float
-    ) -> Explained:
+    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float) -> Explained:
         """Check a region; one that waits for something that passes is looked at again later."""
         self.looks += 1
         beside = self.neighbours(row, cluster, now_us)
         region = self.regions.region(row)
-        told = check_region(
-            cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given
-        )
+        told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
         if told.operators:
             del self.todo[row]
             return told

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
-from ticdc_lab.simulate.pd.arrays import columns, region_scores
-from ticdc_lab.simulate.pd.balance import (
-    LEADER_HERE,
-    LEADERS,
-    LEAST_RETRIES,
-    REGIONS,
-    influence,
-    scale,
-    source_score,
-    target_score,
-)
+from ticdc_lab.simulate.pd.arrays import leader_scores, region_scores
+from ticdc_lab.simulate.pd.balance import LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, scale
 from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.create import transfer_leader
 from ticdc_lab.simulate.pd.explained import Notes
@@ -26,17 +18,18 @@ from ticdc_lab.simulate.pd.filters import (
     REGION_TARGET,
     by_state,
     keep,
-    state_forbids,
 )
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
 from ticdc_lab.simulate.pd.regions import Region, voters
 from ticdc_lab.simulate.pd.world.hot_policy import HOT_REGION_POLICY
-from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.store_table import StoreTable
 
 BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
 EVICT_BATCH = 3
 _AMPLIFICATION = 5
+_MOST_FOLLOWERS = 6
 
 
 def balance_regions(seen: Seen) -> Answer:
@@ -57,39 +50,73 @@ def balance_leaders(seen: Seen) -> Answer:
 
 def no_region_pays(seen: Seen) -> str:
     """Say why no region can be moved to balance, whichever is drawn: no two scores are far enough apart."""
-    cluster, config = seen.cluster, seen.cluster.config
-    stores = list(cluster.stores.values())
+    if unchanged := _unchanged(seen):
+        return unchanged
+    cluster, table = seen.cluster, _table(seen)
     by = scale(cluster, REGIONS)
-    c = columns(stores)
-    moved = np.array([influence(by, s.id) for s in stores])
+    moved = table.influence(cluster, "region_size")
     widened = np.abs(moved) * _AMPLIFICATION + by.tolerance
-    after = region_scores(c, config, moved)
-    gives = np.array([state_forbids(s, REGION_SOURCE, config) is None for s in stores])
-    takes = np.array([state_forbids(s, REGION_TARGET, config) is None for s in stores])
-    out = np.where(gives, region_scores(c, config, -widened), -np.inf)
-    into = np.where(takes, region_scores(c, config, widened), np.inf)
+    after = region_scores(table.columns, cluster.config, moved)
+    takes = table.may[REGION_TARGET]
+    out = np.where(table.may[REGION_SOURCE], region_scores(table.columns, cluster.config, -widened), -np.inf)
+    into = np.where(takes, region_scores(table.columns, cluster.config, widened), np.inf)
     order = np.argsort(-after, kind="stable")
     lowest_below = np.minimum.accumulate(into[order][::-1])[::-1]
     if (out[order][:-1] > lowest_below[1:]).any():
         return ""
-    seen.memory["retries"] = dict.fromkeys((s.id for s in stores), LEAST_RETRIES)
     if not takes.any():
-        return "no store takes peers now"
-    return "no two region scores are further apart than the tolerance and what runs already"
+        return _stuck(seen, "no store takes peers now")
+    return _stuck(seen, "no two region scores are further apart than the tolerance and what runs already")
 
 
 def no_leader_pays(seen: Seen) -> str:
-    """Say why no leader can be moved to balance, whichever region is drawn."""
-    cluster, config = seen.cluster, seen.cluster.config
+    """Say why no leader can be moved to balance, whichever region is drawn: no pair of stores with one to move."""
+    if unchanged := _unchanged(seen):
+        return unchanged
+    cluster, table = seen.cluster, _table(seen)
     by = scale(cluster, LEADERS)
-    out = [source_score(by, s) for s in cluster.stores.values() if state_forbids(s, LEADER_SOURCE, config) is None]
-    into = [target_score(by, s) for s in cluster.stores.values() if state_forbids(s, LEADER_TARGET, config) is None]
-    if out and into and max(out) > min(into):
+    widened = np.abs(table.influence(cluster, "leader_count" if by.policy == "count" else "leader_size")) + by.tolerance
+    takes = table.may[LEADER_TARGET]
+    out = np.where(table.may[LEADER_SOURCE], leader_scores(table.columns, by.policy, -widened), -np.inf)
+    into = np.where(takes, leader_scores(table.columns, by.policy, widened), np.inf)
+    pays = out[:, None] > into[None, :]
+    there = np.where(pays, seen.followers_of(tuple(table.place)), 0)
+    if there.any():
+        return BUSY if _all_busy(seen, table, there) else ""
+    if not takes.any():
+        return _stuck(seen, "no store takes leaders now")
+    if pays.any():
+        return _stuck(seen, "no region of a store with more leaders has a follower where there are fewer")
+    return _stuck(seen, "no two leader scores are further apart than the tolerance and what runs already")
+
+
+def _all_busy(seen: Seen, table: StoreTable, there: NDArray[np.int32]) -> bool:
+    """Whether every one of some regions, counted by leader and follower, has an operator already."""
+    running = sum(seen.running.values())
+    if there.sum() > running * _MOST_FOLLOWERS:
+        return False
+    return not (there > seen.busy_followers_of(tuple(table.place))).any()
+
+
+def _unchanged(seen: Seen) -> str:
+    """Give the reason of the latest round, where nothing that it depends on is another since."""
+    cluster, before = seen.cluster, seen.memory.get("stuck")
+    if before is None:
         return ""
-    seen.memory["retries"] = dict.fromkeys(cluster.stores, LEAST_RETRIES)
-    if not into:
-        return "no store takes leaders now"
-    return "no two leader scores are further apart than the tolerance and what runs already"
+    same = before[0] is cluster.stores and before[1] is cluster.influence and before[2] is cluster.config
+    return str(before[3]) if same else ""
+
+
+def _stuck(seen: Seen, why: str) -> str:
+    seen.memory["retries"] = dict.fromkeys(seen.cluster.stores, LEAST_RETRIES)
+    seen.memory["stuck"] = seen.cluster.stores, seen.cluster.influence, seen.cluster.config, why
+    return why
+
+
+def _table(seen: Seen) -> StoreTable:
+    table: StoreTable = seen.memory.setdefault("table", StoreTable())
+    table.refresh(seen.cluster)
+    return table
 
 
 def evict_leaders(store: int) -> Policy:

@@ -65,7 +65,8 @@ def with_setting(c: Config, name: str, value: object) -> Config:
         raise Refused(f"config item {name} not found", hint=f"Known: {', '.join(sorted(_NAMES.values()))}.")
     default = getattr(Config(), field)
     try:
-        return replace(c, **{field: _read(value, default)})
+        changed: dict[str, Any] = {field: _read(value, default)}
+        return replace(c, **changed)
     except (TypeError, ValueError) as e:
         raise Refused(f"config set {name} {value}: {e}") from e
 

@@ -50,6 +50,7 @@ def region(world: World, words: list[str]) -> Any:
 
 def described(r: Region) -> dict[str, Any]:
     """Tell a region as pd-ctl does."""
+
     def peer(p: Any) -> dict[str, Any]:
         return {"id": p.id, "store_id": p.store, "role_name": p.role}
 

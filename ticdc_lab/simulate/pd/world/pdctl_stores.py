@@ -136,4 +136,3 @@ def _limit(world: World, words: list[str]) -> Any:
             rates = (add, new)
         world.nodes.set_limit(i, rates, world.now_us)
     return DONE
-

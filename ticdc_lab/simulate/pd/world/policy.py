@@ -12,9 +12,12 @@ and takes the place of PD's of the same kind in ``Start`` or in the middle of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance import Draw
 from ticdc_lab.simulate.pd.cluster import Cluster
@@ -30,6 +33,10 @@ class Hot(NamedTuple):
     flows: Mapping[str, Flow]
     regions: Mapping[int, Region]
     ready: Mapping[str, frozenset[int]]
+
+
+BUSY = "every region that could be moved has an operator already"
+"""PD makes operators for such regions and cancels them at once, so that the next round comes soon."""
 
 
 class Seen(NamedTuple):
@@ -53,6 +60,10 @@ class Seen(NamedTuple):
         Gives a region by its id, None where there is none.
     hot
         Gives what is hot now; it is computed when asked for.
+    followers_of
+        Counts regions by the store that leads (rows) and those with a follower (columns), of the stores given.
+    busy_followers_of
+        The same of regions that have an operator.
     """
 
     cluster: Cluster
@@ -63,6 +74,8 @@ class Seen(NamedTuple):
     now_us: int
     region: Callable[[int], Region | None]
     hot: Callable[[], Hot]
+    followers_of: Callable[[Sequence[int]], NDArray[np.int32]]
+    busy_followers_of: Callable[[Sequence[int]], NDArray[np.int32]]
 
 
 class Answer(NamedTuple):

@@ -78,7 +78,7 @@ _UPSTREAM = {
     "region-split": _Upstream(
         10_400_000, 128.0, (Grow(1, 8.0),), peers_on_each=5,
     ),
-    "import-data": _Upstream(10_000_000, 64.0, (Grow(299, 32.0, 6_000_000),)),
+    "import-data": _Upstream(10_000_000, 64.0, (Grow(282, 32.0, 6_000_000),)),
 }  # fmt: skip
 """Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
 
 _SLOWER = 1.3
@@ -74,6 +74,8 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
     told = Explained((), "")
     for _ in range(s.policy.tries):
         why = s.policy.may_pay(seen)
+        if why == BUSY:
+            return _soon(s, now_us, settings)
         if why:
             told = Explained((), why)
             break
@@ -87,6 +89,15 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
         told = answer.told
     s.interval_us = min(int((least if s.policy.hot else s.interval_us) * _SLOWER), most)
     return _without(s, told, now_us)
+
+
+def _soon(s: Scheduler, now_us: int, settings: WorldSettings) -> Answer:
+    """Come again with the next tick: until then no region is free."""
+    s.interval_us = settings.scheduler_least_us
+    s.reasons[BUSY] += 1
+    s.last = Explained((), BUSY)
+    s.due_us = (now_us // settings.tick_us + 1) * settings.tick_us + s.interval_us
+    return Answer((), s.last)
 
 
 def _without(s: Scheduler, told: Explained, now_us: int) -> Answer:

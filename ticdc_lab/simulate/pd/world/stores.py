@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ticdc_lab.simulate.pd.limits import LARGE_COST, Bucket, available, bucket_per_minute
+from ticdc_lab.simulate.pd.limits import LARGE_COST, Bucket, available, bucket_per_minute, taken, tokens_at
 from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.moving_average import Hull
@@ -16,6 +16,7 @@ from ticdc_lab.simulate.pd.world.start import StoreStart
 
 ADD, REMOVE = 0, 1
 UNLIMITED = 0.0
+_OPEN = ("add_open", "remove_open")
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Nodes:
         self.dirty: set[int] = set()
         self.cached: dict[int, Store] = {}
         self.seed = seed
+        self.closed: dict[tuple[int, int], float] = {}
         for start in stores:
             self._add(start, start.started)
         self.heartbeats(0)
@@ -89,7 +91,8 @@ class Nodes:
         at_s = now_us / SECOND_US
         rates = (per_minute[0], UNLIMITED if node.told.state == REMOVING else per_minute[1])
         node.limits = [bucket_per_minute(r, at_s) for r in rates]
-        self.dirty.add(i)
+        for which in (ADD, REMOVE):
+            self._see_limit(i, which, at_s)
 
     def change(self, i: int, **fields: object) -> None:
         """Change what PD knows of a store."""
@@ -115,13 +118,10 @@ class Nodes:
 
     def view(self, now_us: int) -> dict[int, Store]:
         """Give the stores as PD knows them now, by id."""
-        at_s = now_us / SECOND_US
+        self._reopen(now_us)
         for i, node in enumerate(self.all):
-            if node.known:
-                self._open(i, node, at_s)
-                if node.silent_us is not None:
-                    age = (now_us - node.heartbeat_us) / SECOND_US
-                    self.change(i, heartbeat_age_s=age)
+            if node.silent_us is not None and node.known:
+                self.change(i, heartbeat_age_s=(now_us - node.heartbeat_us) / SECOND_US)
         m = self.regions.members
         changed = self.dirty | m.touched
         if changed:
@@ -142,12 +142,26 @@ class Nodes:
         m.touched.clear()
         return self.cached
 
-    def _open(self, i: int, node: Node, at_s: float) -> None:
-        add, remove = node.limits
-        told = node.told
-        add_open, remove_open = available(add, at_s, LARGE_COST), available(remove, at_s, LARGE_COST)
-        if add_open != told.add_open or remove_open != told.remove_open:
-            self.change(i, add_open=add_open, remove_open=remove_open)
+    def take_tokens(self, i: int, which: int, cost: float, now_us: int) -> None:
+        """Take tokens for adding or removing a peer; the store is closed until there are enough for a large one."""
+        node, at_s = self.all[i], now_us / SECOND_US
+        node.limits[which] = taken(node.limits[which], at_s, cost)
+        self._see_limit(i, which, at_s)
+
+    def _see_limit(self, i: int, which: int, at_s: float) -> None:
+        bucket = self.all[i].limits[which]
+        is_open = available(bucket, at_s, LARGE_COST)
+        self.change(i, **{_OPEN[which]: is_open})
+        self.closed.pop((i, which), None)
+        if not is_open:
+            missing = LARGE_COST - tokens_at(bucket, at_s)
+            self.closed[i, which] = at_s + missing / (bucket.rate_per_s * LARGE_COST)
+
+    def _reopen(self, now_us: int) -> None:
+        at_s = now_us / SECOND_US
+        for i, which in [k for k, until_s in self.closed.items() if until_s <= at_s]:
+            del self.closed[i, which]
+            self.change(i, **{_OPEN[which]: True})
 
     def take_io(self, i: int, tick: int, mib: float) -> float:
         """Give how much of a snapshot a store reads or writes in this tick, at most so much."""

@@ -1,4 +1,4 @@
-"""The loop: PD and its stores, tick by tick, from one source of chance; moments in which nothing can happen are skipped.
+"""The loop: PD and its stores, tick by tick, from one source of chance; where nothing can happen time is skipped.
 
 Not the house kernel (:mod:`ticdc_lab.simulate.kernel`): that sends every heartbeat of every region as a message of its
 own, some ten thousand a simulated second for the clusters that this one is for. Here a heartbeat that tells nothing
@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
@@ -28,14 +31,14 @@ from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.growth import cut, grow
 from ticdc_lab.simulate.pd.world.happening import happen
+from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
 from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
-from ticdc_lab.simulate.pd.world.growth import cut, grow
-from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.running import Running, ends_of, merges
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
@@ -93,7 +96,7 @@ class World:
         fast_too = s.policy.limited_as == Kind.REGION
         return Seen(
             self.cluster(fast_too=fast_too), self.draw, self.controller.counts, self.chance, s.memory, self.now_us,
-            self.region, self.hot,
+            self.region, self.hot, self.followers_of, self.busy_followers_of,
         )  # fmt: skip
 
     def region(self, region_id: int) -> Region | None:
@@ -112,6 +115,24 @@ class World:
             rows = m.lists[i][_KINDS[kind]]
         for _ in range(DRAWN if rows else 0):
             yield self.regions.region(self.chance.choice(rows))
+
+    def followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions by who leads and who follows."""
+        places = np.array([self.regions.at[s] for s in stores], np.int64)
+        return self.regions.members.led_with[np.ix_(places, places)]
+
+    def busy_followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
+        """Count regions with an operator by who leads and who follows."""
+        place = {self.regions.at[s]: i for i, s in enumerate(stores)}
+        found = np.zeros((len(stores), len(stores)), np.int32)
+        for row in self.controller.running:
+            leader = place.get(int(self.regions.leader[row]))
+            if leader is None:
+                continue
+            for s in self.regions.store[row].tolist():
+                if s >= 0 and s in place and place[s] != leader:
+                    found[leader, place[s]] += 1
+        return found
 
     def hot(self) -> Hot:
         """Give what is hot."""
