@@ -145,9 +145,9 @@ def about_region(decisions: tuple[Decision, ...], region: int) -> list[Decision]
     return sorted(of, key=lambda d: d.at_us)
 
 
-def at(decisions: tuple[Decision, ...], at_us: int, by: str = "") -> Decision | None:
-    """Give the last decision up to a moment, of one scheduler or of any."""
-    found = [d for d in decisions if d.at_us <= at_us and by in ("", d.by)]
+def at(decisions: Sequence[Decision], at_us: int, by: str = "", *, fruitless: bool = False) -> Decision | None:
+    """Give the last decision up to a moment, of one scheduler or of any, or the last that led to nothing."""
+    found = [d for d in decisions if d.at_us <= at_us and by in ("", d.by) and not (fruitless and d.told.operators)]
     return found[-1] if found else None
 
 
