@@ -56,7 +56,8 @@ def test_down_and_pending_peers_are_hatched() -> None:
     down = named(fig, "down")
     assert len(down.x) == 300 and down.marker.pattern.shape == "x"
     assert "300 peers down" in title(fig)
-    pending = next(s for s in joined().samples if s.placement.pending.any())
+    every_tick = tried(joining(), until_s=2, samples=20).samples
+    pending = next(s for s in every_tick if s.placement.pending.any())
     hatched = named(figures.region_map(pending), "pending: waits for its snapshot")
     assert len(hatched.x) == int(pending.placement.pending.sum()) and hatched.marker.pattern.shape == "/"
 
