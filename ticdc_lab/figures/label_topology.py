@@ -64,6 +64,7 @@ def label_topology(sample: Sample, *, finding: str = "") -> go.Figure:
             hovertemplate="<b>%{label}</b><br>%{text}<br>%{color:,.0f} peers a store<extra></extra>",
         )
     )  # fmt: skip
+    fig.update_layout(uniformtext={"minsize": 9, "mode": "hide"})
     leaves = {b.id for b in boxes} - {b.parent for b in boxes}
     fig.data[0].values = [max(b.peers, 0.2) if b.id in leaves else 0 for b in boxes]
     depth = 2 + len(sample.cluster.config.location_labels)

@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.looking.shares import leaders, region_targets
 from ticdc_lab.simulate.pd.stores import shown_state
 
 _PLOT_PX = 330
+_MOST_NAMES = 25
 _NAMES = {
     "leader": "leader", "follower": "follower", "learner": "learner", "pending": "pending: waits for its snapshot",
     "down": "down",
@@ -73,7 +74,8 @@ def _drawn(sample: Sample, size: Cells, finding: str) -> go.Figure:
     fig = go.Figure([_bars(kind, part) for kind, part in cells(sample, [s.id for s in order], size).items()])
     targets = region_targets(sample)
     fig.add_trace(_shares([targets[s.id] for s in order], size))
-    texts = [_name(s.id, shown_state(s, sample.cluster.config.max_store_down_time_s), len(order)) for s in order]
+    down_s, every = sample.cluster.config.max_store_down_time_s, -(-len(order) // _MOST_NAMES)
+    texts = [_name(s.id, shown_state(s, down_s), len(order)) if k % every == 0 else "" for k, s in enumerate(order)]
     fig.update_xaxes(
         tickvals=[(k + 0.5) * COLUMN for k in range(len(order))], ticktext=texts, range=[0, len(order) * COLUMN],
         showgrid=False, zeroline=False,
@@ -112,8 +114,6 @@ def _shares(targets: Sequence[float], size: Cells) -> go.Scatter:
 
 
 def _name(store: int, state: str, many: int) -> str:
-    if many > 24:
-        return str(store) if many <= 60 or store % 5 == 0 else ""
     short = "" if state == "Up" else f"<br>{state}"
     return (f"store {store}" if many <= 12 else str(store)) + short
 

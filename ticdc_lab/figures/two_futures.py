@@ -36,7 +36,8 @@ def two_futures(
     from_s
         When they part, virtual seconds; costs count from there.
     real
-        Runs of the real PD from the same start, drawn thin and grey.
+        Runs of the real PD from the same start, drawn thin and grey; not those in which a store went, since it is not
+        known from when on it had no share.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
@@ -96,7 +97,7 @@ def _pair(
 
 
 def _real(fig: go.Figure, real: Sequence[RealRun]) -> None:
-    for k, r in enumerate(real):
+    for k, r in enumerate(r for r in real if not r.gone):
         stores = sorted({i for counts in r.peers for i in counts})
         off = []
         for counts in r.peers:

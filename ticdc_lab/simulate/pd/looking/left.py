@@ -94,12 +94,12 @@ def _store_limits(work: Work, sample: Sample) -> list[Bound]:
     for i, n in work.into.items():
         if _limited(add.get(i, 0.0)) and len(work.into) > 1:
             seconds = 60 * n * share / add[i]
-            why = f"it takes {add[i]:,.3g} peers a minute, {n} are to come"
+            why = f"it takes {add[i]:,.0f} peers a minute, {n} are to come"
             found.append(Bound(f"add-peer limit of store {i}", seconds, why, f"store limit {i} N add-peer"))
     for i, n in work.out.items():
         rate, store = sample.rates.get(i, (0.0, 0.0))[1], sample.cluster.stores[i]
         if store.state != REMOVING and not is_disconnected(store) and _limited(rate):
-            why = f"it gives away {rate:,.3g} peers a minute, {n} are to go"
+            why = f"it gives away {rate:,.0f} peers a minute, {n} are to go"
             turn = f"store limit {i} N remove-peer"
             found.append(Bound(f"remove-peer limit of store {i}", 60 * n * share / rate, why, turn))
     return found
@@ -116,7 +116,7 @@ def _add_together(work: Work, add: Mapping[int, float], share: float) -> Bound:
     named = f"{', '.join(map(str, takers[:6]))}{' …' if len(takers) > 6 else ''}"
     many = len(takers) != 1
     who = "together they take" if many else "it takes"
-    why = f"{who} {together:,.4g} peers a minute, {work.peers} are to come"
+    why = f"{who} {together:,.0f} peers a minute, {work.peers} are to come"
     seconds = 60 * work.peers * share / together if together else math.inf
     name = f"add-peer limits of stores {named}" if many else f"add-peer limit of store {named}"
     return Bound(name, seconds, why, f"store limit {'all' if many else named} N add-peer")

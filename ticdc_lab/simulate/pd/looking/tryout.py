@@ -27,11 +27,15 @@ class NoSuchCase(TiCDCLabError):
 
 
 class RealRun(NamedTuple):
-    """A run of the real PD: moments (s) with the peers and the leaders of each store."""
+    """A run of the real PD: moments (s) with the peers and the leaders of each store.
+
+    ``gone`` are the stores that did not take part any more at the end.
+    """
 
     times_s: tuple[float, ...]
     peers: tuple[Mapping[int, int], ...]
     leaders: tuple[Mapping[int, int], ...]
+    gone: tuple[int, ...] = ()
 
 
 def reference_cases(path: Path | str) -> dict[str, Case]:
@@ -52,7 +56,9 @@ def real_runs(path: Path | str, case: str) -> list[RealRun]:
         if r["kind"] == "run" and r["case"] == case:
             rows = r["series"]
             peers, leaders = (tuple(_counts(row[k]) for row in rows) for k in (2, 3))
-            found.append(RealRun(tuple(row[0] / 10 for row in rows), peers, leaders))
+            live = {int(i) for i in r["final"]["live_stores"]}
+            gone = tuple(sorted({i for counts in peers for i in counts} - live))
+            found.append(RealRun(tuple(row[0] / 10 for row in rows), peers, leaders, gone))
     return found
 
 

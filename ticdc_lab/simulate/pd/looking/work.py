@@ -35,7 +35,8 @@ def work_left(sample: Sample) -> Work:
     c, stores = sample.cluster, sample.cluster.stores
     leaving = {i: s.region_count for i, s in stores.items() if s.state == REMOVING and s.region_count}
     lost = {i: s.region_count for i, s in stores.items() if is_disconnected(s) and s.region_count and i not in leaving}
-    takers = tuple(s.id for s in live(sample) if not is_low_on_space(s, c.config.low_space_ratio))
+    low = c.config.low_space_ratio
+    takers = tuple(s.id for s in live(sample) if not is_disconnected(s) and not is_low_on_space(s, low))
     size = float(c.average_region_size)
     if leaving or lost:
         names = [f"{_stores(leaving)} emptied"] if leaving else []
