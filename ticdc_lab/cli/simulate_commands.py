@@ -30,7 +30,7 @@ def simulate() -> None:
     """What happens when, and why: run a scenario file on a simulated cluster."""
 
 
-def _of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
+def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add how a scenario is run."""
     options = (
         click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults, else the file's."),
@@ -51,7 +51,7 @@ def _of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @simulate.command()
 @click.argument("scenario", required=False)
-@_of_a_run
+@of_a_run
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
     help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
@@ -79,7 +79,7 @@ def scheduler(
 
 @simulate.command()
 @click.argument("scenario")
-@_of_a_run
+@of_a_run
 @click.option(
     "--why", "why_at", metavar="TIME", help="Also: what held both watermarks at this moment of the run (7.5s)."
 )
@@ -130,7 +130,7 @@ def _ran(
     from ticdc_lab.simulate.models import MODELS
     from ticdc_lab.simulate.scenario import read_scenario
 
-    read = read_scenario(scenario, _changes(settings))
+    read = read_scenario(scenario, changes_of(settings))
     of = next(name for name, module in MODELS.items() if sys.modules[module].MODEL is read.model)
     if of != model:
         raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
@@ -138,10 +138,11 @@ def _ran(
         return _play(read, seed, out, lines, driver_memory, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
         raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
-    return swept(read, _seeds(seeds), out, driver_memory, as_json=as_json)
+    return swept(read, seeds_of(seeds), out, driver_memory, as_json=as_json)
 
 
-def _changes(settings: tuple[str, ...]) -> dict[str, str]:
+def changes_of(settings: tuple[str, ...]) -> dict[str, str]:
+    """Read what was given with ``--set``."""
     changes = {}
     for text in settings:
         path, equals, value = text.partition("=")
@@ -151,7 +152,8 @@ def _changes(settings: tuple[str, ...]) -> dict[str, str]:
     return changes
 
 
-def _seeds(text: str) -> range:
+def seeds_of(text: str) -> range:
+    """Read ``A..B``."""
     first, dots, last = text.partition("..")
     if not dots or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
         raise click.BadParameter(f"{text!r}; expected A..B, rising numbers", param_hint="--seeds")

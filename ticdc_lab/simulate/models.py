@@ -71,5 +71,6 @@ def model_of(value: Value) -> Model:
 MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
+    "pd": "ticdc_lab.simulate.pd.world.model",
 }
 """Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

@@ -86,14 +86,16 @@ class Controller:
         made.keys = r.range_of(row)
         return made
 
-    def exceeds_store_limit(self, ops: Sequence[Operator], now_us: int) -> bool:
-        """Whether a store has no room for what operators add or remove."""
+    def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
+        """Give the limits, of stores by position, that have no room for what operators add or remove."""
         costs: Counter[tuple[int, int]] = Counter()
         for op in ops:
             for store, which, cost in self._costs(op):
                 costs[store, which] += cost
         at_s = now_us / SECOND_US
-        return any(not available(self.nodes.all[i].limits[w], at_s, cost) for (i, w), cost in costs.items() if cost)
+        return tuple(
+            (i, w) for (i, w), cost in costs.items() if cost and not available(self.nodes.all[i].limits[w], at_s, cost)
+        )
 
     def _costs(self, op: Operator) -> list[tuple[int, int, int]]:
         found = []
@@ -136,7 +138,7 @@ class Controller:
             if now_us - r.created_us >= EXPIRES_AFTER_S * SECOND_US:
                 return OLD
         urgent = all(r.op.kind & Kind.ADMIN for r in group)
-        return LIMIT if not urgent and self.exceeds_store_limit([r.op for r in group], now_us) else ""
+        return LIMIT if not urgent and self.full_limits([r.op for r in group], now_us) else ""
 
     def _drop(self, r: Running, why: str, now_us: int) -> None:
         before = r.status

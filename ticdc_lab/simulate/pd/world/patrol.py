@@ -7,7 +7,8 @@ has changed; whether it may need anything is first asked of all regions together
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,33 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
+from ticdc_lab.simulate.pd.filters import REGION_TARGET, TARGET, state_forbids
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.places import distances, may_improve
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, default_rules
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
 from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.stores import ADD
 
 _LATER_US = 200_000
 SOON = "tried again soon"
+_ADD_LIMIT = "add-limit:"
+
+
+class Waits(NamedTuple):
+    """Store limits that a region waits for, as positions and ADD or REMOVE: all of them, or one."""
+
+    limits: tuple[tuple[int, int], ...]
+    every: bool
+
+    def until_s(self, closed: Mapping[tuple[int, int], float]) -> float | None:
+        """Give when the wait may be over, None where it is."""
+        times = [closed[k] for k in self.limits if k in closed]
+        if not times or (not self.every and len(times) < len(self.limits)):
+            return None
+        return max(times) if self.every else min(times)
 
 
 class Patrol:
@@ -33,6 +51,7 @@ class Patrol:
     def __init__(self, regions: Regions) -> None:
         self.regions = regions
         self.todo: dict[int, int] = {}
+        self.waiting: dict[int, Waits] = {}
         self.reasons: Counter[str] = Counter()
         self.looks = 0
         self.split_us: dict[int, int] = {}
@@ -42,12 +61,12 @@ class Patrol:
     def mark(self, row: int) -> None:
         """Look at a region soon."""
         self.todo[row] = 0
+        self.waiting.pop(row, None)
 
     def mark_all(self, rows: Iterable[int]) -> None:
         """Look at regions soon, in this order."""
         for row in rows:
-            self.todo.setdefault(row, 0)
-            self.todo[row] = 0
+            self.mark(row)
 
     def due(self, now_us: int) -> bool:
         """Whether a region is to be looked at now."""
@@ -109,14 +128,34 @@ class Patrol:
             return told
         self.reasons[told.because] += 1
         if told.limit or SOON in told.because:
-            self.todo[row] = now_us + _LATER_US
+            self.later(row, now_us, self._waits(told))
         else:
             del self.todo[row]
         return told
 
-    def later(self, row: int, now_us: int) -> None:
-        """Look at a region again in a while."""
+    def _waits(self, told: Explained) -> Waits | None:
+        """Give the add-peer limits that stand in the way, where nothing else does."""
+        passing = [r for r in told.rejected if r.filter == "state" and r.role == TARGET]
+        if told.limit or not passing or not all(_ADD_LIMIT in r.why for r in passing):
+            return None
+        return Waits(tuple((self.regions.at[r.store], ADD) for r in passing), every=False)
+
+    def later(self, row: int, now_us: int, waits: Waits | None = None) -> None:
+        """Look at a region again in a while, or when the limits that it waits for have room."""
         self.todo[row] = now_us + _LATER_US
+        if waits is not None and waits.limits:
+            self.waiting[row] = waits
+        else:
+            self.waiting.pop(row, None)
+
+    def still_waits(self, row: int, closed: Mapping[tuple[int, int], float], now_us: int) -> bool:
+        """Whether a region waits for limits that have no room yet."""
+        waits = self.waiting.get(row)
+        until_s = waits.until_s(closed) if waits is not None else None
+        if until_s is None:
+            return False
+        self.todo[row] = max(int(until_s * SECOND_US) + 1, now_us + 1)
+        return True
 
 
 def _matters(s: Store, cluster: Cluster) -> tuple[object, ...]:

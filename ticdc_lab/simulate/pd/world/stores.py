@@ -42,6 +42,7 @@ class Node:
     silent_us: int | None = None
     limits: list[Bucket] = field(default_factory=list)
     rates: tuple[float, float] = (0.0, 0.0)
+    io_mib: float = 0.0
 
 
 class Nodes:
@@ -171,6 +172,7 @@ class Nodes:
             node.tokens, node.tokens_at_tick = min(node.tokens + more, s.io_mib_a_tick * s.io_burst_ticks), tick
         taken = min(mib, node.tokens)
         node.tokens -= taken
+        node.io_mib += taken
         return taken
 
     def use(self, i: int, mib: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.operators import AddLearner, MergeRegion, RemovePeer, SplitRegion, Step
+from ticdc_lab.simulate.pd.operators import AddLearner, MergeRegion, RemovePeer, SplitRegion, Step, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.world.applied import after, caught_up, with_pending_learner
 from ticdc_lab.simulate.pd.world.columns import Regions
@@ -99,11 +99,16 @@ class Tasks:
             case SplitRegion(_, keys):
                 reports.append(Report(task.row, None, cut=True, keys=keys))
                 return self._count("split")
+        if isinstance(task.step, TransferLeader) and not self._runs(task.step.to_store):
+            return True
         region = after(r.region(task.row), task.step)
         if region is not None:
             reports.append(Report(task.row, region, conf=int(region.leader == r.region(task.row).leader)))
             self._count(type(task.step).__name__)
         return True
+
+    def _runs(self, store: int) -> bool:
+        return self.nodes.all[self.regions.at[store]].runs
 
     def _count(self, name: str) -> bool:
         self.steps_done[name] = self.steps_done.get(name, 0) + 1

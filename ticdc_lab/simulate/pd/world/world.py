@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, TransferLeader
@@ -35,7 +36,7 @@ from ticdc_lab.simulate.pd.world.growth import cut, grow
 from ticdc_lab.simulate.pd.world.happening import happen
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
-from ticdc_lab.simulate.pd.world.patrol import Patrol
+from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
 from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
@@ -44,6 +45,10 @@ from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.stores import Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.monitor import Monitor
+    from ticdc_lab.simulate.pd.world.recording import Recording
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
 _CHECKS_A_TICK = 10
@@ -73,11 +78,24 @@ class World:
         self.now_us = 0
         self.hot_stats = HotStats(self)
         self.controller.on_end = self._ended
+        self.controller.on_change = self._operator_changed
+        self.recording: Recording | None = None
+        self.monitor: Monitor | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
         self.watch_us = 0
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
+
+    def attach(self, recording: Recording | None, monitor: Monitor | None) -> None:
+        """Let somebody write down what happens, and somebody check it."""
+        self.recording, self.monitor = recording, monitor
+
+    def _operator_changed(self, running: Running, before: str) -> None:
+        if self.recording is not None:
+            self.recording.operator_changed(running, before)
+        if self.monitor is not None:
+            self.monitor.operator_changed(running, before)
 
     # What PD knows
 
@@ -169,6 +187,8 @@ class World:
         """Let something happen now."""
         happened = happen(self, change)
         self.happened.append(happened)
+        if self.recording is not None:
+            self.recording.happened(happened)
         self.last_change_us = self.now_us
         return happened
 
@@ -208,7 +228,10 @@ class World:
 
     def _take(self, report: Report) -> None:
         if report.region is not None:
+            before = self.regions.region(report.row) if self.monitor is not None else None
             self.regions.put(report.row, report.region, report.conf)
+            if self.monitor is not None and before is not None:
+                self.monitor.region_changed(report.row, before)
         elif report.merged_into >= 0:
             self._merge(report.row, report.merged_into)
         elif report.cut:
@@ -260,8 +283,13 @@ class World:
             self.watch_us = self.now_us + SECOND_US
             self.controller.watch(self.cluster(), self.now_us, self.tick)
 
+    def _note(self, who: str, told: Explained) -> None:
+        if self.recording is not None:
+            self.recording.decided(who, told)
+
     def _round(self, s: Scheduler) -> None:
         answer = play_round(s, self.seen(s), self.now_us, self.settings)
+        self._note(s.policy.name, answer.told)
         self.add(answer.operators, answer.told.because, s.policy.name)
         for op in answer.operators if s.policy.hot else ():
             if self.controller.running.get(self.regions.row_of[op.region]) is not None:
@@ -277,8 +305,7 @@ class World:
 
     def look_around(self) -> None:
         """Let the checkers look at the regions that may need something."""
-        cluster = self.cluster()
-        self.patrol.notice(cluster)
+        self.patrol.notice(self.cluster())
         checks = max(self.settings.patrol_regions, self.regions.count // 1024) * _CHECKS_A_TICK
         for row in list(self.patrol.todo):
             if not self.patrol.todo or checks <= 0:
@@ -288,22 +315,27 @@ class World:
             if not self.regions.alive[row] or row in self.controller.running:
                 del self.patrol.todo[row]
                 continue
+            if self.patrol.still_waits(row, self.nodes.closed, self.now_us):
+                continue
             if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
                 break
             checks -= 1
-            self._look(row, cluster)
+            self._look(row, self.cluster())
 
     def _look(self, row: int, cluster: Cluster) -> None:
         told = self.patrol.look(row, cluster, self.now_us, self.controller.counts, self.now_us / SECOND_US)
         if not told.operators:
             return
         if merges(told.operators[0]) is not None:
+            self._note("checkers", told)
             self.add(told.operators, told.because, "merge-checker")
             return
         op = self.chance.choice(told.operators)
-        if self.controller.exceeds_store_limit([op], self.now_us):
-            self.patrol.later(row, self.now_us)
+        full = self.controller.full_limits([op], self.now_us)
+        if full:
+            self.patrol.later(row, self.now_us, Waits(full, every=True))
             return
+        self._note("checkers", told)
         self._count_leader(row, op)
         self.add([op], told.because, "checker")
 

@@ -1,0 +1,28 @@
+"""A cluster under PD as scenarios know it."""
+
+from __future__ import annotations
+
+from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.pd.world import scenario_cluster, vocabulary
+from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
+from ticdc_lab.simulate.pd.world.play import play
+from ticdc_lab.simulate.pd.world.scenario_events import EVENTS
+from ticdc_lab.simulate.pd.world.settings import WorldSettings
+
+MODEL = Model(
+    variants=("pd",),
+    cluster=scenario_cluster.cluster,
+    tables=lambda c: frozenset(),
+    settings=WorldSettings,
+    unsettled=("store_limit",),
+    choices={},
+    events=EVENTS,
+    random=(),
+    messages=lambda variant: frozenset(),
+    claim=vocabulary.claim,
+    measure=vocabulary.measure,
+    facts=scenario_cluster.facts,
+    invariants=INVARIANTS,
+    figures=frozenset(),
+    play=play,
+)

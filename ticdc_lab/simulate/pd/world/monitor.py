@@ -1,0 +1,106 @@
+"""What must never be: checked with every heartbeat of a region and every state of an operator (simulators.md, 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticdc_lab.simulate.pd.balance_leader import BATCH
+from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
+from ticdc_lab.simulate.pd.operators import Kind, limited_as
+from ticdc_lab.simulate.pd.regions import LEARNER, Region
+from ticdc_lab.simulate.pd.world.rounds import LIMITS
+from ticdc_lab.simulate.pd.world.running import Running, merges
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.world import World
+
+ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, SUMS = INVARIANTS = (
+    "One Peer a Store", "Quorum Kept", "The Leader Votes", "Schedule Limits Kept", "Store Limits Kept",
+    "Legal Transitions", "No Operator on a Vanished Region", "No Fewer Healthy Replicas", "Sums Agree",
+)  # fmt: skip
+_EXTRA = {Kind.LEADER: BATCH - 1, Kind.MERGE: 1}
+"""By how many operators a limit may be passed: it is asked once for all of a round."""
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, because: str) -> None:
+        super().__init__(f"{invariant}: {because}")
+        self.invariant, self.because = invariant, because
+
+
+class Monitor:
+    """Looks at regions and operators as they change."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.healthy_at_start: dict[int, int] = {}
+
+    def region_changed(self, row: int, before: Region) -> None:
+        """Check a region after a heartbeat that told something new."""
+        region = self.world.regions.region(row)
+        stores = [p.store for p in region.peers]
+        if len(set(stores)) < len(stores):
+            raise Violated(ONE_PEER, f"region {region.id} has two peers on one store: {sorted(stores)}")
+        leader = region.peer_on(region.leader)
+        if region.leader and (leader is None or leader.role == LEARNER):
+            raise Violated(LEADER, f"region {region.id} is led from store {region.leader}, which has no voter of it")
+        if row in self.world.controller.running and self.has_quorum(before) and not self.has_quorum(region):
+            raise Violated(QUORUM, f"region {region.id} lost its quorum by an operator: voters on {sorted(stores)}")
+
+    def has_quorum(self, region: Region) -> bool:
+        """Whether more than half of a region's voters run and have their data."""
+        votes = [p for p in region.peers if p.role != LEARNER]
+        return self.healthy(region) * 2 > len(votes)
+
+    def healthy(self, region: Region) -> int:
+        """Count voters that run and have their data."""
+        at, nodes = self.world.regions.at, self.world.nodes.all
+        return sum(
+            p.role != LEARNER and p.store not in region.pending and nodes[at[p.store]].runs for p in region.peers
+        )
+
+    def operator_changed(self, r: Running, before: str) -> None:
+        """Check an operator in a new state."""
+        if not may_follow(before, r.status):
+            raise Violated(TRANSITION, f"operator {r.number} ({r.op.desc}) went from {before} to {r.status}")
+        if r.status == STARTED:
+            self._started(r)
+        elif r.status == SUCCESS:
+            self._succeeded(r)
+
+    def _started(self, r: Running) -> None:
+        world = self.world
+        if not world.regions.alive[r.row]:
+            raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
+        self.healthy_at_start[r.number] = self.healthy(world.regions.region(r.row))
+        kind = limited_as(r.op.kind)
+        limit = getattr(world.config, LIMITS[kind]) if kind in LIMITS else None
+        count = world.controller.counts[kind]
+        if limit is not None and count > limit + _EXTRA.get(kind, 0):
+            raise Violated(LIMIT, f"{count} operators run as {kind.name}, the limit is {limit}")
+        if r.op.kind & Kind.ADMIN:
+            return
+        for node in world.nodes.all:
+            for name, bucket in zip(("add-peer", "remove-peer"), node.limits, strict=True):
+                if bucket.tokens < 0:
+                    raise Violated(STORE_LIMIT, f"store {node.told.id} is over its {name} limit")
+
+    def _succeeded(self, r: Running) -> None:
+        before = self.healthy_at_start.pop(r.number, 0)
+        if merges(r.op) is not None or not self.world.regions.alive[r.row]:
+            return
+        now = self.healthy(self.world.regions.region(r.row))
+        if now < before and now < self.world.config.max_replicas:
+            raise Violated(FEWER, f"region {r.op.region} has {now} healthy replicas after {r.op.desc}, had {before}")
+
+    def sums(self) -> None:
+        """Check that what is counted along the way is what there is."""
+        m, regions = self.world.regions.members, self.world.regions
+        for i, (leads, follows, learns) in enumerate(m.lists):
+            if (m.count[i], m.leaders[i]) != (len(leads) + len(follows) + len(learns), len(leads)):
+                raise Violated(SUMS, f"store {regions.store_ids[i]}: {m.count[i]} peers counted")
+            total = float(regions.size[[*leads, *follows, *learns]].sum())
+            if abs(total - m.mib[i]) > 1:
+                raise Violated(SUMS, f"store {regions.store_ids[i]}: {m.mib[i]} MiB counted, {total} there")

@@ -1,0 +1,126 @@
+"""What a scenario of PD can let happen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_lab.errors import ScenarioError
+from ticdc_lab.simulate.pd.world.changes import (
+    Change,
+    Grow,
+    Pdctl,
+    ResumeStore,
+    SetFlow,
+    StartStore,
+    StopStore,
+    Timed,
+)
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import RegionsStart
+from ticdc_lab.simulate.planned import Duration, Node, Text
+
+_MIB = 1 << 20
+_LED = re.compile(r"(\d+) led by store-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words to PD, as one types them after ``pd-ctl``."""
+
+    words: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A store falls silent; its peers count as down ``down`` ago at once, if that is given."""
+
+    store: Node
+    down_us: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A silent store comes back."""
+
+    store: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A store of the cluster that is there ``later`` joins."""
+
+    store: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Regions are read at so many MiB/s each: ``1 7 13``, or ``24 led by store-1``."""
+
+    regions: Text
+    mib_s: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Regions are written at so many MiB/s each."""
+
+    regions: Text
+    mib_s: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Grows:
+    """A region grows by so many MiB a second."""
+
+    region: int
+    mib_s: int = 8
+
+
+EVENTS: dict[str, type] = {
+    "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "read": Read, "write": Write,
+    "grow": Grows,
+}  # fmt: skip
+
+
+def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
+    """Give a scenario's events as changes of a run."""
+    tick_us = scenario.settings.tick_us
+    return tuple(
+        Timed(e.at_us, _change(e.what, regions, tick_us, f"{scenario.file}:{e.line}")) for e in scenario.events
+    )
+
+
+def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Change:
+    match what:
+        case Words(words):
+            return Pdctl(words)
+        case Stop(store, down_us):
+            return StopStore(_id(store), None if down_us is None else down_us / SECOND_US)
+        case Resume(store):
+            return ResumeStore(_id(store))
+        case Join(store):
+            return StartStore(_id(store))
+        case Read(text, mib_s):
+            return SetFlow("read", _regions(text, regions, where), mib_s * _MIB)
+        case Write(text, mib_s):
+            return SetFlow("write", _regions(text, regions, where), mib_s * _MIB)
+        case _:
+            return Grow(what.region, what.mib_s * tick_us / SECOND_US)
+
+
+def _id(store: str) -> int:
+    return int(store.rpartition("-")[2])
+
+
+def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
+    if match := _LED.fullmatch(text):
+        led = regions.id[regions.leader == int(match[2])].tolist()
+        return tuple(led[: int(match[1])])
+    try:
+        return tuple(int(word) for word in text.replace(",", " ").split())
+    except ValueError as e:
+        raise ScenarioError(
+            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`."
+        ) from e

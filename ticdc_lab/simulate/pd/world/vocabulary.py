@@ -1,0 +1,163 @@
+"""The sentences that assertions about a cluster under PD are made of; they are judged at every sample.
+
+True or false::
+
+    peers are even                 leaders are even              nothing runs
+    no region misses a peer        store-4 is Tombstone          no violation
+    ErrStoresNotEnough came        No Operator on a Vanished Region is violated
+
+and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
+
+    operators <= 700               balance-region-scheduler operators >= 1
+    peers on store-3 <= 310        leaders on store-3 = 0        moved GiB < 60
+    missing peers = 0              down peers = 0                running operators <= 64
+    regions = 600                  thrash index <= 0.05          refused commands = 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
+from ticdc_lab.simulate.scheduler.vocabulary import read_limit
+
+CLOSE = 0.05
+_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
+
+
+class Moment(NamedTuple):
+    """How a cluster stands at a sample; counts by store id."""
+
+    peers: Mapping[int, int]
+    leaders: Mapping[int, int]
+    states: Mapping[int, str]
+    created: Mapping[str, int]
+    running: int
+    missing: int
+    down: int
+    regions: int
+    moved_gib: float
+    thrash: float
+    errors: tuple[str, ...]
+    violated: str
+
+
+def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
+    """Give the stores that are up and not within 5 % (and one) of the mean of those."""
+    live = {s: counts.get(s, 0) for s, state in m.states.items() if state == "Up"}
+    mean = sum(live.values()) / max(len(live), 1)
+    return {s: c for s, c in live.items() if abs(c - mean) > CLOSE * mean + 1}
+
+
+def _even(what: str) -> Said:
+    def test(f: Any, at_us: int) -> bool:
+        return not uneven(f.now, getattr(f.now, what))
+
+    def tell(f: Any, at_us: int) -> str:
+        return f"{what} by store: {dict(getattr(f.now, what))}"
+
+    return Said(f"{what} are even", test, tell)
+
+
+Found = Mapping[str, str]
+
+
+def _said(test: Callable[[Moment, Found], bool], tell: Callable[[Moment, Found], str]) -> Callable[[str, Found], Said]:
+    def make(text: str, found: Found) -> Said:
+        def holds(f: Any, at_us: int) -> bool:
+            return test(f.now, found)
+
+        def why(f: Any, at_us: int) -> str:
+            return tell(f.now, found)
+
+        return Said(text, holds, why)
+
+    return make
+
+
+def _counts(read: Callable[[Moment, Found], int | Fraction], unit: str = "") -> Callable[[str, Found], Measure]:
+    def make(text: str, found: Found) -> Measure:
+        def value(f: Any, at_us: int) -> int | Fraction:
+            return read(f.now, found)
+
+        return Measure(text, value, unit)
+
+    return make
+
+
+def _store(found: Found) -> int:
+    return int(found["store"].rpartition("-")[2])
+
+
+_STORE = r"(?P<store>store-\d+)"
+_SENTENCES: dict[str, Callable[[str, Found], Said]] = {
+    "peers are even": lambda text, _: _even("peers"),
+    "leaders are even": lambda text, _: _even("leaders"),
+    "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
+    "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
+    rf"{_STORE} is (?P<state>\w+)": _said(
+        lambda m, f: m.states.get(_store(f), "unknown") == f["state"],
+        lambda m, f: f"{f['store']} is {m.states.get(_store(f), 'unknown')}",
+    ),
+    r"(?P<error>Err\w+) came": _said(
+        lambda m, f: f["error"] in m.errors, lambda m, _: f"refused: {', '.join(m.errors) or 'nothing'}"
+    ),
+    "no violation": _said(lambda m, _: not m.violated, lambda m, _: m.violated or "no invariant is violated"),
+    r"(?P<invariant>.+) is violated": _said(
+        lambda m, f: m.violated == f["invariant"], lambda m, _: m.violated or "no invariant is violated"
+    ),
+}
+_MEASURES: dict[str, Callable[[str, Found], Measure]] = {
+    "operators": _counts(lambda m, _: sum(m.created.values())),
+    "running operators": _counts(lambda m, _: m.running),
+    r"(?P<desc>[\w-]+) operators": _counts(lambda m, f: m.created.get(f["desc"], 0)),
+    rf"peers on {_STORE}": _counts(lambda m, f: m.peers.get(_store(f), 0)),
+    rf"leaders on {_STORE}": _counts(lambda m, f: m.leaders.get(_store(f), 0)),
+    "missing peers": _counts(lambda m, _: m.missing),
+    "down peers": _counts(lambda m, _: m.down),
+    "regions": _counts(lambda m, _: m.regions),
+    "moved GiB": _counts(lambda m, _: Fraction(m.moved_gib), "share"),
+    "thrash index": _counts(lambda m, _: Fraction(m.thrash), "share"),
+    "refused commands": _counts(lambda m, _: len(m.errors)),
+}
+
+
+def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
+    """Read a sentence that is true or false."""
+    text = " ".join(value.text().split())
+    if compared := _COMPARED.fullmatch(text):
+        measured, sign, limit = compared.groups()
+        found = measure(value, names, measured)
+        return Compared(text, found, sign, read_limit(value, found, limit))
+    for pattern, make in _SENTENCES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names))
+    raise value.wrong("a sentence of the vocabulary", hint=_near())
+
+
+def measure(value: Value, names: Names, text: str | None = None) -> Measure:
+    """Read what is counted."""
+    text = " ".join((value.text() if text is None else text).split())
+    for pattern, make in _MEASURES.items():
+        if match := re.fullmatch(pattern, text):
+            return make(text, _checked(value, match.groupdict(), names))
+    raise value.wrong("something that can be measured", found=text, hint=_near())
+
+
+def _checked(value: Value, found: Mapping[str, str], names: Names) -> Mapping[str, str]:
+    known = {"store": names.nodes, "invariant": frozenset(INVARIANTS)}
+    for what, name in found.items():
+        if what in known and name not in known[what]:
+            raise value.wrong(f"the name of one {what} that is there", found=name, hint=", ".join(sorted(known[what])))
+    return found
+
+
+def _near() -> str:
+    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
+    return f"Known are: {'; '.join(said)}."

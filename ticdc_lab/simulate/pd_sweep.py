@@ -1,0 +1,109 @@
+"""A scenario of PD with many seeds and settings: a Spark job in which each row is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_lab.simulate.pd.world.play import Played
+from ticdc_lab.simulate.pd.world.what_if import future
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.sweep import label_of
+
+PD_RUNS = pa.schema(
+    [
+        ("seed", pa.int64()),
+        ("settings", pa.string()),  # what was changed in the file, as the command line writes it; empty for nothing
+        ("held", pa.bool_()),  # every assertion held and no invariant was violated
+        ("violation", pa.string()),  # the invariant; null without one
+        ("failed", pa.list_(pa.string())),  # assertions that failed, with what was there
+        ("peers_even_s", pa.float64()),  # since when all live stores are within 5 %; null if not at the end
+        ("leaders_even_s", pa.float64()),
+        ("done_s", pa.float64()),  # when the last operator ended; null while some run
+        ("moved_gib", pa.float64()),  # snapshots sent and received
+        ("peak_mib_s", pa.float64()),  # the most that one store sent and received in a second
+        ("operators", pa.int64()),
+        ("failed_operators", pa.int64()),
+        ("thrash", pa.float64()),  # the share of moves that took back one of the last minute
+        ("again", pa.string()),  # the command that runs it again
+    ]
+)
+"""A row a run."""
+
+_TASKS_A_CORE = 4
+Changes = Mapping[str, str]
+
+
+def sweep(
+    spark: SparkSession, scenario: Scenario, seeds: Sequence[int], settings: Sequence[Changes] = ({},)
+) -> DataFrame:
+    """Run a scenario of PD with every seed and every one of some settings.
+
+    Parameters
+    ----------
+    spark
+        Its cores share the runs.
+    scenario
+        Of the model ``pd``.
+    seeds
+        A run each.
+    settings
+        Values that are taken instead of the file's: ``[{}, {"cluster.store_limit": "60"}]``.
+
+    Returns
+    -------
+    DataFrame
+        :data:`PD_RUNS`; the same arguments give the same rows, in whatever order.
+
+    Raises
+    ------
+    ScenarioError
+        A setting cannot be; before any job starts.
+    """
+    changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
+    n = len(seeds) * len(changed)
+
+    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for i in batch["id"].to_pylist():
+                label, one = changed[i // len(seeds)]
+                played = one.model.play(one, seed=seeds[i % len(seeds)])
+                yield pa.RecordBatch.from_pylist([measures(played) | {"settings": label}], schema=PD_RUNS)
+
+    tasks = max(1, min(n, spark.sparkContext.defaultParallelism * _TASKS_A_CORE))
+    return spark.range(0, n, 1, tasks).mapInArrow(runs, from_arrow_schema(PD_RUNS))
+
+
+def measures(played: Played) -> dict[str, Any]:
+    """Give the row of a run."""
+    f = future(played.run)
+    return {
+        "seed": played.seed,
+        "held": played.held,
+        "violation": played.run.violated[0] if played.run.violated else None,
+        "failed": [f"{o.assertion}: {o.because}" for o in played.outcomes if not o.held],
+        "peers_even_s": f.peers_even_s,
+        "leaders_even_s": f.leaders_even_s,
+        "done_s": f.done_s,
+        "moved_gib": f.moved_mib / 1024,
+        "peak_mib_s": max(f.peak_mib_s.values(), default=0.0),
+        "operators": sum(f.operators.values()),
+        "failed_operators": f.failed,
+        "thrash": f.thrash,
+        "again": played.again,
+    }
+
+
+def summary(runs: DataFrame) -> DataFrame:
+    """Give one row over :data:`PD_RUNS`: how many held, and the mean and extremes of what is measured."""
+    numbers = ("peers_even_s", "leaders_even_s", "done_s", "moved_gib", "peak_mib_s", "operators", "thrash")
+    return runs.agg(
+        F.count("*").alias("runs"),
+        F.sum(F.col("held").cast("int")).alias("held"),
+        *(F.round(f(name), 3).alias(f"{name} {f.__name__}") for name in numbers for f in (F.mean, F.min, F.max)),
+    )
