@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 import ticdc_lab
@@ -30,7 +31,7 @@ def test_the_python_example_runs(
 def test_every_command_shown_exists() -> None:
     """Each ``ticdc-lab COMMAND`` of the README is a command with the options that are shown."""
     shown = re.findall(r"^ticdc-lab (\w+) +(.*?)(?:#.*)?$", README, re.MULTILINE)
-    assert len(shown) == 28
+    assert len(shown) == 31
     for name, rest in shown:
         command = main.commands[name]
         if isinstance(command, click.Group):
@@ -45,3 +46,11 @@ def test_files_named_exist() -> None:
     assert len(named) >= 5
     missing = [n for n in named if not os.path.exists(Path(__file__).parent.parent / n)]
     assert missing == []
+
+
+def test_the_scenario_shown_is_the_file() -> None:
+    """It is run by the tests of the pipeline's scenarios; comments may differ."""
+    (shown,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    path = Path(__file__).parent.parent / "data/scenarios/pipeline/lock-behind-a-crash.yaml"
+    kept = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {k: v for k, v in kept.items() if k != "plot"} == yaml.safe_load(shown)

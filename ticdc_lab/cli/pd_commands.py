@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,10 +23,11 @@ def pd() -> None:
 @pd.command()
 @click.argument("file")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Disagreements shown; 0 for all.")
+@click.option("--out", help="Write a page that lists every record beside our answer.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
-def replay(file: str, lines: int, as_json: bool) -> None:
+def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
     """Judge records of the real PD: what ours decides for each, beside what the file says.
 
     FILE is JSON Lines in the form of golden/pd, also gzipped. Where PD may answer in several ways `ours` is the most
@@ -33,6 +36,10 @@ def replay(file: str, lines: int, as_json: bool) -> None:
     from ticdc_lab.simulate.pd.replay import replay as judged
 
     replayed = judged(file)
+    if out:
+        from ticdc_lab.report.pd_replay import pd_replay_page
+
+        click.echo(f"page: {pd_replay_page(replayed, Path(file).name, out)}", err=True)
     if as_json:
         counts = {"not_judged": replayed.not_judged, "malformed": replayed.malformed}
         print_json({"total": replayed.total, "agree": replayed.agree, **counts, "records": list(replayed.records)})
@@ -44,9 +51,9 @@ def replay(file: str, lines: int, as_json: bool) -> None:
 def _print(replayed: Replayed, lines: int) -> None:
     print_table(replayed.by_kind(), "kind", "records", "agree", "disagree", "not judged", "malformed")
     click.echo(f"{replayed.agree} of {replayed.total} records agree")
-    if replayed.not_judged:
-        why = next(r["because"] for r in replayed.records if r["agrees"] is None)
-        click.echo(f"{replayed.not_judged} records were not judged: {why}")
+    reasons = Counter(r["because"] for r in replayed.records if r["agrees"] is None)
+    for why, n in reasons.most_common(lines or None):
+        click.echo(f"{n} not judged: {why.removeprefix('not judged: ')}")
     wrong = [r for r in replayed.records if r["agrees"] is False]
     for r in wrong[: lines or None]:
         click.echo(f"\nline {r['line']} ({r['kind']}{', ' + r['id'] if r['id'] else ''}): {r['because']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +46,21 @@ def explain(
 
 
 def _survey(loaded: Loaded) -> dict[str, Any]:
+    from ticdc_lab.simulate.pd.forecast import forecast, in_words
     from ticdc_lab.simulate.pd.survey import survey
 
     found = survey(loaded.cluster, loaded.regions)
     outcomes = [o._asdict() for o in found.outcomes]
-    return {"sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "answers": _told(found.rounds)}
+    how_long = forecast(loaded.cluster, loaded.regions, loaded.limits)
+    return {
+        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "answers": _told(found.rounds),
+        "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
+    }  # fmt: skip
+
+
+def _finite(told: dict[str, Any]) -> dict[str, Any]:
+    """Give never as null, which JSON has a word for."""
+    return {k: None if v == math.inf else v for k, v in told.items()}
 
 
 def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
@@ -81,6 +92,8 @@ def _print(told: dict[str, Any], lines: int) -> None:
     if told.get("outcomes"):
         click.echo("")
         print_table(told["outcomes"], "group", "regions", "asked", "here", "does", "why", "example")
+    if told.get("forecast"):
+        click.echo("\n" + "\n".join(f["sentence"] for f in told["forecast"]))
     for answer in told["answers"]:
         click.echo(f"\n{answer['sentence']}")
         if answer["asked"] == "patrol":  # it asks the checkers below, whose reasons follow

@@ -101,6 +101,7 @@ def pipeline(
     if seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth)
+    files.check()
     sys.exit(
         _ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, files, as_json=as_json)
     )
@@ -113,14 +114,24 @@ class _Files(NamedTuple):
     protocol: str
     truth: str | None
 
+    def check(self) -> None:
+        """Refuse what cannot be written before the run, which may take long."""
+        from ticdc_lab.encode import encoder
+        from ticdc_lab.simulate.pipeline.log_files import require_writable
+
+        encoder(self.protocol)
+        for out in (self.log, self.truth):
+            if out:
+                require_writable(out)
+
     def write(self, run: Any) -> None:
         from ticdc_lab.simulate.pipeline.log import messages
-        from ticdc_lab.simulate.pipeline.log_files import write_events, write_messages
+        from ticdc_lab.simulate.pipeline.log_files import write_rows
 
         if self.log:
-            write_messages(messages(run.log, self.protocol), self.log)
+            write_rows(messages(run.log, self.protocol), self.log)
         if self.truth:
-            write_events(run.truth, self.truth)
+            write_rows(run.truth, self.truth)
 
 
 def _ran(
@@ -170,7 +181,7 @@ def _play(
 
     level = EVENTS if out or counts_messages(scenario) else CHANGES
     samples = {} if why_at is None else {"sample_us": _SAMPLE_US}
-    at_us = None if why_at is None else _moment(why_at)
+    at_us = None if why_at is None else _moment(why_at, scenario.until_us)
     played = scenario.model.play(scenario, seed=seed, level=level, **samples)
     if out:
         write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
@@ -206,12 +217,14 @@ def _facts(played: Any) -> dict[str, Any]:
     }
 
 
-def _moment(text: str) -> int:
-    from ticdc_lab.simulate.durations import duration_us
+def _moment(text: str, until_us: int) -> int:
+    from ticdc_lab.simulate.durations import duration_us, shown
 
     at_us = duration_us(text)
     if at_us is None:
         raise click.BadParameter(f"{text!r}; expected a moment such as 7.5s", param_hint="--why")
+    if at_us > until_us:
+        raise click.BadParameter(f"{text!r}; the run ends at {shown(until_us)}", param_hint="--why")
     return at_us
 
 

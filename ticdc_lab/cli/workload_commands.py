@@ -16,7 +16,7 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
 
 @main.command()
 @click.argument("kind", type=click.Choice(KINDS))
-@click.option("--rows", type=int, default=100_000, show_default=True, help="Row changes, about.")
+@click.option("--rows", type=int, default=100_000, show_default=True, help="Row changes, about; at least 1000.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same log.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",

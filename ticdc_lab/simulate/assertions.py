@@ -7,6 +7,9 @@ Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.schedul
 ``at_most``: what it counts comes to no more in its window.
 
 A window is open on its left: what an event does at its moment is done before the window begins.
+
+A claim that reads the live world instead of rows (it is ``live``) is judged at fixed moments, :meth:`Judge.look`: every
+:data:`LOOK_US` and where a window begins or ends. So its outcome does not depend on which rows are recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ticdc_lab.simulate.durations import shown
+
+LOOK_US = 10_000
 
 Mode: TypeAlias = Literal["eventually", "always", "within", "at_most"]
 
@@ -126,7 +131,15 @@ class _Track:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges assertions while rows come; :meth:`end` gives the outcomes."""
+    """Judges assertions while rows come; :meth:`end` gives the outcomes.
+
+    Attributes
+    ----------
+    live
+        Not ended, judged by rows.
+    watched
+        Not ended, judged by looks at the world.
+    """
 
     assertions: Sequence[Assertion]
     facts: Facts
@@ -134,11 +147,28 @@ class Judge:
     step: int = -1
     seen: int = -1
     live: list[_Track] = field(default_factory=list)
+    watched: list[_Track] = field(default_factory=list)
     tracks: list[_Track] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tracks = [_Track(a) for a in self.assertions]
-        self.live = list(self.tracks)
+        self.watched = [t for t in self.tracks if getattr(t.of.claim, "live", False)]
+        self.live = [t for t in self.tracks if t not in self.watched]
+
+    @property
+    def bounds_us(self) -> list[int]:
+        """Where windows of claims about the live world begin and end."""
+        return sorted({us for t in self.watched for us in (t.of.from_us, t.of.until_us) if us >= 0})
+
+    def look(self, at_us: int, step: int) -> None:
+        """Judge what is read from the live world, as it is now."""
+        for track in self.watched:
+            of = track.of
+            if of.from_us <= at_us <= of.until_us:
+                self._judge(track, at_us, step)
+            if of.until_us <= at_us and of.mode != "eventually" and track.outcome is None:
+                self._close(track, at_us, step)
+        self._drop_done()
 
     def see(self, row: Any) -> None:
         """Take a row of the trace; rows come in order."""
@@ -149,13 +179,15 @@ class Judge:
             self.step = row.step
         self.facts.see(row)
 
-    def end(self, at_us: int) -> list[Outcome]:
-        """Let the run end at a moment."""
+    def end(self, at_us: int, step: int | None = None) -> list[Outcome]:
+        """Let the run end at a moment, after a step of the world; without it, after that of the last row."""
         self._look()
         if at_us > self.at_us:
             self._advance(at_us)
-        for track in self.live:
-            self._close(track, at_us)
+        last = self.step if step is None else step
+        self.look(at_us, last)
+        for track in (*self.live, *self.watched):
+            self._close(track, at_us, last if track in self.watched else self.step)
         return [t.outcome for t in self.tracks if t.outcome]
 
     def _look(self) -> None:
@@ -167,7 +199,7 @@ class Judge:
         if changed or any(t.of.claim.ages for t in self.live):
             for track in self.live:
                 if (changed or track.of.claim.ages) and track.of.from_us < self.at_us:
-                    self._judge(track, self.at_us)
+                    self._judge(track, self.at_us, self.step)
             self._drop_done()
 
     def _advance(self, at_us: int) -> None:
@@ -175,16 +207,16 @@ class Judge:
         for track in self.live:
             until_us = min(at_us, track.of.until_us)
             if track.of.from_us < until_us and not track.begun:
-                self._judge(track, max(track.of.from_us, 0))
+                self._judge(track, max(track.of.from_us, 0), self.step)
             if track.of.from_us < until_us and track.of.claim.ages and track.outcome is None:
-                self._judge(track, until_us)
+                self._judge(track, until_us, self.step)
             if track.outcome is None and track.of.until_us < at_us:
-                self._close(track, track.of.until_us)
+                self._close(track, track.of.until_us, self.step)
         self.at_us = at_us
         self._drop_done()
 
-    def _judge(self, track: _Track, at_us: int) -> None:
-        claim, at = track.of.claim, (at_us, self.step)
+    def _judge(self, track: _Track, at_us: int, step: int) -> None:
+        claim, at = track.of.claim, (at_us, step)
         value = claim.value(self.facts, at_us)
         if track.of.mode == "at_most":
             if not track.begun and track.of.from_us >= 0:
@@ -201,9 +233,9 @@ class Judge:
             track.since = (track.since or at) if value else None
         track.begun = True
 
-    def _close(self, track: _Track, at_us: int) -> None:
+    def _close(self, track: _Track, at_us: int, step: int) -> None:
         """End an assertion whose window, or whose run, is over."""
-        at, why = (at_us, self.step), track.of.claim.why(self.facts, at_us)
+        at, why = (at_us, step), track.of.claim.why(self.facts, at_us)
         if not track.begun and track.of.mode != "eventually":
             track.end(False, at, f"not looked at: the run ended at {shown(at_us)}, before its window began")
         elif track.of.mode == "eventually":
@@ -217,5 +249,6 @@ class Judge:
             track.end(True, at, f"so until {shown(at_us)}: {why}")
 
     def _drop_done(self) -> None:
-        if any(t.outcome for t in self.live):
+        if any(t.outcome for t in (*self.live, *self.watched)):
             self.live = [t for t in self.live if t.outcome is None]
+            self.watched = [t for t in self.watched if t.outcome is None]

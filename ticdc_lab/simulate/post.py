@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class Post:
     """
 
     def __init__(self, kernel: Kernel, network: Network, seed: int) -> None:
-        self.kernel = kernel
+        self.kernel: Kernel = weakref.proxy(kernel)  # no cycle: a run that is let go is freed at once
         self.traffic = Traffic(network, random.Random(f"network {seed}"))
         self.held: dict[tuple[str, str], list[tuple[Address, Address, Any, int]]] = {}
         self.unheard: dict[Address, list[tuple[Address, Address, Any, int]]] = {}

@@ -108,7 +108,10 @@ def read_scenario(path: str | Path, changes: Mapping[str, str] = _AS_IT_IS) -> S
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: the scenario cannot be read: {error}.") from error
+        raise ScenarioError(
+            f"{path}: the scenario cannot be read: {getattr(error, 'strerror', None) or error}; expected a YAML file.",
+            hint="Check the path and the working directory; data/scenarios has some.",
+        ) from error
     return scenario_from_text(text, str(path), changes)
 
 

@@ -134,10 +134,13 @@ def test_settings_are_read_in_pd_ctls_forms(tmp_path: Path) -> None:
     """Booleans and lists as text, durations, groups; what is not told has PD's default."""
     told = {"schedule": {"max-store-down-time": "1h30m0s", "leader-schedule-limit": 8, "low-space-ratio": 0.9,
                          "enable-joint-consensus": "false", "split-merge-interval": "90s",
-                         "region-score-formula-version": "v1"},
+                         "region-score-formula-version": "v1",
+                         "store-limit": {"1": {"add-peer": 30, "remove-peer": 40.5}}},
             "replication": {"max-replicas": 5, "location-labels": "zone,host", "enable-placement-rules": "true"},
             "label-property": {"reject-leader": [{"key": "dc", "value": "far"}]}}  # fmt: skip
-    c = load(tmp_path, [store(1)], [region(1, 1)], told).cluster.config
+    loaded = load(tmp_path, [store(1)], [region(1, 1)], told)
+    assert loaded.limits == {1: (30, 40.5)}
+    c = loaded.cluster.config
     assert (c.max_store_down_time_s, c.split_merge_interval_s, c.leader_schedule_limit) == (5400, 90, 8)
     assert (c.max_replicas, c.location_labels, c.joint_consensus, c.placement_rules) == (
         5,

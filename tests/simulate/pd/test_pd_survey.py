@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.survey import neighbours, survey
-from ticdc_lab.simulate.pd.triage import FITS, triage
+from ticdc_lab.simulate.pd.triage import FITS, SMALL, triage
 from ticdc_lab.simulate.pd.why import Answer, explain, rows, why_no_operator
 
 KEYS = ["", *"bcdefgh", ""]
@@ -53,7 +53,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, RegionColumns]:
     return cluster_of(config, stores, draw(st.sampled_from(RULES))), of_regions(regions)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionColumns]) -> None:
     """Every region is in one group; the checkers leave every region alone that the columns call as it should be."""
@@ -65,7 +65,41 @@ def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionCo
         assert not told.operators, told
 
 
-@settings(max_examples=60, deadline=None)
+def one_region_each() -> dict[str, Region]:
+    """A region for every finding, among five stores: 4 leaves, 5 is down, the others are in zones a, a, b."""
+    peers = {s: Peer(s, s) for s in range(1, 6)}
+    healthy = Region(1, (peers[1], peers[3], peers[2]), 1)
+    return {
+        "without a leader": healthy._replace(leader=0),
+        "in a joint state": healthy._replace(peers=(peers[1], peers[3], Peer(2, 2, INCOMING))),
+        "with a peer on an unknown store": healthy._replace(peers=(peers[1], peers[3], Peer(9, 9))),
+        "with a peer on a store that is down": healthy._replace(
+            peers=(peers[1], peers[3], peers[5]), down=frozenset({5})
+        ),
+        "with a peer on a store that leaves": healthy._replace(peers=(peers[1], peers[3], peers[4])),
+        "with peers that do not fit the rules": healthy._replace(peers=(peers[1], peers[3])),
+        "with a peer reported down": healthy._replace(down=frozenset({3})),
+        "that could be better placed": healthy._replace(peers=(peers[1], peers[2], Peer(6, 6))),
+        SMALL: healthy._replace(size=1, keys=1),
+        FITS: healthy,
+    }
+
+
+def test_every_finding_has_its_group() -> None:
+    """Each region is where the checker that looks at it first would find it."""
+    zones = {1: "a", 2: "a", 3: "b", 4: "c", 5: "c", 6: "a"}
+    stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in zones.items()]
+    stores[3], stores[4] = stores[3]._replace(state=REMOVING), stores[4]._replace(heartbeat_age_s=NEVER_S)
+    cluster = cluster_of(Config(location_labels=("zone",)), stores)
+    found = one_region_each()
+    too_many = found[FITS]._replace(peers=(Peer(1, 1), Peer(2, 2), Peer(3, 3), Peer(6, 6)))
+    groups = triage(cluster, of_regions([*found.values(), too_many]))
+    places = {name: [i] for i, name in enumerate(found)}
+    places["with peers that do not fit the rules"].append(len(found))
+    assert {g.name: [int(p) for p in g.places] for g in groups} == places
+
+
+@settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, RegionColumns]) -> None:
     """The outcomes of a group add up to it, and each without an operator has a reason."""
@@ -80,7 +114,7 @@ def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, Re
     assert [a.asked for a in told.rounds] == ["balance-leader", "balance-region"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_nobody_stays_silent_about_a_region(found: tuple[Cluster, RegionColumns]) -> None:
     """Each answer has a sentence; there is a reason why nothing happens exactly where nobody would act."""

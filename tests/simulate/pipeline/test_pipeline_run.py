@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Pause, Restart
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
 from ticdc_lab.simulate.pipeline.capture.mutants import (
     DDL_BEFORE_BARRIER,
     DROPS_EARLY_COMMIT,
@@ -141,6 +141,15 @@ def test_rows_committed_before_the_changefeed_come_from_the_scan_and_none_of_the
     assert min(c.commit_ts for c in found.changes) > found.start_ts
 
 
+def test_the_truth_of_a_run_is_whole_where_gc_takes_versions_from_tikv():
+    """It is the same as without GC."""
+    tikv = TikvSettings(keeps_versions=1, store_down_us=SECOND)
+    found, whole = run(tikv=tikv), run(tikv=TikvSettings(store_down_us=SECOND))
+    assert found.changes == whole.changes
+    assert in_order(delivered(found)) == found.changes
+    assert found.jobs == whole.jobs
+
+
 def test_a_changefeed_can_start_in_the_past():
     """Its scan finds what was committed since, also versions that were overwritten."""
     past = run(created_us=3 * SECOND)
@@ -182,6 +191,25 @@ def test_a_capture_that_crashes_repeats_loses_or_neither_as_the_semantics_say(se
         assert final(changes) == final(found.changes)
 
 
+def test_an_older_version_that_was_lost_on_the_way_takes_the_newer_ones_with_it():
+    """One write is lost for good and those behind it are acknowledged: all of them are written again, in order."""
+    versions = [Mutation(key_of(100, 5), PUT, Raw((1, 2), (5, f"v{n}"))) for n in range(100)]
+    hot = Load(TABLES, tuple(Txn(20_000 + n * 20_000, 0, (one,)) for n, one in enumerate(versions)))
+    found = run(hot, faults=[Lose(1_900_000, "Write", to="downstream")], sink_batch_rows=1, until_us=8 * SECOND)
+    assert_whole(found)
+    assert found.measures.repeated
+    assert final(delivered(found)) == final(found.changes)
+
+
+def test_a_capture_that_ended_by_itself_and_is_resumed_with_its_state_ends_again():
+    """Its session is over; it writes nothing and its streams are gone already."""
+    faults = [Part(SECOND, "capture-1", "etcd", for_us=8 * SECOND), Restart(5_400_000, "capture-1", keep_state=True)]
+    found = run(faults=faults, until_us=20 * SECOND)
+    ends = [r for r in found.kernel.recorder.rows if r.kind == "crashed" and r.node.startswith("capture-1")]
+    assert len(ends) >= 2
+    assert_whole(found)
+
+
 def test_regions_that_change_their_leader_split_and_merge_lose_nothing():
     """Seed, section 6, case 1."""
     key = key_of(101, 30)
@@ -203,6 +231,18 @@ def test_a_table_that_is_moved_goes_on_where_it_was():
     assert_whole(found)
     writers = {e.writer for e in found.entries if isinstance(e, Rows) for c in e.changes if c.info.id == 100}
     assert "capture-2" in writers
+
+
+@pytest.mark.parametrize("variant", ["v3", "v4"])
+def test_snapshots_show_nothing_twice_when_the_new_writer_is_lost_before_the_checkpoint_came_to_its_start(variant):
+    """A long transaction of another table holds the checkpoint while tables move and their new capture crashes."""
+    long = Txn(SECOND, 5 * SECOND, (Mutation(key_of(103, 999), PUT, Raw((1, 2), (999, "long"))),))
+    load = Load(TABLES, tuple(sorted([*LOAD.transactions, long], key=lambda t: t.start_us)))
+    moves = [Ask(3 * SECOND, f"capture-{n}", MoveTable(t, "capture-3")) for t in (100, 101) for n in (1, 2, 3)]
+    faults = [*moves, Crash(3_800_000, "capture-3"), Restart(4_800_000, "capture-3")]
+    found = run(load, captures=3, variant=variant, rule=MQ, semantics=BY_SNAPSHOT, faults=faults, until_us=20 * SECOND)
+    assert_whole(found)
+    assert in_order(delivered(found)) == found.changes
 
 
 @pytest.mark.parametrize("rule", [BASE, MQ])

@@ -76,6 +76,8 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
         ),
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
         ("assert: [{always: resolved_ts is held by magic}]", "expected a kind of holder"),
+        ("load: {from: 5s, until: 3s}", "expected a moment after that of `from` at load.until; found 3s"),
+        ("assert: [{eventually: rows lost}]", "rows lost is measured: compare it, as in `rows lost <= 10`"),
         ("assert: [{always: all is well}]", "a sentence of the vocabulary"),
         ("assert: [{always: rows owed < 5s}]", "a number beside rows owed at assert[0].always; found 5s"),
     ],
@@ -112,6 +114,24 @@ def test_assertions_about_rows_can_fail() -> None:
     found = failed(*lines, *(f"  - {{{text}}}" for text in (*wrong, *right)))
     assert [text.partition(": ")[2] for text in found[:2]] == [text.partition(": ")[2] for text in wrong[:2]]
     assert len(found) == len(wrong)
+
+
+def test_what_is_read_from_the_world_is_judged_at_its_moment_whatever_rows_are_recorded() -> None:
+    """Every 10 ms and at the ends of windows, not where rows are: these come when the world is already another one."""
+    read = scenario(
+        "load: {rows_per_s: 200}",
+        "events: [{at: 2s, long_transaction: 1, hold: 2s}]",
+        "assert:",
+        "  - {within: 2s, after: long_transaction 1, holds: resolved_ts is held by transaction}",
+        "  - {within: 2s, after: long_transaction 1, holds: rows in memory > 100}",
+        "  - {at_most: 0, of: rows delivered, from: 2.5s, for: 1.004s}",
+        "  - {eventually: rows delivered > 400}",
+        "  - {always: rows in memory < 100}",
+    )
+    few, all_rows = (play(read, keep=False, level=level).outcomes for level in ("changes", "full"))
+    assert few == all_rows and [o.held for o in few] == [True, True, True, True, False]
+    assert [o.at_us % 10_000 for o in few] == [0, 0, 4_000, 0, 0]
+    assert few[4].at_us <= few[1].at_us and few[2].at_us == 3_504_000
 
 
 def test_why_of_a_run_knows_since_when() -> None:
@@ -168,6 +188,7 @@ def test_the_command_tells_a_run_and_why() -> None:
         (["scheduler", str(FOLDER / "pipeline/spill.yaml")], "is of the model pipeline: ticdc-lab simulate pipeline"),
         (["pipeline", str(FOLDER / "scheduler/drain.yaml")], "is of the model scheduler"),
         (["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "soon"], "expected a moment such as 7.5s"),
+        (["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "40s"], "'40s'; the run ends at 12s"),
         (
             ["pipeline", str(FOLDER / "pipeline/spill.yaml"), "--why", "1s", "--seeds", "1..2"],
             "either --why or --seeds",

@@ -67,6 +67,18 @@ def test_a_write_that_is_sent_again_while_it_waits_is_taken_once():
     assert seen(state) == [10]
 
 
+def test_writes_that_come_again_stay_in_their_order():
+    """The first was done when it came again; the newer ones that waited follow it once more, else it would stand."""
+    machine = Downstream(DownstreamSettings(rows_per_s=1000), AT_LEAST_ONCE)
+    writes = [Write(n, 7, (change(10 * n),)) for n in (1, 2, 3)]
+    state, _ = told(machine, *writes)
+    state, _ = machine.step(state, Fired("due"), Now(1000))
+    state, _ = told(machine, *writes, *writes, state=state, at_us=1500)
+    for at_us in range(2000, 9000, 1000):
+        state, _ = machine.step(state, Fired("due"), Now(at_us))
+    assert seen(state) == [10, 20, 30, 10, 20, 30]
+
+
 def test_a_downstream_that_stands_still_goes_on_when_it_is_given_a_pace():
     """What waited is planned anew."""
     machine = Downstream(DownstreamSettings(rows_per_s=0), AT_LEAST_ONCE)
@@ -96,12 +108,12 @@ def test_deduplication_drops_what_came_before_but_nothing_of_the_same_transactio
 
 
 def test_what_is_staged_is_seen_when_the_checkpoint_is_persisted_and_void_when_another_writes():
-    """What the new writer's start covers was complete; what is above comes again."""
+    """What the new writer's start covers is complete and waits for the checkpoint; what is above comes again."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     state, _ = told(machine, Begin(7, 5), Write(1, 7, (change(10), change(11), change(12))), Publish(7, 10))
     assert seen(state) == [10]
     state, _ = told(machine, Begin(7, 11), Write(1, 7, (change(12), change(13))), sender="capture-2", state=state)
-    assert seen(state) == [10, 11]
+    assert seen(state) == [10]
     late, outputs = told(machine, Write(2, 7, (change(12),)), state=state)
     assert late.staged == state.staged
     assert not [o for o in outputs if isinstance(o, Send)]
@@ -110,12 +122,33 @@ def test_what_is_staged_is_seen_when_the_checkpoint_is_persisted_and_void_when_a
     assert isinstance(entries(state)[-1], Mark)
 
 
+def test_a_writer_that_is_lost_before_the_checkpoint_came_to_its_start_leaves_nothing_that_is_seen_twice():
+    """The third writer begins where the checkpoint is, below the second."""
+    machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
+    state, _ = told(machine, Begin(7, 5), Write(1, 7, (change(10), change(11))))
+    state, _ = told(machine, Begin(7, 11), Write(1, 7, (change(12),)), sender="capture-2", state=state)
+    again = Write(1, 7, (change(10), change(11), change(12)))
+    state, _ = told(machine, Begin(7, 5), again, Resolved(12), sender="capture-3", state=state)
+    assert seen(state) == [10, 11, 12]
+
+
 def test_a_staged_write_that_is_sent_again_is_staged_once():
     """It is acknowledged each time."""
     machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
     write = Write(1, 7, (change(10), change(11)))
     state, outputs = told(machine, Begin(7, 5), write, write, Publish(7, 20))
     assert seen(state) == [10, 11]
+    assert outputs.count(Send("capture-1", Written(1, 7))) == 2
+
+
+def test_a_staged_write_that_is_sent_again_after_it_was_published_is_not_staged_again():
+    """A slow downstream answers late; what can be seen is not to be seen twice."""
+    machine = Downstream(DownstreamSettings(), BY_SNAPSHOT)
+    write = Write(1, 7, (change(10), change(11)))
+    state, outputs = told(
+        machine, Begin(7, 5), write, Publish(7, 20), write, Write(2, 7, (change(12),)), Publish(7, 20)
+    )
+    assert seen(state) == [10, 11, 12]
     assert outputs.count(Send("capture-1", Written(1, 7))) == 2
 
 

@@ -119,6 +119,17 @@ def test_a_ddl_waits_for_the_transactions_on_its_table_and_they_for_it():
     assert found[key_of(7, 1)] < found[key_of(META, 1)] < found[key_of(7, 2)]
 
 
+def test_a_ddl_does_not_overtake_a_transaction_of_its_table_that_waits_for_a_key_of_another_table():
+    """Else a row could be written to a table that is gone."""
+    other = Mutation(key_of(8, 1), PUT, Raw((1, 2), (1, 0)))
+    job = Job(1, "drop table", "DROP TABLE t", "s", "t", 7, None)
+    load = Load((INFO, INFO._replace(id=8)), (Txn(1000, 100_000, (other,)), Txn(5000, 0, (other, put(1)))),
+                ((10_000, job),))  # fmt: skip
+    kernel = run(load)
+    found = {c.keys[0]: c.commit_ts for c in commands(kernel) if isinstance(c, Commit)}
+    assert found[key_of(7, 1)] < found[key_of(META, 1)]
+
+
 def test_a_refused_command_is_tried_again_until_it_is_carried_out():
     """Another leader, a foreign lock."""
 

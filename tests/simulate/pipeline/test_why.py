@@ -238,6 +238,17 @@ def test_a_lost_capture_and_a_missing_owner_are_told() -> None:
     assert kinds(found) == [("scheduler", "no owner")]
 
 
+def test_without_a_lost_capture_a_lock_in_its_table_would_hold_on() -> None:
+    """The table begins elsewhere and meets the same lock, in a region of its own or beside another table; no other."""
+    lock, alien = (HeldLock(ts_of(6 * S) + 1, key_of(t, 7), (key_of(t, 7),)) for t in (2, 9))
+    told = Reported("capture-2", ts_of(6 * S), ts_of(6 * S), (2,))
+    now = moment(NOW, capture("capture-1", NOW, of_all(NOW - S // 5, 1)), regions=[region(2, NOW, lock),
+                 region(9, NOW, alien)], down=("capture-2",), reported=(told,), resolved_ts=ts_of(6 * S))  # fmt: skip
+    lost, held = why([now]).holders
+    assert (lost.kind, lost.without_ts, held.kind) == ("capture", lock.start_ts, "transaction")
+    assert held.without_ts is None and [s.name for s in held.path[:2]] == ["capture-2", "2"]
+
+
 def test_what_nobody_told_is_a_report_that_is_missing() -> None:
     """The capture is far ahead of what the owner has of it."""
     now = healthy(NOW)._replace(reported=(Reported("capture-2", ts_of(9 * S), ts_of(9 * S)),), resolved_ts=ts_of(9 * S))

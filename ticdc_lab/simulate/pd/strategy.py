@@ -103,9 +103,11 @@ def store_to_improve(s: Strategy, beside: Sequence[Store], old: int, notes: Note
     extra = [safe_location(s.labels, beside, source, improve=True)]
     if s.labels and s.isolation_level:
         extra.append(isolated(s.isolation_level, s.labels, others))
+    said = len(notes.said)
     found = store_to_add(s, others, notes, extra)
     if not found.stores and not found.waits:
-        notes.said.append(f"no store would isolate the region better than store {old} does")
+        better = f"no store would isolate the region better than store {old} does"
+        notes.said[said:] = [better if s.labels else "there are no location labels"] if not said else []
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -54,40 +55,33 @@ class Clients:
         self._backoff_us = backoff_us
         self._open = state.open.mutate()
         self._batches = state.batches.mutate()
-        self._commands: dict[Address, list[Command]] = {}
+        self._commands: defaultdict[Address, list[Command]] = defaultdict(list)
         self._outputs: list[Output] = []
         self._again = list(state.again)
         self._ended: list[int] = []
         self._decided: list[int] = []
-        self._last_ts = state.last_ts
+        self._next = list(state.outbox)
+        self._last_ts, self._now_ts = state.last_ts, ts_of(now.at_us)
         self._committed = 0
 
     def done(self, *, flush: bool) -> tuple[TidbState, list[Output]]:
         """Give the state after the step; ``flush`` sends what was collected since the last time."""
-        state = self.state
-        numbered, outbox = state.numbered, state.outbox
+        numbered = self.state.numbered
         if flush:
-            for command in outbox:
-                region = self.state.routes.of(_first_key(command))
-                if region is None or (region.id, region.epoch) != (command.region, command.epoch):
-                    self._retry(command)
-                else:
-                    self._give(region, command)
+            for start_ts in self._next:
+                self._send(start_ts, self._open[start_ts])
+            self._next = []
             for store in sorted(self._commands):
                 commands = tuple(self._commands[store])
                 numbered += 1
                 self._batches[numbered] = Batch(store, commands, self._now.at_us)
                 self._outputs.append(Send(store, BatchCommands(numbered, commands)))
-            outbox = ()
-        elif self._commands:
-            outbox = (*outbox, *(c for store in sorted(self._commands) for c in self._commands[store]))
-        if self._ended:
-            state = self._unlatched(state)
+        state = self._unlatched() if self._ended else self.state
         state = state._replace(
             open=self._open.finish(),
             batches=self._batches.finish(),
             again=tuple(self._again),
-            outbox=outbox,
+            outbox=tuple(self._next),
             decided=tuple(self._decided),
             last_ts=self._last_ts,
             committed=state.committed + self._committed,
@@ -95,19 +89,15 @@ class Clients:
         )
         return state, self._outputs
 
-    def _unlatched(self, state: TidbState) -> TidbState:
-        latches, writers, altering = state.latches.mutate(), state.writers.mutate(), state.altering.mutate()
+    def _unlatched(self) -> TidbState:
+        latches, altering = self.state.latches.mutate(), self.state.altering
         for number in self._ended:
             item = self.items[number]
-            for m in item.mutations:
-                latches.pop(m[0], None)
-            counts = altering if item.job else writers
-            for table in item.tables:
-                if counts.get(table, 0) > 1:
-                    counts[table] -= 1
-                else:
-                    counts.pop(table, None)
-        return state._replace(latches=latches.finish(), writers=writers.finish(), altering=altering.finish())
+            for key in item.keys:
+                latches.pop(key, None)
+            if item.job:
+                altering -= item.tables
+        return self.state._replace(latches=latches.finish(), altering=altering)
 
     # Transactions begin
 
@@ -120,90 +110,86 @@ class Clients:
         due = [*state.waiting, *range(state.next, until)]
         if not due or not state.routes.regions:
             return
-        latches, writers, altering = state.latches.mutate(), state.writers.mutate(), state.altering.mutate()
+        latches, altering = state.latches.mutate(), state.altering
         waiting: list[int] = []
         blocked: set[int] = set()
-        blocked_tables: set[int] = set()
+        closed, begun, awaited = set(altering), set[int](), set[int]()
         for number in due:
             item = items[number]
-            keys = [m[0] for m in item.mutations]
-            tables = item.tables
+            keys, tables = item.keys, item.tables
+            free = closed.isdisjoint(tables) and blocked.isdisjoint(keys) and not any(map(latches.__contains__, keys))
             if item.job:
-                free = not any(t in writers or t in altering or t in blocked_tables for t in tables)
-            else:
-                free = blocked.isdisjoint(keys) and tables.isdisjoint(blocked_tables)
-                for key in keys:
-                    free = free and key not in latches
-                for table in tables if altering else ():
-                    free = free and table not in altering
+                free = free and all(map(tables.isdisjoint, (awaited, begun, self._written())))
+                closed |= tables
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
-                if item.job:
-                    blocked_tables |= tables
+                awaited |= tables
                 continue
+            begun |= tables
+            if item.job:
+                altering |= tables
             for key in keys:
                 latches[key] = number
-            counts = altering if item.job else writers
-            for table in tables:
-                counts[table] = counts.get(table, 0) + 1
-            self._prewrite(number, tries=0)
-        self.state = self.state._replace(
-            next=until, waiting=tuple(waiting), latches=latches.finish(), writers=writers.finish(),
-            altering=altering.finish(),
-        )  # fmt: skip
+            start_ts = self._begun(number, tries=0)
+            self._send(start_ts, self._open[start_ts])
+        self.state = state._replace(next=until, waiting=tuple(waiting), latches=latches.finish(), altering=altering)
+
+    def _written(self) -> set[int]:
+        """Give the tables that transactions write which were open before this step."""
+        return {table for txn in self.state.open.values() for table in self.items[txn.item].tables}
 
     def _ts(self) -> int:
-        self._last_ts = ts = max(self._last_ts + 1, ts_of(self._now.at_us))
+        self._last_ts = ts = max(self._last_ts + 1, self._now_ts)
         return ts
 
-    def _prewrite(self, number: int, *, tries: int) -> None:
-        mutations, start_ts = self.items[number].mutations, self._ts()
-        sent = self._send_prewrites(start_ts, mutations, mutations[0].key)
-        self._open[start_ts] = Open(number, PREWRITING, sent, 0, tries)
+    def _begun(self, number: int, *, tries: int) -> int:
+        start_ts = self._ts()
+        self._open[start_ts] = Open(number, PREWRITING, len(self.items[number].keys), 0, tries)
+        return start_ts
 
-    def _send_prewrites(self, start_ts: int, mutations: Sequence[Mutation], primary: int) -> int:
-        parts = self._by_region([m[0] for m in mutations], mutations)
-        for region, part in parts:
+    # Commands
+
+    def _send(self, start_ts: int, txn: Open) -> None:
+        """Send the commands of a phase."""
+        number, phase, _, commit_ts, _ = txn
+        item = self.items[number]
+        if phase == PREWRITING:
+            self._send_prewrites(start_ts, item.keys[0], item.mutations)
+        elif phase == ROLLING_BACK:
+            self._send_keys(Rollback, start_ts, 0, item.keys)
+        else:
+            self._send_keys(Commit, start_ts, commit_ts, item.keys[:1] if phase == COMMITTING else item.keys[1:])
+
+    def _send_prewrites(self, start_ts: int, primary: int, mutations: Sequence[Mutation]) -> None:
+        made = tuple.__new__
+        for region, part in self._by_region([m[0] for m in mutations], mutations):
             if region is None:
                 self._retry(Prewrite(0, 0, start_ts, primary, part))
             else:
-                self._give(region, Prewrite(region.id, region.epoch, start_ts, primary, part))
-        return len(parts)
+                command = made(Prewrite, (region[0], region[3], start_ts, primary, part))
+                self._commands[region[4]].append(command)
 
     def _send_keys(
         self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
-    ) -> int:
-        parts = self._by_region(keys, keys)
-        for region, part in parts:
-            at = (region.id, region.epoch) if region else (0, 0)
-            command = Commit(*at, start_ts, commit_ts, part) if kind is Commit else Rollback(*at, start_ts, part)
+    ) -> None:
+        made = tuple.__new__
+        phase = (start_ts, commit_ts) if kind is Commit else (start_ts,)
+        for region, part in self._by_region(keys, keys):
             if region is None:
-                self._retry(command)
+                self._retry(made(kind, (0, 0, *phase, part)))
             else:
-                self._give(region, command)
-        return len(parts)
+                self._commands[region[4]].append(made(kind, (region[0], region[3], *phase, part)))
 
     def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[Region | None, tuple[T, ...]]]:
         """Divide what belongs to keys by the regions that hold them; None where that is not known."""
-        starts, regions = self.state.routes
-        found: dict[int, list[T]] = {}
+        bounds, holders = self.state.routes
+        if len(keys) == 1:
+            return [(holders[bisect_right(bounds, keys[0])], tuple(what))]
+        found: defaultdict[int, list[T]] = defaultdict(list)
         for key, one in zip(keys, what, strict=True):
-            at = bisect_right(starts, key) - 1
-            if at < 0 or key >= regions[at][2]:
-                at = -1
-            if at in found:
-                found[at].append(one)
-            else:
-                found[at] = [one]
-        return [(regions[at] if at >= 0 else None, tuple(part)) for at, part in found.items()]
-
-    def _give(self, region: Region, command: Command) -> None:
-        commands = self._commands.get(region.leader)
-        if commands is None:
-            self._commands[region.leader] = [command]
-        else:
-            commands.append(command)
+            found[bisect_right(bounds, key)].append(one)
+        return [(holders[at], tuple(part)) for at, part in found.items()]
 
     # Answers
 
@@ -212,42 +198,48 @@ class Clients:
         batch = self._batches.pop(answer.id, None)
         if batch is None:
             return
-        opened = self._open
+        opened, made = self._open, tuple.__new__
         for command, refusal in zip(batch.commands, answer.results, strict=True):
             start_ts = command[2]
             txn = opened.get(start_ts)
-            if txn is None or (type(command) is Rollback) != (txn.phase == ROLLING_BACK):
+            if txn is None or (type(command) is Rollback) != (txn[1] == ROLLING_BACK):
                 continue  # an answer to what was given up
             if refusal is not None:
                 self._refused(command, txn, refusal)
                 continue
             number, phase, left, commit_ts, tries = txn
-            if left > 1:
-                opened[start_ts] = Open(number, phase, left - 1, commit_ts, tries)
+            left -= len(command[-1])
+            if left:
+                opened[start_ts] = made(Open, (number, phase, left, commit_ts, tries))
             else:
                 self._proceed(start_ts, txn)
 
     def _proceed(self, start_ts: int, txn: Open) -> None:
         """Every command of a phase is carried out."""
-        item = self.items[txn.item]
-        if txn.phase == PREWRITING:
+        number, phase, _, commit_ts, tries = txn
+        item = self.items[number]
+        if phase == PREWRITING:
             if item.hold_us:
                 self._open[start_ts] = txn._replace(phase=HELD)
                 self._outputs.append(Wake(item.hold_us, start_ts))
             else:
                 self._decide(start_ts, txn, item)
-        elif txn.phase == COMMITTING:
+        elif phase == COMMITTING:
             self._committed += 1
             if item.job:
                 because = f"{item.job.type}: {item.job.query}"
-                self._outputs.append(Changed(f"ddl:{item.job.id}", None, txn.commit_ts, because))
-            if len(item.mutations) > 1:
-                sent = self._send_keys(Commit, start_ts, txn.commit_ts, [m.key for m in item.mutations[1:]])
-                self._open[start_ts] = Open(txn.item, FINISHING, sent, txn.commit_ts, txn.tries)
+                self._outputs.append(Changed(f"ddl:{item.job.id}", None, commit_ts, because))
+            if len(item.keys) > 1:
+                self._goes_on(start_ts, (number, FINISHING, len(item.keys) - 1, commit_ts, tries))
             else:
                 self._end(start_ts, txn)
         else:
             self._end(start_ts, txn)
+
+    def _goes_on(self, start_ts: int, txn: tuple[int, str, int, int, int]) -> None:
+        """Let a transaction enter a phase; its commands travel with the next batch."""
+        self._open[start_ts] = tuple.__new__(Open, txn)
+        self._next.append(start_ts)
 
     def let_go(self, start_ts: int) -> None:
         """The time for which a transaction was to be held is over."""
@@ -260,19 +252,17 @@ class Clients:
             self.state = self.state._replace(rolled_back=self.state.rolled_back + 1)
             self._roll_back(start_ts, txn)
             return
-        commit_ts = self._ts()
         self._decided.append(start_ts)
-        sent = self._send_keys(Commit, start_ts, commit_ts, (item.mutations[0].key,))
-        self._open[start_ts] = Open(txn.item, COMMITTING, sent, commit_ts, txn.tries)
+        self._goes_on(start_ts, (txn[0], COMMITTING, 1, self._ts(), txn[4]))
 
     def _roll_back(self, start_ts: int, txn: Open) -> None:
-        sent = self._send_keys(Rollback, start_ts, 0, [m.key for m in self.items[txn.item].mutations])
-        self._open[start_ts] = Open(txn.item, ROLLING_BACK, sent, 0, txn.tries)
+        self._goes_on(start_ts, (txn.item, ROLLING_BACK, len(self.items[txn.item].keys), 0, txn.tries))
 
     def _end(self, start_ts: int, txn: Open) -> None:
         del self._open[start_ts]
         if txn.phase == ROLLING_BACK and not self.items[txn.item].rolls_back:
-            self._prewrite(txn.item, tries=txn.tries + 1)  # it met a conflict: once more, its latches are still its own
+            # it met a conflict: once more, its latches are still its own
+            self._next.append(self._begun(txn.item, tries=txn.tries + 1))
         else:
             self._ended.append(txn.item)
 
@@ -305,11 +295,10 @@ class Clients:
             if txn is None or (txn.phase == ROLLING_BACK) != isinstance(command, Rollback):
                 continue
             if isinstance(command, Prewrite):
-                sent = self._send_prewrites(command.start_ts, command.mutations, command.primary)
+                self._send_prewrites(command.start_ts, command.primary, command.mutations)
             else:
                 commit_ts = command.commit_ts if isinstance(command, Commit) else 0
-                sent = self._send_keys(type(command), command.start_ts, commit_ts, command.keys)
-            self._open[command.start_ts] = txn._replace(left=txn.left - 1 + sent)
+                self._send_keys(type(command), command.start_ts, commit_ts, command.keys)
 
     def late(self, timeout_us: int) -> None:
         """Give up waiting for stores that do not answer; ask PD who leads now."""
@@ -335,10 +324,6 @@ class Clients:
         """Learn where regions are."""
         routes = self.state.routes.learned(answer.start, answer.end, answer.regions)
         self.state = self.state._replace(routes=routes, asked_us=None)
-
-
-def _first_key(command: Command) -> int:
-    return command.mutations[0].key if isinstance(command, Prewrite) else command.keys[0]
 
 
 def long_transactions(state: TidbState, items: Sequence[Item], ts: int) -> Iterable[tuple[int, str]]:

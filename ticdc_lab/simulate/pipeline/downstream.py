@@ -31,6 +31,8 @@ ORDER = {"delete": 0, "update": 1, "insert": 2}
 """How the changes of one transaction follow each other."""
 NOWHERE = (-1, -1, -1)
 """Before every place of a change."""
+END = (len(ORDER), 0)
+"""Behind every change of a commit_ts."""
 
 
 class Pace(NamedTuple):
@@ -91,9 +93,9 @@ class DownstreamState(NamedTuple):
     staged
         Of a table: what nobody can see yet.
     marks
-        Of a table, under ``exactly-once-deduplication``: the last change that was taken.
+        Of a table: the place of the last change that was taken (``exactly-once-deduplication``) or staged.
     dropped
-        Row changes that deduplication dropped, or that were staged in vain.
+        Row changes that came again and were left out, or that were staged in vain.
     """
 
     log: Log = None
@@ -108,10 +110,19 @@ class DownstreamState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """The machine of the downstream."""
+    """The machine of the downstream.
+
+    Attributes
+    ----------
+    settings, semantics
+        What it is, and what it does against repetition.
+    forgets_places
+        A planted bug: what it has taken before is taken again.
+    """
 
     settings: DownstreamSettings
     semantics: str
+    forgets_places: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Begin empty."""
@@ -133,7 +144,7 @@ class Downstream:
         self, state: DownstreamState, sender: Address, message: Any, now: Now
     ) -> tuple[DownstreamState, list[Output]]:
         if isinstance(message, (Write, Execute)):
-            if any(w.sender == sender and w.message == message for w in state.queue):
+            if _waits(state.queue, sender, message):
                 return state, [Ignored(message, "it was sent before and waits for its turn")]
             return self._queued(state, Waiting(0, sender, message), now)
         if isinstance(message, Resolved):
@@ -200,7 +211,7 @@ class Downstream:
         changes = message.changes
         if self.semantics == BY_SNAPSHOT:
             return self._stage(state, one.sender, message)
-        if self.semantics == BY_DEDUPLICATION:
+        if self.semantics == BY_DEDUPLICATION and not self.forgets_places:
             state, changes = _new_ones(state, message)
         if changes:
             state = state._replace(log=(Rows(now.at_us, one.sender, changes), state.log))
@@ -211,25 +222,32 @@ class Downstream:
             return state._replace(dropped=state.dropped + len(write.changes)), [
                 Ignored(write, f"{sender} does not write table {write.table} any more")
             ]
-        known = state.staged.get(write.table, ())
-        fresh = _after(place_of(known[-1]) if known else NOWHERE, write.changes)  # it may have been sent before
-        staged = state.staged.set(write.table, (*known, *fresh))
-        return state._replace(staged=staged), [Send(sender, Written(write.id, write.table))]
+        state, fresh = _new_ones(state, write)
+        if fresh:
+            known = state.staged.get(write.table, ())
+            state = state._replace(staged=state.staged.set(write.table, (*known, *fresh)))
+        return state, [Send(sender, Written(write.id, write.table))]
 
     def _begun(
         self, state: DownstreamState, sender: Address, begin: Begin, now: Now
     ) -> tuple[DownstreamState, list[Output]]:
-        """Let another capture write: what is covered by its start was complete, what is above will come again."""
+        """Let another capture write: what is above its start will come again.
+
+        What is covered by its start is complete, and still waits for the global checkpoint: if this writer is lost
+        before, the next one starts below and writes it once more.
+        """
         if self.semantics != BY_SNAPSHOT:
             return state, []
-        state = self._published(state, begin.table, begin.start_ts, sender, now)
-        void = len(state.staged.get(begin.table, ()))
+        staged = state.staged.get(begin.table, ())
+        kept = tuple(c for c in staged if c.commit_ts <= begin.start_ts)
+        void = len(staged) - len(kept)
         because = f"{sender} writes from {begin.start_ts} on" + (f", {void} staged changes are void" if void else "")
         changed = Changed(f"writer:{begin.table}", state.writers.get(begin.table), sender, because)
         return (
             state._replace(
                 writers=state.writers.set(begin.table, sender),
-                staged=state.staged.set(begin.table, ()),
+                staged=state.staged.set(begin.table, kept),
+                marks=state.marks.set(begin.table, (begin.start_ts, *END)),
                 dropped=state.dropped + void,
             ),
             [changed],
@@ -251,6 +269,28 @@ class Downstream:
         return state._replace(
             log=(Rows(now.at_us, sender, seen), state.log), staged=state.staged.set(table, staged[len(seen) :])
         )
+
+
+def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute) -> bool:
+    """Say whether a message that came again waits for its turn already, and nothing older of its table after it.
+
+    Where an older write was done and came again behind this one, this one has to follow it once more: else the older
+    rows would stand for good.
+    """
+    for one in reversed(queue):
+        if one.sender != sender:
+            continue
+        if one.message == message:
+            return True
+        if _is_older(one.message, message):
+            return False
+    return False
+
+
+def _is_older(waiting: Write | Execute, message: Write | Execute) -> bool:
+    if not isinstance(waiting, Write) or not isinstance(message, Write):
+        return False
+    return waiting.table == message.table and waiting.id < message.id
 
 
 def place_of(change: Change) -> tuple[int, int, int]:

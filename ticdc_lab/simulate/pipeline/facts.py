@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ticdc_lab.simulate.assertions import LOOK_US, Judge
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.hold import CURRENT_US
 from ticdc_lab.simulate.pipeline.looking import moment_of
@@ -16,10 +17,11 @@ from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.queue import CALL
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 
-LOOK_US, KEPT = 100_000, 64
+HOLD_US, KEPT = 100_000, 64
 """What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
 
 
@@ -55,9 +57,22 @@ class PipelineFacts:
         """Take a row of the trace."""
         self.scheduler.see(row)
 
-    def begin(self, kernel: Kernel) -> None:
-        """Take the world in which all will happen."""
+    def begin(self, kernel: Kernel, judge: Judge) -> None:
+        """Take the world in which all will happen; the judge looks at it while there is something to see."""
         self.kernel = kernel
+
+        def look() -> None:
+            judge.look(kernel.now_us, kernel.steps)
+
+        def again() -> None:
+            look()
+            if kernel.queue and judge.watched:
+                kernel.put(kernel.now_us + LOOK_US, CALL, again)
+
+        if judge.watched:
+            kernel.put(LOOK_US, CALL, again)
+        for at_us in judge.bounds_us:
+            kernel.put(at_us, CALL, look)
 
     def end(self, run: Run) -> None:
         """Take the whole run; what its outcome is can be said from now on."""
@@ -88,7 +103,7 @@ class PipelineFacts:
         """Say what holds a watermark now."""
         assert self.kernel is not None
         known = self.seen.get(watermark)
-        if known is None or known[0] // LOOK_US != at_us // LOOK_US:
+        if known is None or known[0] // HOLD_US != at_us // HOLD_US:
             kernel = self.kernel
             live = {a: s for a, s in kernel.states.items() if a not in kernel.down}
             nodes = [n for n in kernel.machines if n.startswith(("capture", "tikv", ETCD))]

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.hold import (
     Step,
     is_unexplained,
 )
-from ticdc_lab.simulate.pipeline.holds_resolved import counted, lowest_ts
+from ticdc_lab.simulate.pipeline.holds_resolved import counted, lowest_ts, of_lost
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE
@@ -86,6 +86,7 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
             because = f"{one.capture} {why}, and the owner counts it still"
             stands.append(Hold((CAPTURE, one.capture), CAPTURE, told_ts, path, because))
             yield stands[-1]
+            yield from of_lost(moment, one)
         else:
             said_ts = lowest_ts(moment, counted(moment, lives[one.capture]), watermark)
             if is_unexplained(told_ts, [said_ts, ts_of(moment.at_us)], current_us):

@@ -18,8 +18,8 @@ from ticdc_lab.simulate.pipeline.hold import (
     Step,
     is_unexplained,
 )
-from ticdc_lab.simulate.pipeline.keys import shown
-from ticdc_lab.simulate.pipeline.moment import Moment
+from ticdc_lab.simulate.pipeline.keys import shown, span_of
+from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.executor import WRITING
@@ -78,6 +78,14 @@ def _of_stream(moment: Moment, stream: StreamFacts, path: tuple[Step, ...], curr
         yield _not_streaming(moment, stream, path)
     elif is_unexplained(stream.resolved_ts, _and_now(moment, bounds), current_us):
         yield _silent(moment, stream, path)
+
+
+def of_lost(moment: Moment, lost: Reported) -> Iterator[Hold]:
+    """Give the locks in tables of a capture that does not run: wherever these begin anew, they wait for them too."""
+    for table in lost.tables:
+        start, end = span_of(table)
+        path = (Step("processor", lost.capture, lost.resolved_ts), Step("table", str(table)))
+        yield from _of_locks([r for r in moment.regions if r.start < end and start < r.end], path)
 
 
 def _of_locks(regions: Iterable[RegionFacts], path: tuple[Step, ...]) -> Iterator[Hold]:

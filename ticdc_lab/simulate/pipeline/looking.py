@@ -101,7 +101,8 @@ def _reported(owner: DataState | None) -> tuple[Reported, ...]:
     if not isinstance(state, DispatcherState):
         return ()
     known = sorted((c, s) for c, s in state.captures.items() if state.tables.count_on(c))
-    return tuple(Reported(c, s.checkpoint_ts, s.resolved_ts) for c, s in known)
+    tables = {c: tuple(sorted(k for k in state.tables.on[c] if isinstance(k, int))) for c, _ in known}
+    return tuple(Reported(c, s.checkpoint_ts, s.resolved_ts, tables[c]) for c, s in known)
 
 
 def _stuck(owner: DataState | None) -> tuple[str, int] | None:

@@ -8,11 +8,12 @@ from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts
 
 
 class Reported(NamedTuple):
-    """What the owner has heard of a capture last."""
+    """What the owner has heard of a capture last, and the tables that it counts there."""
 
     capture: str
     checkpoint_ts: int
     resolved_ts: int
+    tables: tuple[int, ...] = ()
 
 
 class Moment(NamedTuple):

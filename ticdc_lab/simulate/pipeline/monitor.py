@@ -86,6 +86,8 @@ class PipelineMonitor:
         Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
     jobs
         DDL jobs that are done upstream and not downstream, by finished_ts.
+    decided
+        commit_ts, start_ts and item of every transaction that got a commit_ts, in that order.
     told
         The last resolved_ts of each stream, by capture and request.
     written
@@ -104,6 +106,7 @@ class PipelineMonitor:
     order: deque[int] = field(default_factory=deque)
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
+    decided: list[tuple[int, int, int]] = field(default_factory=list)
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
     written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
@@ -157,14 +160,15 @@ class PipelineMonitor:
         for start_ts in after.decided:
             txn = after.open[start_ts]
             item, commit_ts = self.items[txn.item], txn.commit_ts
+            self.decided.append((commit_ts, start_ts, txn.item))
             if commit_ts <= self.start_ts:
                 continue
             if item.job:
                 self.jobs[commit_ts] = item.job.query
                 continue
-            self.owed[commit_ts] = {m.key for m in item.mutations}
+            self.owed[commit_ts] = set(item.keys)
             self.order.append(commit_ts)
-            self.measures.committed += len(item.mutations)
+            self.measures.committed += len(item.keys)
 
     def _told(self, outputs: Iterable[Any]) -> Found:
         told = self.told
@@ -280,20 +284,24 @@ class PipelineMonitor:
         return found
 
     def _staged(self, before: DownstreamState, after: DownstreamState) -> None:
-        """What is staged is downstream for good, unless another writer makes it void: then it is owed again."""
+        """What is staged is downstream for good, unless a writer that begins makes it void: then it is owed again."""
         for table, staged in after.staged.items():
             known = before.staged.get(table, ())
             if staged is known:
                 continue
-            if after.writers.get(table) != before.writers.get(table):
+            fresh, left = _compared(known, staged)
+            if left:
                 published = self._published_in(before, after)
-                self._void([c for c in known if (c.commit_ts, c.key) not in published])
-            for change in staged[len(known) :]:
-                keys = self.owed.get(change.commit_ts)
-                if keys is not None:
-                    keys.discard(change.key)
-                    if not keys:
-                        del self.owed[change.commit_ts]
+                self._void([c for c in left if (c.commit_ts, c.key) not in published])
+            for change in fresh:
+                self._settled(change.commit_ts, change.key)
+
+    def _settled(self, commit_ts: int, key: int) -> None:
+        keys = self.owed.get(commit_ts)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self.owed[commit_ts]
 
     @staticmethod
     def _published_in(before: DownstreamState, after: DownstreamState) -> set[tuple[int, int]]:
@@ -343,3 +351,12 @@ class PipelineMonitor:
 
     def _one(self, commit_ts: int) -> str:
         return f"{shown(min(self.owed[commit_ts]))} of {commit_ts} is not downstream"
+
+
+def _compared(known: tuple[Change, ...], staged: tuple[Change, ...]) -> tuple[Sequence[Change], Sequence[Change]]:
+    """Give what came to the staged changes of a table, and what left them."""
+    n = len(known)
+    if not known or (len(staged) >= n and staged[0] is known[0] and staged[n - 1] is known[-1]):
+        return staged[n:], ()
+    old, new = {id(c) for c in known}, {id(c) for c in staged}
+    return [c for c in staged if id(c) not in old], [c for c in known if id(c) not in new]

@@ -121,8 +121,8 @@ def play(
     run = simulate(
         settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
         until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
-        step_limit=scenario.step_limit, sample_us=sample_us, begun=facts.begin,
+        step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
     )  # fmt: skip
     facts.end(run)
-    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
     return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)

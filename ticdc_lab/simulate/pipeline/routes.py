@@ -10,16 +10,22 @@ from ticdc_lab.simulate.pipeline.kv_messages import Region
 
 
 class Routes(NamedTuple):
-    """Regions in key order without overlap; keys may be missing between them."""
+    """The key space in order: ``holders[i]`` has what is below ``bounds[i]`` and not below the one before it.
 
-    starts: tuple[int, ...] = ()
-    regions: tuple[Region, ...] = ()
+    A holder is None where the region is not known, and so is the last one.
+    """
+
+    bounds: tuple[int, ...] = ()
+    holders: tuple[Region | None, ...] = (None,)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Give the regions that are known, in key order, without overlap."""
+        return tuple(region for region in self.holders if region is not None)
 
     def of(self, key: int) -> Region | None:
         """Give the region that holds a key, None where it is not known."""
-        at = bisect_right(self.starts, key) - 1
-        found = self.regions[at] if at >= 0 else None
-        return found if found is not None and key < found.end else None
+        return self.holders[bisect_right(self.bounds, key)]
 
     def learned(self, start: int, end: int, regions: Iterable[Region]) -> Routes:
         """Take PD's word for a key range; what reached into it is forgotten."""
@@ -27,10 +33,20 @@ class Routes(NamedTuple):
         low = min([start, *(r.start for r in new)])
         high = max([end, *(r.end for r in new)])
         kept = [r for r in self.regions if r.end <= low or r.start >= high]
-        found = sorted([*kept, *new], key=lambda r: r.start)
-        return Routes(tuple(r.start for r in found), tuple(found))
+        return _routes([*kept, *new])
 
     def without(self, region: int) -> Routes:
         """Forget a region."""
-        kept = [r for r in self.regions if r.id != region]
-        return Routes(tuple(r.start for r in kept), tuple(kept))
+        return _routes(r for r in self.regions if r.id != region)
+
+
+def _routes(regions: Iterable[Region]) -> Routes:
+    bounds: list[int] = []
+    holders: list[Region | None] = []
+    for region in sorted(regions, key=lambda r: r.start):
+        if not bounds or bounds[-1] < region.start:
+            bounds.append(region.start)
+            holders.append(None)
+        bounds.append(region.end)
+        holders.append(region)
+    return Routes(tuple(bounds), (*holders, None))

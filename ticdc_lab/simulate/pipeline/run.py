@@ -15,16 +15,16 @@ from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.capture.mutants import MUTANTS
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
-from ticdc_lab.simulate.pipeline.history import History, cells_of
-from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
+from ticdc_lab.simulate.pipeline.keys import handle_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
 from ticdc_lab.simulate.pipeline.settings import MEASURED, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Change, Job, Raw
+from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
+from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
@@ -104,31 +104,27 @@ class Run:
 
     @property
     def changes(self) -> list[Change]:
-        """What was committed upstream after the start, in commit order: told from what TiKV holds."""
-        rows, jobs = self._committed()
-        history = History(self.load.tables, jobs)
-        found = [_change(history, row) for row in rows if row[0] > self.start_ts]
-        return sorted(found, key=lambda c: (c.commit_ts, c.key))
+        """What was committed upstream after the start, in commit order: told from what TiKV holds.
+
+        Where GC takes old versions from it (``keeps_versions``), from what clients committed.
+        """
+        return changes_of(self._versions(), self.load.tables, self.start_ts)
 
     @property
     def jobs(self) -> list[tuple[int, Job]]:
         """The DDL jobs that were done upstream after the start, by finished_ts."""
-        return [(ts, job) for ts, job in self._committed()[1] if ts > self.start_ts]
+        return [(ts, job) for ts, job in jobs_of(self._versions()) if ts > self.start_ts]
 
     @property
     def truth(self) -> pa.Table:
         """The same as events (:func:`ticdc_lab.simulate.pipeline.log.truth_events`)."""
         return truth_events(self.changes, self.jobs)
 
-    def _committed(self) -> tuple[list[tuple[Any, ...]], list[tuple[int, Job]]]:
-        rows: list[tuple[Any, ...]] = []
-        jobs: list[tuple[int, Job]] = []
-        for row in committed_in(self.kernel.states[self.kernel.address[store]] for store in self.settings.stores()):
-            if isinstance(row[4], Job):
-                jobs.append((row[0], row[4]))
-            else:
-                rows.append(row)
-        return rows, sorted(jobs, key=lambda j: j[0])
+    def _versions(self) -> list[Version]:
+        if self.settings.tikv.keeps_versions is not None:
+            return replayed(self.kernel.states[TIDB], self.monitor.decided, self.monitor.items)
+        states, at = self.kernel.states, self.kernel.address
+        return list(committed_in(states[at[store]] for store in self.settings.stores()))
 
     def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
         """Run once more with other faults from ``at_us`` on: the same world up to there.
@@ -188,7 +184,8 @@ def simulate(
     level, recorder, step_limit, name, stops_at_violation
         As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
     bugs
-        Planted ones, by field of the store's, the capture's or the scheduler's machines.
+        Planted ones, by field of the store's, the downstream's or the scheduler's machines, or of
+        :data:`ticdc_lab.simulate.pipeline.capture.mutants.MUTANTS`.
     sample_us
         How often the states of all nodes are kept for pictures; None for never.
     begun
@@ -255,7 +252,8 @@ def _machines(
             own.stop_lag_us, own.restart_us,
         )  # fmt: skip
         machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, of_capture)
-    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics)
+    forgets = bool(planted.get("forgets_places"))
+    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, forgets)
     return machines
 
 
@@ -273,15 +271,3 @@ def _handles(load: Load) -> int:
 def _roles(captures: Sequence[str], stores: Sequence[str]) -> dict[str, str]:
     roles = {node: node for node in (TIDB, PD, ETCD, DOWNSTREAM)}
     return roles | dict.fromkeys(captures, "capture") | dict.fromkeys(stores, "tikv")
-
-
-def _change(history: History, row: tuple[Any, ...]) -> Change:
-    commit_ts, start_ts, key, op, value, old_value = row
-    info = history.at(table_of(key), commit_ts)
-    before = cells_of(old_value, info) if isinstance(old_value, Raw) else None
-    after = cells_of(value, info) if isinstance(value, Raw) else None
-    if after is None:
-        op = "delete"
-    else:
-        op = "insert" if before is None else "update"
-    return Change(commit_ts, start_ts, key, op, info, after, before)

@@ -85,6 +85,8 @@ def load(value: Value, names: Names) -> LoadSettings:
         only = value.fields({"workload"})["workload"]
         return replace(NO_LOAD, workload=settings_read(only, Workload, without=_OF_LOGS, choices={"kind": KINDS}))
     given = value.fields(("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions"))
+    if "until" in given and given["until"].duration_us() <= (given["from"].duration_us() if "from" in given else 0):
+        raise given["until"].wrong("a moment after that of `from`", hint="Nothing would be written.")
     return LoadSettings(
         rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,
         rows=given["rows"].integer(least=1, most=1000) if "rows" in given else 2,

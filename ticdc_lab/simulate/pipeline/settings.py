@@ -40,8 +40,9 @@ class TikvSettings:
     store_down_us
         After how long without heartbeat PD lets another peer lead the regions of a store.
     keeps_versions
-        How many write records of a key survive besides the newest (GC), apart from those of the last moments; None for
-        all.
+        How many write records of a key survive besides the newest (GC), apart from those of the last moments (twice
+        ``store_down_us``); None for all. No safepoint of a changefeed holds GC back: one that is further behind loses
+        rows, which the auditor tells.
     splits_tables
         Whether a table that is created later gets a region of its own when it is first written, as TiDB does it; that
         ends the streams of the region in which it was, and rows come again.
@@ -66,13 +67,15 @@ class CaptureSettings:
     Attributes
     ----------
     rule, semantics
-        Of :data:`RULES` and :data:`SEMANTICS`.
+        Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses
+        rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
     sorter_memory_rows
         Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
     sink_batch_rows, sink_window_rows
         Rows in one write, and rows of a table that may be under way unacknowledged.
     retry_us
-        After how long without an answer a request is sent again.
+        After how long without an answer a request is sent again, and a silent store given up: longer than
+        ``resolved_us`` and than a batch of a scan takes, or streams begin again for ever.
     incremental_scan_concurrency
         Regions that a capture has scanned at the same time.
     """

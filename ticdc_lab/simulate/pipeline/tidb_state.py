@@ -24,18 +24,22 @@ PREWRITING, HELD, COMMITTING, FINISHING, ROLLING_BACK = (
 
 
 class Item(NamedTuple):
-    """One transaction of the load, a DDL job's among them; ``tables`` are those it writes, or changes."""
+    """One transaction of the load, a DDL job's among them.
+
+    ``keys`` are those of its mutations, the primary key first; ``tables`` are those it writes, or changes.
+    """
 
     at_us: int
     hold_us: int
     mutations: tuple[Mutation, ...]
     rolls_back: bool
+    keys: tuple[int, ...]
     tables: frozenset[int]
     job: Job | None = None
 
 
 class Open(NamedTuple):
-    """A transaction in flight; ``left`` counts the commands that are not answered."""
+    """A transaction in flight; ``left`` counts the keys of its phase whose command is not carried out."""
 
     item: int
     phase: str
@@ -65,14 +69,13 @@ class TidbState(NamedTuple):
         Items that wait for the keys or the table of others.
     latches
         Keys of open transactions: what waits for them waits here, so that changes of a key keep the load's order.
-    writers
-        How many open transactions write a table.
     altering
-        Tables that a DDL changes now or waits to change: nothing new is written to them (TiDB's metadata lock).
+        Tables that a DDL changes now: nothing new is written to them (TiDB's metadata lock), nor to those that one
+        waits to change.
     batches, again
         Commands under way, by number; commands to be sent again, with the moment.
     outbox
-        Commands that go out with the next batch.
+        Transactions (start_ts) that entered a phase whose commands go out with the next batch.
     decided
         Transactions (start_ts) that got their commit_ts in the last step.
     """
@@ -83,13 +86,12 @@ class TidbState(NamedTuple):
     waiting: tuple[int, ...] = ()
     open: Map[int, Open] = Map()
     latches: Map[int, int] = Map()
-    writers: Map[int, int] = Map()
-    altering: Map[int, int] = Map()
+    altering: frozenset[int] = frozenset()
     routes: Routes = Routes()
     asked_us: int | None = None
     batches: Map[int, Batch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
-    outbox: tuple[Command, ...] = ()
+    outbox: tuple[int, ...] = ()
     decided: tuple[int, ...] = ()
     numbered: int = 0
     committed: int = 0
@@ -99,16 +101,16 @@ class TidbState(NamedTuple):
 
 def items_of(load: Load) -> tuple[Item, ...]:
     """Put transactions and jobs in one order; a job stands before the transactions of its moment."""
-    jobs = [_of_job(at_us, job) for at_us, job in load.jobs]
-    rows = [
-        Item(at_us, hold_us, mutations, rolls_back, frozenset([m[0] >> WIDTH for m in mutations]))
-        for at_us, hold_us, mutations, rolls_back in load.transactions
-        if mutations
-    ]
-    return tuple(sorted([*jobs, *rows], key=lambda i: i.at_us))
+    rows = [_of_rows(*txn) for txn in load.transactions if txn[2]]
+    return tuple(sorted([*(_of_job(at_us, job) for at_us, job in load.jobs), *rows], key=lambda i: i.at_us))
+
+
+def _of_rows(at_us: int, hold_us: int, mutations: tuple[Mutation, ...], rolls_back: bool) -> Item:
+    keys = tuple([m[0] for m in mutations])
+    return Item(at_us, hold_us, mutations, rolls_back, keys, frozenset([key >> WIDTH for key in keys]))
 
 
 def _of_job(at_us: int, job: Job) -> Item:
     changed = {job.dropped, job.info.id if job.info else None} - {None}
     mutation = Mutation(key_of(META, job.id), PUT, job)
-    return Item(at_us, 0, (mutation,), False, frozenset(t for t in changed if t is not None), job)
+    return Item(at_us, 0, (mutation,), False, (mutation.key,), frozenset(t for t in changed if t is not None), job)

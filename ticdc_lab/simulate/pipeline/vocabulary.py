@@ -86,6 +86,8 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
     if (match := _COMPARED.fullmatch(text)) and match[1] in _MEASURES:
         own = _MEASURES[match[1]](match[1])
         return Compared(text, own, match[2], vocabulary.read_limit(value, own, match[3]))
+    if text in _MEASURES:
+        raise value.wrong("a sentence", hint=f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`.")
     return OfScheduler(_known(value, lambda: vocabulary.claim(value, names, invariants)))
 
 
@@ -110,7 +112,7 @@ def _held(text: str, watermark: str, kind: str | None) -> Said:
         holders = _of(facts).held(watermark, at_us).holders
         return bool(holders) and holders[0].kind.replace(" ", "-") == kind if kind else not holders
 
-    return Said(text, test, lambda f, t: _of(f).held(watermark, t).text, ages=True)
+    return Said(text, test, lambda f, t: _of(f).held(watermark, t).text, ages=True, live=True)
 
 
 def _everything(facts: Any, at_us: int) -> bool:
@@ -138,7 +140,7 @@ def _lag_us(facts: Any, at_us: int) -> int:
 
 
 _SENTENCES: Mapping[str, Callable[[str], Said]] = {
-    "everything is downstream": lambda text: Said(text, _everything, _owed, ages=True),
+    "everything is downstream": lambda text: Said(text, _everything, _owed, ages=True, live=True),
     "the final state is right": lambda text: Said(
         text, lambda f, t: bool(_at_end(f, "final_right_idempotent")), _ended
     ),
@@ -146,16 +148,16 @@ _SENTENCES: Mapping[str, Callable[[str], Said]] = {
 }
 
 _MEASURES: Mapping[str, Callable[[str], Measure]] = {
-    "rows committed": lambda text: Measure(text, lambda f, t: _monitor(f).measures.committed, ages=True),
-    "rows delivered": lambda text: Measure(text, lambda f, t: _monitor(f).measures.delivered, ages=True),
-    "rows repeated": lambda text: Measure(text, lambda f, t: _monitor(f).measures.repeated, ages=True),
-    "DDLs executed": lambda text: Measure(text, lambda f, t: _monitor(f).measures.ddls, ages=True),
-    "rows owed": lambda text: Measure(text, lambda f, t: int(_of(f).n_owed), ages=True),
+    "rows committed": lambda text: Measure(text, lambda f, t: _monitor(f).measures.committed, ages=True, live=True),
+    "rows delivered": lambda text: Measure(text, lambda f, t: _monitor(f).measures.delivered, ages=True, live=True),
+    "rows repeated": lambda text: Measure(text, lambda f, t: _monitor(f).measures.repeated, ages=True, live=True),
+    "DDLs executed": lambda text: Measure(text, lambda f, t: _monitor(f).measures.ddls, ages=True, live=True),
+    "rows owed": lambda text: Measure(text, lambda f, t: int(_of(f).n_owed), ages=True, live=True),
     "rows lost": lambda text: Measure(text, lambda f, t: _at_end(f, "lost")),
     "rows regressed": lambda text: Measure(text, lambda f, t: _at_end(f, "regressed")),
-    "rows in memory": lambda text: Measure(text, lambda f, t: _rows(f, "sorting"), ages=True),
-    "rows on disk": lambda text: Measure(text, lambda f, t: _rows(f, "spilled"), ages=True),
-    "resolved_ts lag": lambda text: Measure(text, _lag_us, "us", ages=True),
+    "rows in memory": lambda text: Measure(text, lambda f, t: _rows(f, "sorting"), ages=True, live=True),
+    "rows on disk": lambda text: Measure(text, lambda f, t: _rows(f, "spilled"), ages=True, live=True),
+    "resolved_ts lag": lambda text: Measure(text, _lag_us, "us", ages=True, live=True),
 }
 
 

@@ -18,12 +18,13 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence of the vocabulary."""
+    """A sentence of the vocabulary; ``live``: it reads the world as it is now, not what rows of the trace told."""
 
     text: str
     test: Callable[[Facts, int], bool]
     tell: Callable[[Facts, int], str]
     ages: bool = False
+    live: bool = False
 
     def value(self, facts: Facts, at_us: int) -> bool:
         """Give its truth at a moment."""
@@ -36,12 +37,13 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number or a duration of the vocabulary; ``unit`` is ``us`` for a duration."""
+    """A number or a duration of the vocabulary; ``unit`` is ``us`` for a duration, ``live`` as of :class:`Said`."""
 
     text: str
     read: Callable[[Facts, int], int | Fraction]
     unit: str = ""
     ages: bool = False
+    live: bool = False
 
     def value(self, facts: Facts, at_us: int) -> Any:
         """Give it at a moment."""
@@ -69,6 +71,11 @@ class Compared:
     def ages(self) -> bool:
         """As its measure."""
         return self.measure.ages
+
+    @property
+    def live(self) -> bool:
+        """As its measure."""
+        return self.measure.live
 
     def value(self, facts: Facts, at_us: int) -> bool:
         """Give its truth at a moment."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checks import broken
-from scripted import MS, Txn, World, ddl, history, regions, row
+from scripted import MS, Downstream, Txn, World, ddl, history, regions, row
 from test_capture_ddl import ADD
 from test_regions import BEFORE, LEADER_CHANGE, SPLIT
 
@@ -12,6 +12,7 @@ from ticdc_lab.simulate.faults import Ask, Crash, Part, Relink, Restart
 from ticdc_lab.simulate.network import Link
 from ticdc_lab.simulate.pipeline.capture import mutants
 from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, MQ, CaptureSettings
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 
 TWO = [(0, regions((1, 2), ["tikv-1", "tikv-2"]))]
@@ -70,6 +71,19 @@ def late_jobs(**more):
     return World((1,), txns, [(0, meta)], stores=2, captures=2, audited=False, faults=faults, **more)
 
 
+def at_most_once(**more):
+    """Two tables, each capture at its own pace (MQ), the checkpoint first."""
+    settings = CaptureSettings(semantics=AT_MOST_ONCE, rule=MQ)
+    return World((1, 2), history((1, 2), 2900), TWO, stores=2, audited=False, settings=settings, **more)
+
+
+def slow_sink(**more):
+    """One row at a time, each acknowledged late."""
+    settings = CaptureSettings(sink_batch_rows=1, sink_window_rows=1)
+    slow = Downstream(takes_us=30 * MS)
+    return World((1,), history((1,), 1900), audited=False, settings=settings, downstream=slow, **more)
+
+
 WORLDS = {
     mutants.FRONTIER_MAX: plain,
     mutants.FORGETS_PART: lambda **more: of_regions(SPLIT, **more),
@@ -81,6 +95,8 @@ WORLDS = {
     mutants.DDL_BEFORE_BARRIER: with_ddl,
     mutants.SKIPS_DDL_PULLER: late_jobs,
     mutants.STOP_LOSES_ROWS: cut_move,
+    mutants.PASSES_RESOLVED: at_most_once,
+    mutants.MARKS_RESOLVED: slow_sink,
 }
 
 

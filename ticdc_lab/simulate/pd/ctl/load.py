@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.ctl.regions import regions_of
-from ticdc_lab.simulate.pd.ctl.settings import rules_of, settings_of
+from ticdc_lab.simulate.pd.ctl.settings import limits_of, rules_of, settings_of
 from ticdc_lab.simulate.pd.ctl.stores import stores_of
+from ticdc_lab.simulate.pd.forecast import Limits
 from ticdc_lab.simulate.pd.region_columns import RegionColumns
 
 
 class Loaded(NamedTuple):
-    """A cluster and its regions, in key order."""
+    """A cluster and its regions, in key order; store limits by store, where they were told."""
 
     cluster: Cluster
     regions: RegionColumns
+    limits: Limits = MappingProxyType({})
 
 
 def from_pd_ctl(
@@ -60,7 +63,7 @@ def from_pd_ctl(
         regions_on=_counted(regions, regions.peers >= 0), region_count=len(regions.id),
         average_region_size=int(regions.size.sum()) // len(regions.id),
     )  # fmt: skip
-    return Loaded(cluster, regions)
+    return Loaded(cluster, regions, limits_of(_path(config_json)))
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.ctl.documents import document, listed, wrong
+from ticdc_lab.simulate.pd.forecast import PerMinute
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 
 _OTHER_NAMES = {
@@ -85,6 +86,17 @@ def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     properties = told.get("label-property") or {}
     listed_ = properties.get("reject-leader", ()) if isinstance(properties, Mapping) else ()
     return tuple((p["key"], p["value"]) for p in listed_)
+
+
+def limits_of(path: Path | None) -> Mapping[int, PerMinute]:
+    """Read the store limits, by store; none where there is no file."""
+    told = document(path) if path is not None else {}
+    schedule = told.get("schedule") if isinstance(told, Mapping) else None
+    limits = (schedule if isinstance(schedule, Mapping) else told).get("store-limit") or {}
+    try:
+        return {int(i): PerMinute(float(v["add-peer"]), float(v["remove-peer"])) for i, v in limits.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise wrong(Path(str(path)), "store-limit", "add-peer and remove-peer of each store", limits) from e
 
 
 def rules_of(path: Path | None) -> tuple[Rule, ...]:

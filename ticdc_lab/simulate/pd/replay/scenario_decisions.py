@@ -12,7 +12,8 @@ from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
 from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained, Notes
-from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, HotSettings
+from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, MOVE_PEER, TRANSFER_LEADER, HotSettings
+from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
 from ticdc_lab.simulate.pd.regions import Peer, Region
@@ -171,9 +172,13 @@ def hot_region(record: Fields) -> Verdict:
     dims = [DIMENSIONS[n] for n in names if n in DIMENSIONS]
     if len(dims) != 2:
         raise Malformed("given.config.priorities", f"two of {', '.join(DIMENSIONS)}", names)
-    chances = of_hot_regions(given.cluster, given.regions, flow, HotSettings((dims[0], dims[1])))
-    ours = [(told(op) | {"count": n}, p) for (op, n), p in chances.items()]
-    return _compared(sorted(ours, key=lambda o: -o[1]), record, "the best move, or one as good")
+    settings = HotSettings((dims[0], dims[1]))
+    chances = sorted(of_hot_regions(given.cluster, given.regions, flow, settings).items(), key=lambda o: -o[1])
+    ours = [(told(op) | {"count": n}, p) for (op, n), p in chances]
+    moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in chances)
+    by_id = {r.id: r for r in given.regions}
+    explained = solve(given.cluster, by_id, flow, MOVE_PEER if moves else TRANSFER_LEADER, settings)
+    return _compared(ours, record, "the best move, or one as good")._replace(explained=explained)
 
 
 def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because: str) -> Verdict:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from immutables import Map
+
 from ticdc_lab.simulate.machine import Address, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mutants import FORGETS_PART, FROM_NOW
@@ -145,10 +147,11 @@ def _forget(desk: Desk, key: Key, stream: Stream) -> None:
 
 def leave(desk: Desk, key: Key) -> None:
     """End all streams of a puller that is not needed any more."""
-    streams = desk.puller(key).streams
-    for request_id in sorted(streams):
-        _forget(desk, key, streams[request_id])
-        _deregister(desk, streams[request_id])
+    puller = desk.puller(key)
+    for request_id in sorted(puller.streams):
+        _forget(desk, key, puller.streams[request_id])
+        _deregister(desk, puller.streams[request_id])
+    desk.set_puller(key, puller._replace(streams=Map()))
 
 
 def _deregister(desk: Desk, stream: Stream) -> None:

@@ -58,10 +58,11 @@ def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     out: list[Row] = []
     append, get = out.append, known.get
     for row in rows:
+        if row[0] == PREWRITE:
+            fresh[row[1]] = row
+            continue
         kind, key, start_ts, commit_ts, op, value, old = row
-        if kind == PREWRITE:
-            fresh[key] = row
-        elif kind == COMMITTED:
+        if kind == COMMITTED:
             append((commit_ts, start_ts, _rank(op, old), key, request_id, value, old))
         else:
             found = fresh.get(key)
@@ -122,5 +123,9 @@ def _kept(stream: Stream, used: list[int], fresh: dict[int, KvRow]) -> Stream:
         mutation = known.mutate()
         for key in used:
             mutation.pop(key, None)
+        if fresh:
+            mutation.update(fresh)
         known = mutation.finish()
-    return stream._replace(prewrites=known.update(fresh) if fresh else known)
+    elif fresh:
+        known = known.update(fresh)
+    return stream._replace(prewrites=known)

@@ -12,9 +12,11 @@ SENT_IS_WRITTEN = "the checkpoint counts rows that were sent as written"
 DDL_BEFORE_BARRIER = "a DDL is executed before every table has come to it"
 SKIPS_DDL_PULLER = "the owner leaves the DDL puller out of the minimum"
 STOP_LOSES_ROWS = "a table that stops loses its rows under way and keeps the checkpoint"
+PASSES_RESOLVED = "a checkpoint that is published first does not stop at the table's resolved_ts"
+MARKS_RESOLVED = "the owner tells the downstream the global resolved_ts as its watermark"
 
 MUTANTS = (
     FRONTIER_MAX, FORGETS_PART, DROPS_EARLY_COMMIT, FROM_NOW, EMITS_UNRESOLVED, NEWEST_SCHEMA, SENT_IS_WRITTEN,
-    DDL_BEFORE_BARRIER, SKIPS_DDL_PULLER, STOP_LOSES_ROWS,
+    DDL_BEFORE_BARRIER, SKIPS_DDL_PULLER, STOP_LOSES_ROWS, PASSES_RESOLVED, MARKS_RESOLVED,
 )  # fmt: skip
 """What ``DataCapture.planted`` may hold."""

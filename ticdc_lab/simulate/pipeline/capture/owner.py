@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ticdc_lab.simulate.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.mutants import DDL_BEFORE_BARRIER, SKIPS_DDL_PULLER
+from ticdc_lab.simulate.pipeline.capture.mutants import DDL_BEFORE_BARRIER, MARKS_RESOLVED, SKIPS_DDL_PULLER
 from ticdc_lab.simulate.pipeline.capture.schema import tables_at
 from ticdc_lab.simulate.pipeline.capture.state import Duty
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Execute, Executed, Resolved
@@ -80,7 +80,8 @@ def proceed(desk: Desk) -> None:
     if duty is None:
         return
     if checkpoint_ts > duty.told_ts:
-        desk.outputs.append(Send(DOWNSTREAM, Resolved(checkpoint_ts)))
+        told_ts = desk.inner.resolved_ts if MARKS_RESOLVED in desk.planted else checkpoint_ts
+        desk.outputs.append(Send(DOWNSTREAM, Resolved(told_ts)))
         duty = duty._replace(told_ts=checkpoint_ts)
     desk.duty = duty
     job = next_job(desk)

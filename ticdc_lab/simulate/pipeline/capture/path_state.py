@@ -115,7 +115,7 @@ class Sorter(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """A write that is not acknowledged."""
+    """A write that is not acknowledged, or one behind such a write."""
 
     id: int
     first_ts: int
@@ -123,6 +123,7 @@ class Flight(NamedTuple):
     sent_us: int
     since_us: int
     write: Write
+    is_written: bool = False
 
 
 class Sink(NamedTuple):

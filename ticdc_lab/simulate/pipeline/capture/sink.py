@@ -5,8 +5,13 @@ from __future__ import annotations
 from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
-from ticdc_lab.simulate.pipeline.capture.mutants import EMITS_UNRESOLVED, SENT_IS_WRITTEN, STOP_LOSES_ROWS
-from ticdc_lab.simulate.pipeline.capture.path_state import Flight, Path, Row
+from ticdc_lab.simulate.pipeline.capture.mutants import (
+    EMITS_UNRESOLVED,
+    PASSES_RESOLVED,
+    SENT_IS_WRITTEN,
+    STOP_LOSES_ROWS,
+)
+from ticdc_lab.simulate.pipeline.capture.path_state import Flight, Path, Row, Sink
 from ticdc_lab.simulate.pipeline.capture.sorter import taken
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Begin, Publish, Write, Written
@@ -34,7 +39,7 @@ def marks_of(desk: Desk, path: Path) -> Marks:
     resolved = resolved_ts(desk, path)
     if path.state not in WRITING:
         return Marks(path.start_ts, resolved)
-    written_ts = min(resolved, desk.limit_ts)
+    written_ts = desk.limit_ts if PASSES_RESOLVED in desk.planted else min(resolved, desk.limit_ts)
     if not desk.publishes_first:
         written_ts = min(written_ts, _written_ts(desk, path))
     return Marks(max(path.checkpoint_ts, written_ts), resolved)
@@ -137,19 +142,23 @@ def written(desk: Desk, answer: Written) -> None:
     """Take an acknowledgement."""
     for key in _keys_of(desk, answer.table):
         path = desk.paths[key]
-        flights = path.sink.flights
-        found = next((f for f in flights if f.id == answer.id), None)
-        if found is None:
+        if not any(f.id == answer.id and not f.is_written for f in path.sink.flights):
             continue
-        sink = path.sink._replace(
-            flights=tuple(f for f in flights if f is not found),
-            n_flying=path.sink.n_flying - found.n_rows,
-            written=path.sink.written + found.n_rows,
-        )
-        desk.put(_moved(desk, path._replace(sink=sink)))
+        desk.put(_moved(desk, path._replace(sink=_acknowledged(path.sink, answer.id))))
         pump(desk, key)
         return
     desk.outputs.append(Ignored(answer, f"nothing of table {answer.table} with this id is under way"))
+
+
+def _acknowledged(sink: Sink, number: int) -> Sink:
+    """Note an acknowledgement; a write lands when all before it have.
+
+    What came before is sent again if it was lost, and this one behind it, so that older rows do not stand for good.
+    """
+    flights = tuple(f._replace(is_written=True) if f.id == number else f for f in sink.flights)
+    n = next((i for i, f in enumerate(flights) if not f.is_written), len(flights))
+    landed = sum(f.n_rows for f in flights[:n])
+    return sink._replace(flights=flights[n:], n_flying=sink.n_flying - landed, written=sink.written + landed)
 
 
 def _keys_of(desk: Desk, table: int) -> list[Key]:

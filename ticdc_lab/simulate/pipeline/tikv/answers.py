@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.pipeline.kv_messages import BatchResponses, Refusal
-from ticdc_lab.simulate.pipeline.tikv.store_state import Entry
+from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Entry
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn
 
 
@@ -13,13 +13,13 @@ def answer(turn: Turn, region: int, entry: Entry, refusal: Refusal | None = None
     batch = turn.state.batches.get(entry.batch)
     if batch is None:
         return
-    left = batch.open - {region}
-    results = batch.results
+    client, number, results, left = batch
+    left -= {region}
     if refusal is not None:
         results = tuple(refusal if i in entry.commands else r for i, r in enumerate(results))
     if left:
-        batches = turn.state.batches.set(entry.batch, batch._replace(open=left, results=results))
+        batches = turn.state.batches.set(entry.batch, Batch(client, number, results, left))
     else:
-        turn.out.append(Send(batch.client, BatchResponses(batch.id, results)))
+        turn.out.append(Send(client, BatchResponses(number, results)))
         batches = turn.state.batches.delete(entry.batch)
     turn.state = turn.state._replace(batches=batches)

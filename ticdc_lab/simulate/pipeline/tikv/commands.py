@@ -38,20 +38,20 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     if keeps is not None:
         before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
     splits_tables = turn.store.settings.splits_tables
-    drafts: dict[int, tuple[Draft, list[int]]] = {}
+    drafts: dict[int, tuple[int, Draft, list[int]]] = {}
     results: list[Refusal | None] = []
     for i, command in enumerate(message.commands):
-        region = command.region
+        region, epoch = command[0], command[1]
         found = drafts.get(region)
-        if found is None or found[0].data.epoch != command.epoch:
+        if found is None or found[0] != epoch:
             refusal = _refused(turn, command)
             if refusal is not None:
                 results.append(refusal)
                 continue
-            found = drafts[region] = Draft(_data_of(turn, region), keeps, before_ts), []
+            found = drafts[region] = epoch, Draft(_data_of(turn, region), keeps, before_ts), []
             if splits_tables and type(command) is Prewrite and command.mutations:
-                split_for_table(turn, found[0].data, command.mutations[0].key)
-        draft, of = found
+                split_for_table(turn, found[1].data, command.mutations[0].key)
+        _, draft, of = found
         of.append(i)
         results.append(_TRIED[type(command)](draft, command))
     if not drafts:
@@ -60,7 +60,7 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     number = turn.state.n_batches + 1
     batch = Batch(sender, message.id, tuple(results), frozenset(drafts))
     turn.state = turn.state._replace(batches=turn.state.batches.set(number, batch), n_batches=number)
-    entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (d, of) in drafts.items()]
+    entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (_, d, of) in drafts.items()]
     if turn.store.observes_early:
         for region, entry in entries:
             observe(turn, region, entry.rows)

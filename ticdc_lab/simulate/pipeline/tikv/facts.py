@@ -41,7 +41,7 @@ def region_facts(state: StoreState) -> tuple[RegionFacts, ...]:
 
 def _held_locks(data: Data) -> tuple[HeldLock, ...]:
     keys: dict[tuple[int, int], list[int]] = {}
-    for key, (start_ts, primary, _) in data.locks.items():
+    for key, (start_ts, primary, *_) in data.locks.items():
         keys.setdefault((start_ts, primary), []).append(key)
     return tuple(HeldLock(*holder, tuple(sorted(held))) for holder, held in sorted(keys.items()))
 
@@ -61,8 +61,8 @@ def cf_rows(state: StoreState, key: int) -> tuple[CfRow, ...]:
     lock, newest = data.locks.get(key), data.write.get(key)
     if lock is not None:
         rows.append(CfRow("lock", key, 0, lock[0], lock[2], None))
-    start_ts = ([lock[0]] if lock else []) + [r[1] for r in records(newest)]
-    stored = [(ts, value) for ts in sorted(set(start_ts), reverse=True) if (value := data.default.get((key, ts)))]
+    values = ([(lock[0], lock[3])] if lock else []) + [(r[1], r[5]) for r in records(newest)]
+    stored = sorted(((ts, value) for ts, value in values if value is not None), key=lambda v: v[0], reverse=True)
     rows += [CfRow("default", key, ts, ts, "put", value) for ts, value in stored]
     rows += [CfRow("write", key, r[0], r[1], r[2], None) for r in records(newest)]
     return tuple(rows)
@@ -99,10 +99,9 @@ def _versions(data: Data, without: Sequence[tuple[int, int]]) -> Iterator[Versio
     for key in sorted(data.write):
         if any(start <= key < end for start, end in without):
             continue
-        for commit_ts, start_ts, kind, older, _ in records(data.write[key]):
+        for commit_ts, start_ts, kind, older, _, value in records(data.write[key]):
             if kind != ROLLBACK:
-                value = data.default.get((key, start_ts))
-                yield commit_ts, start_ts, key, kind, value, value_at(data.default, key, older)
+                yield commit_ts, start_ts, key, kind, value, value_at(older)
 
 
 def _served(state: StoreState) -> list[Data]:

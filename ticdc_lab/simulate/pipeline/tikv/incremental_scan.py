@@ -19,15 +19,13 @@ def rows_of(data: Data, key: int, checkpoint_ts: int) -> list[KvRow]:
     rows: list[KvRow] = []
     lock, newest = data.locks.get(key), data.write.get(key)
     if lock is not None:
-        start_ts, _, op = lock
-        value = data.default.get((key, start_ts))
-        rows.append(KvRow(PREWRITE, key, start_ts, 0, op, value, value_at(data.default, key, newest)))
-    for commit_ts, start_ts, kind, older, _ in records(newest):
+        start_ts, _, op, value = lock
+        rows.append(KvRow(PREWRITE, key, start_ts, 0, op, value, value_at(newest)))
+    for commit_ts, start_ts, kind, older, _, value in records(newest):
         if commit_ts <= checkpoint_ts:
             break
         if kind != ROLLBACK:
-            value, old_value = data.default.get((key, start_ts)), value_at(data.default, key, older)
-            rows.append(KvRow(COMMITTED, key, start_ts, commit_ts, kind, value, old_value))
+            rows.append(KvRow(COMMITTED, key, start_ts, commit_ts, kind, value, value_at(older)))
     return rows
 
 

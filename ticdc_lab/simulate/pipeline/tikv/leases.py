@@ -127,8 +127,8 @@ def _advance(turn: Turn, region: int, sent_us: int) -> None:
         return
     ts = before(ts_of(sent_us))
     if led.applied.locks and not turn.store.ignores_locks:
-        ts = min(ts, before(min(led.applied.locks.values())[0]))
-    if ts > led.resolved_ts:
+        ts = min(ts, before(min(lock[0] for lock in led.applied.locks.values())))
+    if ts > led.resolved_ts or turn.store.follows_locks_down:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
 

@@ -11,18 +11,25 @@ from dataclasses import replace
 
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import (
-    PUT,
     ROLLBACK,
     Commit,
     Gone,
     KeyIsLocked,
-    Mutation,
     Prewrite,
     Refusal,
     Rollback,
     WriteConflict,
 )
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, Written, inserted, kept, record_of, records, value_at
+from ticdc_lab.simulate.pipeline.tikv.region_data import (
+    Data,
+    Lock,
+    Written,
+    inserted,
+    kept,
+    record_of,
+    records,
+    value_at,
+)
 
 
 class Draft:
@@ -44,21 +51,16 @@ class Draft:
         What an observer of the raft log sees, in its order.
     """
 
-    __slots__ = ("before_ts", "data", "default", "keeps", "locks", "rows", "write")
+    __slots__ = ("before_ts", "data", "keeps", "locks", "rows", "write")
 
     def __init__(self, data: Data, keeps: int | None = None, before_ts: int = 1 << 62) -> None:
         self.data, self.keeps, self.before_ts = data, keeps, before_ts
-        self.locks, self.default, self.write = data.locks.mutate(), data.default.mutate(), data.write.mutate()
+        self.locks, self.write = data.locks.mutate(), data.write.mutate()
         self.rows: list[KvRow] = []
 
     def finished(self) -> Data:
         """Give the region afterwards."""
-        return replace(
-            self.data,
-            locks=self.locks.finish(),
-            default=self.default.finish(),
-            write=self.write.finish(),
-        )
+        return replace(self.data, locks=self.locks.finish(), write=self.write.finish())
 
 
 def prewrite(draft: Draft, command: Prewrite) -> Refusal | None:
@@ -70,24 +72,29 @@ def prewrite(draft: Draft, command: Prewrite) -> Refusal | None:
         ``KeyIsLocked``, ``WriteConflict``, or ``Gone`` where the transaction was rolled back before (a late prewrite).
     """
     _, _, start_ts, primary, mutations = command
-    lock_of, newest_of = draft.locks.get, draft.write.get
-    done: set[int] | None = None
-    for mutation in mutations:
-        key = mutation[0]
+    locks, made, rows = draft.locks, tuple.__new__, list[KvRow]()
+    lock_of, newest_of = locks.get, draft.write.get
+    for key, op, value in mutations:
         lock = lock_of(key)
         if lock is not None:
             if lock[0] != start_ts:
                 return KeyIsLocked(key, lock[0], lock[1])
-            done = {key} if done is None else done | {key}
             continue
         newest = newest_of(key)
-        if newest is not None and newest[0] >= start_ts:
-            refusal, is_done = _judged(key, newest, start_ts)
-            if refusal:
-                return refusal
-            if is_done:
-                done = {key} if done is None else done | {key}
-    _lock(draft, start_ts, primary, [m for m in mutations if m[0] not in done] if done else mutations)
+        if newest is None:
+            old_value = None
+        else:
+            if newest[0] >= start_ts:
+                refusal, is_done = _judged(key, newest, start_ts)
+                if refusal:
+                    return refusal
+                if is_done:
+                    continue
+            old_value = newest[5] if newest[2] != ROLLBACK else value_at(newest)
+        rows.append(made(KvRow, (PREWRITE, key, start_ts, 0, op, value, old_value)))
+    for _, key, _, _, op, value, _ in rows:
+        locks[key] = (start_ts, primary, op, value)
+    draft.rows += rows
     return None
 
 
@@ -104,23 +111,6 @@ def _judged(key: int, newest: Written, start_ts: int) -> tuple[Refusal | None, b
     return None, False
 
 
-def _lock(draft: Draft, start_ts: int, primary: int, mutations: tuple[Mutation, ...] | list[Mutation]) -> None:
-    locks, default, add, made = draft.locks, draft.default, draft.rows.append, tuple.__new__
-    newest_of, value_of = draft.write.get, draft.default.get
-    for key, op, value in mutations:
-        locks[key] = (start_ts, primary, op)
-        if op == PUT and value is not None:
-            default[key, start_ts] = value
-        newest = newest_of(key)
-        if newest is None:
-            old_value = None
-        elif newest[2] == PUT:
-            old_value = value_of((key, newest[1]))
-        else:
-            old_value = value_at(default, key, newest)
-        add(made(KvRow, (PREWRITE, key, start_ts, 0, op, value, old_value)))
-
-
 def commit(draft: Draft, command: Commit) -> Refusal | None:
     """Turn the locks of a transaction into write records; what is committed already stays as it is.
 
@@ -132,24 +122,24 @@ def commit(draft: Draft, command: Commit) -> Refusal | None:
     _, _, start_ts, commit_ts, keys = command
     locks, write, add, made = draft.locks, draft.write, draft.rows.append, tuple.__new__
     lock_of, newest_of = locks.get, write.get
-    todo: list[tuple[int, str]] = []
+    todo: list[tuple[int, Lock]] = []
     for key in keys:
         lock = lock_of(key)
         if lock is not None and lock[0] == start_ts:
-            todo.append((key, lock[2]))
+            todo.append((key, lock))
             continue
         own = record_of(newest_of(key), start_ts)
         if own is None or own[2] == ROLLBACK:
             return Gone(start_ts)
-    for key, op in todo:
+    for key, (_, _, op, value) in todo:
         del locks[key]
         newest = newest_of(key)
         if newest is None:
-            write[key] = (commit_ts, start_ts, op, None, 1)
+            write[key] = (commit_ts, start_ts, op, None, 1, value)
         elif newest[0] < commit_ts:
-            write[key] = (commit_ts, start_ts, op, newest, newest[4] + 1)
+            write[key] = (commit_ts, start_ts, op, newest, newest[4] + 1, value)
         else:
-            write[key] = inserted(newest, commit_ts, start_ts, op)
+            write[key] = inserted(newest, commit_ts, start_ts, op, value)
         add(made(KvRow, (COMMIT, key, start_ts, commit_ts, "", None, None)))
     if draft.keeps is not None:
         _collect(draft, [key for key, _ in todo], draft.keeps)
@@ -162,9 +152,7 @@ def _collect(draft: Draft, keys: list[int], keeps: int) -> None:
         newest = draft.write[key]
         n = newest[4]
         if n > keeps + 1 and not n & (n - 1):
-            draft.write[key], cut = kept(newest, keeps, draft.before_ts)
-            for record in cut:
-                draft.default.pop((key, record[1]), None)
+            draft.write[key] = kept(newest, keeps, draft.before_ts)
 
 
 def rollback(draft: Draft, command: Rollback) -> Refusal | None:
@@ -187,7 +175,6 @@ def rollback(draft: Draft, command: Rollback) -> Refusal | None:
         lock = draft.locks.get(key)
         if lock is not None and lock[0] == start_ts:
             del draft.locks[key]
-            draft.default.pop((key, start_ts), None)
             draft.rows.append(KvRow(ROLLED_BACK, key, start_ts))
         draft.write[key] = inserted(draft.write.get(key), start_ts, start_ts, ROLLBACK)
     return None

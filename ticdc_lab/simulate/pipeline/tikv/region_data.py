@@ -1,4 +1,7 @@
-"""What a region holds: its range and its three column families, replicated as one immutable value."""
+"""What a region holds: its range and its column families, replicated as one immutable value.
+
+Values stand in locks and write records, as TiKV keeps its short ones; the default column family is read from there.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from immutables import Map, MapMutation
+from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.pipeline.kv_messages import PUT, ROLLBACK, Region
+from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, Region
 from ticdc_lab.simulate.pipeline.tables import Value
 
-Lock: TypeAlias = tuple[int, int, str]
-"""start_ts, primary key, operation."""
-Written: TypeAlias = "tuple[int, int, str, Written | None, int]"
-"""A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, how many there are."""
-
-Default: TypeAlias = "Map[tuple[int, int], Value] | MapMutation[tuple[int, int], Value]"
+Lock: TypeAlias = "tuple[int, int, str, Value | None]"
+"""start_ts, primary key, operation, value (of a put)."""
+Written: TypeAlias = "tuple[int, int, str, Written | None, int, Value | None]"
+"""A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, how many there are, value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +31,8 @@ class Data:
         As PD knows it.
     peers
         The stores that hold it.
-    locks, default, write
-        The column families: by key; by (key, start_ts); by key, newest first.
+    locks, write
+        The column families: by key; by key, newest first.
     sprouts
         Regions that were split off and may have no leader yet.
     absorbed
@@ -46,7 +47,6 @@ class Data:
     epoch: int
     peers: tuple[str, ...]
     locks: Map[int, Lock] = Map()
-    default: Map[tuple[int, int], Value] = Map()
     write: Map[int, Written] = Map()
     sprouts: tuple[Data, ...] = ()
     absorbed: tuple[int, ...] = ()
@@ -77,24 +77,24 @@ def record_of(newest: Written | None, start_ts: int) -> Written | None:
     return None
 
 
-def inserted(newest: Written | None, ts: int, start_ts: int, kind: str) -> Written:
+def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: Value | None = None) -> Written:
     """Put a write record into its place; nearly always that is the front."""
     if newest is None:
-        return (ts, start_ts, kind, None, 1)
+        return (ts, start_ts, kind, None, 1, value)
     if newest[0] <= ts:
-        return (ts, start_ts, kind, newest, newest[4] + 1)
+        return (ts, start_ts, kind, newest, newest[4] + 1, value)
     above = []
     rest: Written | None = newest
     while rest is not None and rest[0] > ts:
         above.append(rest)
         rest = rest[3]
-    made: Written = (ts, start_ts, kind, rest, rest[4] + 1 if rest else 1)
+    made: Written = (ts, start_ts, kind, rest, rest[4] + 1 if rest else 1, value)
     for record in reversed(above):
-        made = (*record[:3], made, made[4] + 1)
+        made = (*record[:3], made, made[4] + 1, record[5])
     return made
 
 
-def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Written]]:
+def kept(newest: Written, keeps: int, before_ts: int) -> Written:
     """Cut the oldest write records off, but never the last one that says what the row is.
 
     Parameters
@@ -108,8 +108,8 @@ def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Wri
 
     Returns
     -------
-    tuple[Written, list[Written]]
-        The newest, and what was cut off.
+    Written
+        The newest.
     """
     found = list(records(newest))
     n = keeps + 1
@@ -117,21 +117,16 @@ def kept(newest: Written, keeps: int, before_ts: int) -> tuple[Written, list[Wri
         n += 1
     made: Written | None = None
     for record in reversed(found[:n]):
-        made = (*record[:3], made, made[4] + 1 if made else 1)
+        made = (*record[:3], made, made[4] + 1 if made else 1, record[5])
     assert made is not None
-    return made, found[n:]
+    return made
 
 
-def value_at(default: Default, key: int, newest: Written | None) -> Value | None:
+def value_at(newest: Written | None) -> Value | None:
     """Give the value of a row as of a write record: of the newest from there on that is no rollback."""
-    while newest is not None:
-        kind = newest[2]
-        if kind == PUT:
-            return default.get((key, newest[1]))
-        if kind != ROLLBACK:
-            return None
+    while newest is not None and newest[2] == ROLLBACK:
         newest = newest[3]
-    return None
+    return newest[5] if newest is not None else None
 
 
 def part_of(data: Data, start: int, end: int) -> Data:
@@ -141,7 +136,6 @@ def part_of(data: Data, start: int, end: int) -> Data:
         start=start,
         end=end,
         locks=Map({k: lock for k, lock in data.locks.items() if start <= k < end}),
-        default=Map({k: v for k, v in data.default.items() if start <= k[0] < end}),
         write=Map({k: w for k, w in data.write.items() if start <= k < end}),
     )
 
@@ -153,7 +147,6 @@ def united(left: Data, right: Data) -> Data:
         end=right.end,
         epoch=max(left.epoch, right.epoch) + 1,
         locks=left.locks.update(right.locks),
-        default=left.default.update(right.default),
         write=left.write.update(right.write),
         absorbed=(*left.absorbed, right.id),
     )

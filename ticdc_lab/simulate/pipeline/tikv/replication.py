@@ -26,18 +26,15 @@ def propose(turn: Turn, entries: Iterable[tuple[int, Entry]]) -> None:
 
     The index of an entry is given here.
     """
-    changed: list[int] = []
-    peers = turn.state.peers.mutate()
-    for region, entry in entries:
-        peer = peers[region]
-        led = peer.led
+    changed: dict[int, Peer] = {}
+    for region, (_, data, rows, batch, commands) in entries:
+        _, term, _, log_index, voter, leader, led, votes = turn.state.peers[region]
         assert led is not None
-        index = peer.log_index + 1
-        led = led._replace(pending=(*led.pending, entry._replace(log_index=index)))
-        peers[region] = peer._replace(data=entry.data, last_term=peer.term, log_index=index, led=led)
-        changed.append(region)
-    turn.state = turn.state._replace(peers=peers.finish())
-    replicate(turn, changed)
+        index = log_index + 1
+        led = led.with_pending((*led.pending, Entry(index, data, rows, batch, commands)))
+        changed[region] = Peer(data, term, term, index, voter, leader, led, votes)
+    turn.put_all(changed)
+    replicate(turn, list(changed))
 
 
 def replicate(turn: Turn, regions: Sequence[int], to: Sequence[str] | None = None) -> None:
@@ -52,8 +49,7 @@ def replicate(turn: Turn, regions: Sequence[int], to: Sequence[str] | None = Non
             parcels.setdefault(follower, []).append(parcel)
     for follower, parcel_list in parcels.items():
         turn.send(follower, Append(tuple(parcel_list)))
-    for region in regions:
-        confirm(turn, region)
+    confirm(turn, regions)
 
 
 def append(turn: Turn, sender: Address, message: Append) -> None:
@@ -63,8 +59,9 @@ def append(turn: Turn, sender: Address, message: Append) -> None:
     held: list[tuple[int, int, int]] = []
     stale: list[tuple[int, int]] = []
     gone: list[int] = []
+    changed: dict[int, Peer] = {}
     for region, term, index, data in message.regions:
-        peer = turn.state.peers.get(region, newborn)
+        peer = state.peers.get(region, newborn)
         if region in state.gone:
             gone.append(region)
         elif term < peer.term:
@@ -73,25 +70,29 @@ def append(turn: Turn, sender: Address, message: Append) -> None:
             if (term, index) > (peer.last_term, peer.log_index):
                 if peer.led is not None:
                     peer = stepped_down(turn, region, f"{leader} leads it in term {term}", leader)
-                turn.put(region, Peer(data, term, term, index, peer.voter, leader))
+                changed[region] = Peer(data, term, term, index, peer.voter, leader)
             if peer.voter:
                 held.append((region, term, index))
+    turn.put_all(changed)
     turn.out.append(Send(sender, Appended(tuple(held), tuple(stale), tuple(gone))))
 
 
 def appended(turn: Turn, sender: Address, message: Appended) -> None:
     """Count an answer; what a majority holds is due."""
-    follower = node_of(sender)
+    follower, peers = node_of(sender), turn.state.peers
+    changed: dict[int, Peer] = {}
     for region, term, index in message.held:
-        peer = turn.state.peers.get(region)
+        peer = peers.get(region)
         if peer is None or peer.led is None or peer.term != term:
             continue
         led = peer.led
         at = led.followers.index(follower)
         if led.acked[at] < index:
-            acked = (*led.acked[:at], index, *led.acked[at + 1 :])
-            turn.put(region, peer._replace(led=led._replace(acked=acked)))
-            confirm(turn, region)
+            changed[region] = peer.with_led(
+                led.with_held((*led.acked[:at], index, *led.acked[at + 1 :]), led.confirmed)
+            )
+    turn.put_all(changed)
+    confirm(turn, list(changed))
     outvoted(turn, message.stale)
     for region in message.gone:
         destroy(turn, region)
@@ -103,53 +104,68 @@ def by_majority(told: Sequence[int]) -> int:
     return sorted(told, reverse=True)[needed - 1] if needed else EVER
 
 
-def confirm(turn: Turn, region: int) -> None:
+def confirm(turn: Turn, regions: Sequence[int]) -> None:
     """Let what a majority holds be applied, now or after the time that applying takes."""
-    peer = turn.state.peers[region]
-    led = peer.led
-    if led is None:
-        return
-    confirmed = min(by_majority(led.acked), peer.log_index)
-    if confirmed <= led.confirmed:
-        return
-    turn.put(region, peer._replace(led=led._replace(confirmed=confirmed)))
-    wait_us = turn.store.settings.apply_us
-    if not wait_us:
-        apply(turn, region, peer.term, confirmed)
-        return
-    due = turn.state.due
+    wait_us, peers = turn.store.settings.apply_us, turn.state.peers
+    at_us = turn.now.at_us + wait_us
+    changed: dict[int, Peer] = {}
+    due: list[Due] = []
+    for region in regions:
+        peer = peers[region]
+        led = peer.led
+        if led is None:
+            continue
+        confirmed = min(by_majority(led.acked), peer.log_index)
+        if confirmed > led.confirmed:
+            changed[region] = peer.with_led(led.with_held(led.acked, confirmed))
+            due.append(Due(at_us, region, peer.term, confirmed))
     if not due:
+        return
+    turn.put_all(changed)
+    if not wait_us:
+        apply(turn, due)
+        return
+    if not turn.state.due:
         turn.out.append(Wake(wait_us, APPLY))
-    turn.state = turn.state._replace(due=(*due, Due(turn.now.at_us + wait_us, region, peer.term, confirmed)))
+    turn.state = turn.state._replace(due=(*turn.state.due, *due))
 
 
 def apply_due(turn: Turn) -> None:
     """Apply what has waited long enough."""
-    at_us = turn.now.at_us
-    while turn.state.due and turn.state.due[0].at_us <= at_us:
-        first, *rest = turn.state.due
-        turn.state = turn.state._replace(due=tuple(rest))
-        apply(turn, first.region, first.term, first.log_index)
-    if turn.state.due:
-        turn.out.append(Wake(turn.state.due[0].at_us - at_us, APPLY))
+    at_us, due = turn.now.at_us, turn.state.due
+    n = sum(one.at_us <= at_us for one in due)
+    turn.state = turn.state._replace(due=due[n:])
+    apply(turn, due[:n])
+    if n < len(due):
+        turn.out.append(Wake(due[n].at_us - at_us, APPLY))
 
 
-def apply(turn: Turn, region: int, term: int, index: int) -> None:
+def apply(turn: Turn, due: Iterable[Due]) -> None:
     """Serve and observe what a majority holds, and answer those who asked for it."""
-    peer = turn.state.peers.get(region)
-    if peer is None or peer.led is None or peer.term != term:
-        return
-    led = peer.led
-    n = sum(entry.log_index <= index for entry in led.pending)
-    if not n:
-        return
-    entries, before = led.pending[:n], led.applied
-    after = entries[-1].data
-    turn.put(region, peer._replace(led=led._replace(pending=led.pending[n:], applied=after)))
+    peers = turn.state.peers
+    changed: dict[int, Peer] = {}
+    applied: list[tuple[int, Data | None, tuple[Entry, ...]]] = []
+    for _, region, term, index in due:
+        peer = changed.get(region) or peers.get(region)
+        if peer is None or peer.led is None or peer.term != term:
+            continue
+        led = peer.led
+        n = sum(entry.log_index <= index for entry in led.pending)
+        if n:
+            entries = led.pending[:n]
+            changed[region] = peer.with_led(led.with_pending(led.pending[n:], entries[-1].data))
+            applied.append((region, led.applied, entries))
+    turn.put_all(changed)
+    for region, before, entries in applied:
+        _let_see(turn, region, before, entries)
+
+
+def _let_see(turn: Turn, region: int, before: Data | None, entries: tuple[Entry, ...]) -> None:
     for entry in entries:
         if entry.rows and not turn.store.observes_early:
             observe(turn, region, entry.rows)
         if entry.batch:
             answer(turn, region, entry)
+    after = entries[-1].data
     if before is None or before.epoch != after.epoch or before.merging != after.merging:
         turn.changes.append((region, before, after))

@@ -72,6 +72,8 @@ class Store:
         A planted bug: what a leader proposes is streamed before a majority has it.
     keeps_streams_at_split
         A planted bug: a split does not end the streams of the region.
+    follows_locks_down
+        A planted bug: a lock that comes later with a lower start_ts takes resolved_ts back.
     """
 
     settings: TikvSettings
@@ -84,6 +86,7 @@ class Store:
     scans_checkpoint_too: bool = False
     observes_early: bool = False
     keeps_streams_at_split: bool = False
+    follows_locks_down: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
         """Lead the own part of the first regions; a store that lost its disk begins empty and leads nothing."""

@@ -68,6 +68,21 @@ class Led(NamedTuple):
     learning: tuple[tuple[str, int], ...] = ()
     because: str = ""
 
+    def with_pending(self, pending: tuple[Entry, ...], applied: Data | None = None) -> Led:
+        """Propose or apply entries; ``applied`` is the last of the latter."""
+        followers, acked, checked_us, _, confirmed, confirmed_us, before, resolved_ts, learning, because = self
+        return Led(
+            followers, acked, checked_us, pending, confirmed, confirmed_us, applied or before, resolved_ts, learning,
+            because,
+        )  # fmt: skip
+
+    def with_held(self, acked: tuple[int, ...], confirmed: int) -> Led:
+        """Count an answer of a follower, and what a majority holds since then."""
+        followers, _, checked_us, pending, _, confirmed_us, applied, resolved_ts, learning, because = self
+        return Led(
+            followers, acked, checked_us, pending, confirmed, confirmed_us, applied, resolved_ts, learning, because
+        )
+
 
 class Votes(NamedTuple):
     """A candidate's votes: (store, term and index of what it holds, that)."""
@@ -102,6 +117,11 @@ class Peer(NamedTuple):
     leader: str | None = None
     led: Led | None = None
     votes: Votes | None = None
+
+    def with_led(self, led: Led) -> Peer:
+        """Go on as a leader."""
+        data, term, last_term, log_index, voter, leader, _, votes = self
+        return Peer(data, term, last_term, log_index, voter, leader, led, votes)
 
 
 class Batch(NamedTuple):

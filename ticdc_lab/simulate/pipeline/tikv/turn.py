@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ class Turn:
         """Replace a peer."""
         state = self.state
         self.state = state._replace(peers=state.peers.set(region, peer))
+
+    def put_all(self, peers: Mapping[int, Peer]) -> None:
+        """Replace peers of several regions."""
+        if peers:
+            self.state = self.state._replace(peers=self.state.peers.update(peers))
 
     def send(self, store: str, message: Any) -> None:
         """Send to another store, by name."""
