@@ -74,7 +74,7 @@ class Futures:
 
 def pd_panel(
     cases: Mapping[str, Case], *, policies: Mapping[str, Sequence[Policy]] | None = None,
-    real: Callable[[str], Sequence[RealRun]] = lambda name: (), until_s: float = 120.0,
+    real: Callable[[str], Sequence[RealRun]] = lambda name: (), until_s: float | None = None,
 ) -> Panel[PdView]:  # fmt: skip
     """Build a panel; each change of the words, the moment, the policy or the seed runs the case again.
 
@@ -87,16 +87,17 @@ def pd_panel(
     real
         Gives the real PD's runs of a case, by its name.
     until_s
-        How long runs are at most, virtual seconds.
+        How long runs are at most, virtual seconds; by default as long as each case lasts at most.
     """
     known = {PD_ITSELF: DEFAULT_POLICIES, **(policies or {})}
 
     @lru_cache(maxsize=16)
     def run(name: str, own: str, seed: int, words: str, at_s: float, policy: str) -> Recording:
-        found = _case(cases, name, own)
-        last_s = min(until_s, found.most_us / 1e6)
-        changes = said(words, at_s=at_s)
-        return tried(found, seed=seed, changes=changes, policies=known[policy], until_s=last_s, samples=_SAMPLES)
+        found, changes = _case(cases, name, own), said(words, at_s=at_s)
+        return tried(
+            found, seed=seed, changes=changes, policies=known[policy], until_s=_last_s(found, until_s),
+            samples=_SAMPLES,
+        )  # fmt: skip
 
     def draw(view: PdView) -> go.Figure:
         try:
@@ -110,7 +111,18 @@ def pd_panel(
         except (TiCDCLabError, ValueError) as error:
             return sentence("This cluster cannot be run", label(error, most=400))
 
-    return Panel(PdView, controls=_controls(list(cases), list(known), until_s), draw=draw)
+    controls = _controls(list(cases), list(known), _last_s(next(iter(cases.values())), until_s))
+
+    def fit(change: Mapping[str, str]) -> None:
+        controls["at_s"].max = _last_s(cases[change["new"]], until_s)
+
+    controls["case"].observe(fit, names="value")
+    return Panel(PdView, controls=controls, draw=draw)
+
+
+def _last_s(case: Case, until_s: float | None) -> float:
+    last_s = case.most_us / 1e6
+    return last_s if until_s is None else min(until_s, last_s)
 
 
 def _case(cases: Mapping[str, Case], name: str, own: str) -> Case:
@@ -124,7 +136,7 @@ def _own(folder: str) -> Case:
     return own_case(from_pd_ctl(paths[0], paths[1], config, rules), name=folder)
 
 
-def _controls(cases: Sequence[str], policies: Sequence[str], until_s: float) -> dict[str, widgets.Widget]:
+def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> dict[str, widgets.Widget]:
     wide = {"width": "440px"}
     hint = "store delete 4\nstore limit all 30\nconfig set replica-schedule-limit 8"
     return {
@@ -133,7 +145,7 @@ def _controls(cases: Sequence[str], policies: Sequence[str], until_s: float) -> 
             value="", placeholder="folder with pd-ctl's JSON", description="own", continuous_update=False
         ),
         "at_s": widgets.FloatSlider(
-            value=round(until_s / 10), min=0.0, max=until_s, step=1.0, description="at, s", continuous_update=False
+            value=round(last_s / 10), min=0.0, max=last_s, step=1.0, description="at, s", continuous_update=False
         ),
         "words": widgets.Textarea(
             value="", placeholder=hint, description="pd-ctl", rows=3, layout=wide, continuous_update=False

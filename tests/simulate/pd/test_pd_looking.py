@@ -14,11 +14,13 @@ from ticdc_lab.simulate.pd.looking.choice import SOURCE, TARGET, choice_of, ends
 from ticdc_lab.simulate.pd.looking.decisions import about_region, at, wanting
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load, undone
 from ticdc_lab.simulate.pd.looking.left import bounds, time_left, told
+from ticdc_lab.simulate.pd.looking.recording import recorded
 from ticdc_lab.simulate.pd.looking.shares import even_from_us, peers, region_targets
-from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, tried
+from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
 from ticdc_lab.simulate.pd.looking.work import work_left
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
+from ticdc_lab.simulate.pd.world.run import simulate
 from ticdc_lab.simulate.pd.world.running import Finished
 from ticdc_lab.simulate.pd.world.settings import REFERENCE
 from ticdc_lab.simulate.pd.world.world import World
@@ -199,6 +201,17 @@ def test_bounds_follow_the_limits_one_by_one() -> None:
     assert first(6, 2048, 200).startswith(("add-peer", "remove-peer"))
     assert first(1e6, 1, 200) == "region-schedule-limit 1"
     assert first(1e6, 2048, 0.1).startswith("disks")
+
+
+def test_a_run_is_recorded_again_as_it_was() -> None:
+    """The operators of a run, and those of its recording, are the same ones; scenarios are cases too."""
+    cases = scenario_cases(REFERENCE_FILE.parent / "scenarios" / "pd")
+    retire = cases["retire"]
+    run = simulate(retire.start, 20_000_000, changes=retire.changes)
+    again = recorded(run)
+    ours = sorted(f.number for f in again.lives)
+    assert ours == run.operators["number"].to_pylist() and len(ours) > 5
+    assert [h.at_us for h in again.happened] == [10_000_000]
 
 
 def test_the_real_runs_are_read_as_they_stand() -> None:

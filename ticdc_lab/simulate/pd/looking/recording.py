@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.world.changes import Happened
+from ticdc_lab.simulate.pd.world.run import Run
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -117,6 +118,20 @@ def record(world: World, *, until_us: int, every_us: int = 1_000_000) -> Recordi
         world.run(min(until_us, samples[-1].at_us + every_us))
         samples.append(sampled(world, before=samples[-1]))
     return Recording(tuple(samples), _lives(world), tuple(drops), tuple(noted.kept), tuple(world.happened))
+
+
+def recorded(run: Run, *, every_us: int = 1_000_000) -> Recording:
+    """Play a run once more, which comes out the same, and record it.
+
+    Parameters
+    ----------
+    run
+        What :func:`ticdc_lab.simulate.pd.world.run.simulate` gave.
+    every_us
+        Between two samples, µs.
+    """
+    world = World(run.start, run.seed, run.policies, run.changes)
+    return record(world, until_us=run.until_us, every_us=every_us)
 
 
 def _drop_of(running: object, now_us: int) -> Drop | None:

@@ -12,11 +12,15 @@ from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.pd.looking.recording import Recording, record
 from ticdc_lab.simulate.pd.replay.fields import Fields
 from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, Timed, UsePolicy
+from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case, case_of
+from ticdc_lab.simulate.pd.world.scenario_cluster import start_of
+from ticdc_lab.simulate.pd.world.scenario_events import changes_of
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.scenario import Scenario, read_scenario
 
 _FEW_REGIONS = 20_000
 _SAMPLES = 120
@@ -47,6 +51,24 @@ def reference_cases(path: Path | str) -> dict[str, Case]:
         ``data/pd_reference.jsonl.gz`` or a file of the same form (golden/pd/reference.jsonl.gz).
     """
     return {r["case"]: case_of(Fields(r, r["case"])) for r in _records(path) if r["kind"] == "case"}
+
+
+def scenario_cases(folder: Path | str) -> dict[str, Case]:
+    """Read the scenarios of PD in a folder as cases, by name.
+
+    Parameters
+    ----------
+    folder
+        ``data/scenarios/pd``, or one with files of the same form.
+    """
+    read = (read_scenario(path) for path in sorted(Path(folder).glob("*.yaml")))
+    return {s.name: _case_of(s) for s in read if s.model is MODEL}
+
+
+def _case_of(scenario: Scenario) -> Case:
+    start = start_of(scenario.cluster, scenario.settings)
+    until_us = scenario.until_us
+    return Case(scenario.name, start, tuple(changes_of(scenario, start.regions)), 0, until_us, until_us)
 
 
 def real_runs(path: Path | str, case: str) -> list[RealRun]:
