@@ -58,7 +58,7 @@ def test_down_and_pending_peers_are_hatched() -> None:
     assert "300 peers down" in title(fig)
     every_tick = tried(joining(), until_s=2, samples=20).samples
     pending = next(s for s in every_tick if s.placement.pending.any())
-    hatched = named(figures.region_map(pending), "pending: waits for its snapshot")
+    hatched = named(figures.region_map(pending), "pending")
     assert len(hatched.x) == int(pending.placement.pending.sum()) and hatched.marker.pattern.shape == "/"
 
 

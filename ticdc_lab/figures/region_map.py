@@ -18,13 +18,9 @@ from ticdc_lab.simulate.pd.stores import shown_state
 
 _PLOT_PX = 330
 _MOST_NAMES = 25
-_NAMES = {
-    "leader": "leader", "follower": "follower", "learner": "learner", "pending": "pending: waits for its snapshot",
-    "down": "down",
-}  # fmt: skip
 _NOTE = (
-    "A column a store, a cell a {cell}, leaders at the bottom; dotted, the store's share by weight. Look for columns "
-    "that stand above or below their line, for hatched cells, and for leaders gathered in one column."
+    "A column a store, a cell a {cell}, leaders at the bottom, pending ones wait for a snapshot; dotted, the share by "
+    "weight. Look for columns above or below their line, for hatched cells, and for leaders gathered in one column."
 )
 
 
@@ -78,17 +74,17 @@ def _drawn(sample: Sample, size: Cells, finding: str) -> go.Figure:
     texts = [_name(s.id, shown_state(s, down_s), len(order)) if k % every == 0 else "" for k, s in enumerate(order)]
     fig.update_xaxes(
         tickvals=[(k + 0.5) * COLUMN for k in range(len(order))], ticktext=texts, range=[0, len(order) * COLUMN],
-        showgrid=False, zeroline=False,
+        showgrid=False, zeroline=False, title_text="store", tickangle=0,
     )  # fmt: skip
     fig.update_yaxes(title_text="peers on the store", range=[0, size.top], zeroline=False)
     fig.update_layout(
         barmode="overlay", bargap=0, hovermode="closest",
-        legend={"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"},
+        legend={"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
     )  # fmt: skip
     above = brackets(fig, order, sample.cluster.config.location_labels, column=COLUMN, plot_px=_PLOT_PX)
     cell = "peer" if size.each == 1 else f"group of up to {size.each:,} peers"
     title = label(finding, most=300) or told(sample)
-    fig = finish(fig, title=title, note=_NOTE.format(cell=cell), height=_PLOT_PX + 210 + above, note_below_px=92)
+    fig = finish(fig, title=title, note=_NOTE.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + bracket_px(above))
 
 
@@ -99,7 +95,7 @@ def _bars(kind: str, part: dict[str, list[Any]]) -> go.Bar:
         "pattern": {"shape": hatch, "fillmode": "overlay", "fgcolor": line, "size": 5, "solidity": 0.3},
     }  # fmt: skip
     return go.Bar(
-        x=part["x"], y=part["y"], base=part["base"], width=part["width"], offset=0, marker=marker, name=_NAMES[kind],
+        x=part["x"], y=part["y"], base=part["base"], width=part["width"], offset=0, marker=marker, name=kind,
         customdata=part["of"], hovertemplate="%{customdata}<extra>" + kind + "</extra>", showlegend=bool(part["x"]),
     )  # fmt: skip
 
@@ -108,14 +104,13 @@ def _shares(targets: Sequence[float], size: Cells) -> go.Scatter:
     x = [v for k in range(len(targets)) for v in (k * COLUMN + 0.03, (k + 1) * COLUMN - 0.03, None)]
     y = [v for t in targets for v in (t, t, None)]
     return go.Scatter(
-        x=x, y=y, mode="lines", line={"color": GREY, "width": 2.5, "dash": "dot"}, name="share by weight",
+        x=x, y=y, mode="lines", line={"color": GREY, "width": 2.5, "dash": "dot"}, name="share",
         hovertemplate="share: %{y:,.0f} peers<extra></extra>",
     )  # fmt: skip
 
 
 def _name(store: int, state: str, many: int) -> str:
-    short = "" if state == "Up" else f"<br>{state}"
-    return (f"store {store}" if many <= 12 else str(store)) + short
+    return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
 def told(sample: Sample) -> str:

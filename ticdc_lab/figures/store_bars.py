@@ -46,6 +46,8 @@ def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "
     _panel(fig, 3, ids, size_gib(sample), old[2], sizes, pattern(GREEN, "."), "data, GiB")
     for row in (1, 2, 3):
         fig.update_xaxes(tickvals=list(range(len(ids))), ticktext=names, range=[-0.6, len(ids) - 0.4], row=row, col=1)
+    fig.update_xaxes(tickangle=0)
+    fig.update_xaxes(title_text="store", row=3, col=1)
     fig.update_layout(
         barmode="overlay", bargap=0.3, legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}
     )  # fmt: skip
@@ -99,7 +101,7 @@ def _panel(
 def _name(store: int, state: str, many: int) -> str:
     if many > _MANY:
         return str(store) if store % 5 == 0 or many <= 60 else ""
-    return (f"store {store}" if many <= 12 else str(store)) + ("" if state == "Up" else f"<br>{state}")
+    return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
 def told(sample: Sample, before: Sample | None) -> str:

@@ -47,8 +47,8 @@ def two_futures(
     curves = [curve(r) for r in runs]
     paid = [costs(r, from_us=round(from_s * 1e6)) for r in runs]
     fig = make_subplots(
-        rows=3, cols=4, row_heights=[0.42, 0.28, 0.30], vertical_spacing=0.11, horizontal_spacing=0.06,
-        specs=[[{"colspan": 4}, None, None, None], [{"colspan": 4}, None, None, None], [{}, {}, {}, {}]],
+        rows=4, cols=2, row_heights=[0.4, 0.26, 0.17, 0.17], vertical_spacing=0.09, horizontal_spacing=0.08,
+        specs=[[{"colspan": 2}, None], [{"colspan": 2}, None], [{}, {}], [{}, {}]],
     )  # fmt: skip
     _pair(fig, 1, names, curves, [c.off_percent for c in curves], "farthest from its share, %")
     _real(fig, real)
@@ -65,7 +65,7 @@ def two_futures(
         hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}, bargap=0.35
     )  # fmt: skip
     title = label(finding, most=300) or told(names, paid)
-    fig = finish(fig, title=title, note=_NOTE, height=760)
+    fig = finish(fig, title=title, note=_NOTE, height=880)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
@@ -123,13 +123,13 @@ def _numbers(fig: go.Figure, k: int, names: Sequence[str], paid: Sequence[Costs]
             marker={"color": [c for c, _ in _LOOKS], "pattern": {"shape": ["", "/"], "fillmode": "overlay",
                     "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}},
             hovertext=hover, hoverinfo="text", cliponaxis=False, showlegend=False,
-        ), 3, k + 1,
+        ), 3 + k // 2, 1 + k % 2,
     )  # fmt: skip
     top = max(bars) or 1
-    fig.update_xaxes(
-        range=[0, 1.75 * top], title={"text": words, "font": {"size": TEXT_PX}}, nticks=3, row=3, col=k + 1
-    )
-    fig.update_yaxes(showticklabels=False, autorange="reversed", row=3, col=k + 1)
+    place = {"row": 3 + k // 2, "col": 1 + k % 2}
+    named = {"text": f"{words}{f', {unit}' if unit else ''}", "font": {"size": TEXT_PX}}
+    fig.update_xaxes(range=[0, 1.6 * top], title=named, nticks=4, **place)
+    fig.update_yaxes(showticklabels=False, autorange="reversed", **place)
 
 
 def _of(c: Costs) -> tuple[float | None, float, float, float]:
