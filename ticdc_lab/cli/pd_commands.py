@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,13 +48,39 @@ def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
     sys.exit(CLEAN if replayed.agree + replayed.not_judged == replayed.total else FINDINGS)
 
 
+def _print_cases(cases: list[dict[str, Any]]) -> None:
+    """Print our run of each case beside those of the real PD: operators started, and how uneven the end is."""
+    if not cases:
+        return
+    rows = []
+    for r in cases:
+        ours, real = r["ours"], r["file"]
+        made = {d for run in (ours, *real) for d in run["created"]}
+        for n, desc in enumerate(sorted(made) or ["none"]):
+            counts = [run["created"].get(desc, 0) for run in real]
+            rows.append({
+                "case": r["id"] if not n else "", "agrees": ("yes" if r["agrees"] else "no") if not n else "",
+                "operators": desc, "ours": ours["created"].get(desc, 0), "PD": f"{min(counts)}..{max(counts)}",
+                "peers": _extremes([ours]) if not n else "", "peers of PD": _extremes(real) if not n else "",
+            })  # fmt: skip
+    click.echo()
+    print_table(rows, "case", "agrees", "operators", "ours", "PD", "peers", "peers of PD")
+
+
+def _extremes(runs: list[dict[str, Any]]) -> str:
+    """The least and the most peers that a store had at the end."""
+    counts = [n for run in runs for n in run["peers"].values()]
+    return f"{min(counts)}..{max(counts)}" if counts else "-"
+
+
 def _print(replayed: Replayed, lines: int) -> None:
     print_table(replayed.by_kind(), "kind", "records", "agree", "disagree", "not judged", "malformed")
     click.echo(f"{replayed.agree} of {replayed.total} records agree")
     reasons = Counter(r["because"] for r in replayed.records if r["agrees"] is None)
     for why, n in reasons.most_common(lines or None):
         click.echo(f"{n} not judged: {why.removeprefix('not judged: ')}")
-    wrong = [r for r in replayed.records if r["agrees"] is False]
+    _print_cases([r for r in replayed.records if r["kind"] == "case" and r["ours"] and r["file"]])
+    wrong = [r for r in replayed.records if r["agrees"] is False and r["kind"] != "run"]
     for r in wrong[: lines or None]:
         click.echo(f"\nline {r['line']} ({r['kind']}{', ' + r['id'] if r['id'] else ''}): {r['because']}")
         if "error" not in r:

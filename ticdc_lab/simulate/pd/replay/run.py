@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
+from ticdc_lab.simulate.pd.replay.records import lines_of
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 from ticdc_lab.simulate.pd.replay.verdict import Verdict
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 RUNS = ("case", "run", "perf")
 """Records of whole-cluster runs (golden/pd/reference.jsonl.gz); how fast the real PD was is not judged."""
-
-_GZIP = b"\x1f\x8b"
 
 
 class Replayed(NamedTuple):
@@ -89,15 +86,7 @@ def replay(path: str | Path) -> Replayed:
     SourceError
         The file cannot be read.
     """
-    return Replayed(tuple(_judged(_lines(Path(path)))))
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
-    except (OSError, EOFError) as e:
-        raise SourceError(f"{path}: cannot be read: {e}", hint="Give a file of records, .jsonl or .jsonl.gz.") from e
+    return Replayed(tuple(_judged(lines_of(Path(path)))))
 
 
 def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:

@@ -138,15 +138,18 @@ class Regions:
         self.size[row] += mib
         self.total_mib += mib
 
-    def split(self, row: int) -> int:
-        """Cut a region in half: the new region is the left half, as in TiKV's simulated stores; give its row."""
+    def split(self, row: int, at_key: str = "") -> int:
+        """Cut a region at a key, or in half: the new region is the left part, as in PD's simulated stores.
+
+        Both parts have half of the data; the row of the new one is given.
+        """
         region = self.region(row)
         half = region._replace(size=region.size / 2, keys=region.keys // 2, pending=frozenset())
         self.put(row, half)
         self.version[row] += 1
         new = self._new_row(row)
         key = self.start_key[row]
-        self.start_key[row] = key_between(key, region.end_key)
+        self.start_key[row] = at_key or key_between(key, region.end_key)
         self.start_key[new] = key
         self._link(int(self.before[row]), new)
         self._link(new, row)
@@ -220,7 +223,7 @@ class Regions:
 def keys_of(n: int) -> list[str]:
     """Give start keys that cut the key space evenly: hexadecimal, the first one empty."""
     step = 16**_KEY_DIGITS // max(n, 1)
-    return ["", *(f"{i * step:0{_KEY_DIGITS}x}" for i in range(1, n))]
+    return ["", *(f"{i * step:0{_KEY_DIGITS}x}".rstrip("0") for i in range(1, n))]
 
 
 def key_between(start: str, end: str) -> str:

@@ -216,8 +216,7 @@ class Controller:
 
     def _end_other(self, merge: MergeRegion, r: Running, now_us: int) -> None:
         other = merge.source if merge.passive else merge.target
-        row = self.regions.row_of.get(other)
-        found = self.running.get(row) if row is not None else None
+        found = next((x for x in self.running.values() if x.op.region == other), None)
         if found is not None and merges(found.op) is not None:
             self.end(found, CANCELED, now_us, "the other region of the merge went its own way")
 

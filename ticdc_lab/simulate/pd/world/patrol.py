@@ -6,6 +6,7 @@ has changed; whether it may need anything is first asked of all regions together
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.checkers import check_region
+from ticdc_lab.simulate.pd.checkers import ALONE, check_region
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.filters import REGION_TARGET, TARGET, state_forbids
@@ -27,6 +28,7 @@ from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD
 
 _LATER_US = 200_000
+_TRIED_A_SLOT = 4
 SOON = "tried again soon"
 _ADD_LIMIT = "add-limit:"
 
@@ -52,6 +54,8 @@ class Patrol:
         self.regions = regions
         self.todo: dict[int, int] = {}
         self.waiting: dict[int, Waits] = {}
+        self.to_merge: dict[int, None] = {}
+        self.deferred: list[tuple[int, int]] = []
         self.reasons: Counter[str] = Counter()
         self.looks = 0
         self.split_us: dict[int, int] = {}
@@ -74,7 +78,8 @@ class Patrol:
 
     def next_us(self) -> int | None:
         """Give when the next region is to be looked at."""
-        return min(self.todo.values(), default=None)
+        times = [*self.todo.values(), *(at for at, _ in self.deferred[:1])]
+        return min(times, default=None)
 
     def notice(self, cluster: Cluster) -> None:
         """Find all regions that may need something, where the stores or the settings changed in a way that matters."""
@@ -105,29 +110,54 @@ class Patrol:
             found |= may_improve(apart, peers.astype(np.int32), takes)
         return np.asarray(found & alive, np.bool_)
 
-    def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
-        """Give the regions beside a region, where it may be merged at all."""
+    def release(self, free: int) -> None:
+        """Look again at as many regions that wait for merges as may be merged now."""
+        for row in list(self.to_merge)[: free * _TRIED_A_SLOT]:
+            del self.to_merge[row]
+            self.mark(row)
+
+    def come_back(self, now_us: int) -> None:
+        """Look again at regions that may merge from now on."""
+        while self.deferred and self.deferred[0][0] <= now_us:
+            row = heapq.heappop(self.deferred)[1]
+            if self.regions.alive[row]:
+                self.mark(row)
+
+    def _is_small(self, row: int, cluster: Cluster) -> bool:
         r, config = self.regions, cluster.config
-        if r.size[row] > config.max_merge_region_size or r.keys[row] > config.max_merge_region_keys:
-            return Neighbours(None, None)
+        return bool(r.size[row] <= config.max_merge_region_size and r.keys[row] <= config.max_merge_region_keys)
+
+    def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
+        """Give the regions beside a region, where it may be merged at all; where it may later, it is looked at then."""
+        r, config = self.regions, cluster.config
+        if not self._is_small(row, cluster):
+            return ALONE
+        from_us = self.split_us.get(row, 0) + int(config.split_merge_interval_s * SECOND_US)
+        if now_us < from_us:
+            heapq.heappush(self.deferred, (from_us, row))
+            return ALONE
         beside = [int(r.before[row]), int(r.after[row])]
         before, after = (r.region(i) if i >= 0 else None for i in beside)
-        fresh = now_us - int(config.split_merge_interval_s * 1e6)
-        split = (int(r.id[i]) for i in (row, *beside) if i >= 0 and self.split_us.get(i, -1) >= max(fresh, 0))
-        recently = frozenset(split) if config.split_merge_interval_s else frozenset()
-        return Neighbours(before, after, recently)
+        fresh = now_us - int(config.split_merge_interval_s * SECOND_US)
+        split = frozenset(int(r.id[i]) for i in beside if i >= 0 and self.split_us.get(i, fresh) > fresh)
+        return Neighbours(before, after, split)
 
     def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float) -> Explained:
         """Check a region; one that waits for something that passes is looked at again later."""
         self.looks += 1
-        beside = self.neighbours(row, cluster, now_us)
+        room = running[Kind.MERGE] < cluster.config.merge_schedule_limit
+        beside = self.neighbours(row, cluster, now_us) if room else ALONE
+        may_merge = beside is not ALONE or not room
         region = self.regions.region(row)
         told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
         if told.operators:
             del self.todo[row]
             return told
         self.reasons[told.because] += 1
-        if told.limit or SOON in told.because:
+        if not room and may_merge and self._is_small(row, cluster):
+            del self.todo[row]
+            self.to_merge[row] = None
+        elif told.limit or SOON in told.because:
             self.later(row, now_us, self._waits(told))
         else:
             del self.todo[row]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.arrays import leader_scores, region_scores
-from ticdc_lab.simulate.pd.balance import LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, scale
+from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
 from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.create import transfer_leader
 from ticdc_lab.simulate.pd.explained import Notes
@@ -44,8 +46,19 @@ def balance_leaders(seen: Seen) -> Answer:
     """One attempt of balance-leader: up to four transfers."""
     retries = seen.memory.get("retries", {})
     running = seen.running.get(Kind.LEADER, 0)
-    told, seen.memory["retries"] = balance_leader.schedule(seen.cluster, seen.draw, retries, running=running)
+    draw = _hopeful(seen)
+    told, seen.memory["retries"] = balance_leader.schedule(seen.cluster, draw, retries, running=running)
     return Answer(told.operators, told)
+
+
+def _hopeful(seen: Seen) -> Draw:
+    """Draw only from stores that have a region whose leader could move; of others every one would be refused."""
+    hopes: dict[str, frozenset[int]] = seen.memory.get("hopes", {})
+
+    def draw(store: int, kind: str) -> Iterable[Region]:
+        return seen.draw(store, kind) if store in hopes.get(kind, (store,)) else ()
+
+    return draw
 
 
 def no_region_pays(seen: Seen) -> str:
@@ -82,6 +95,11 @@ def no_leader_pays(seen: Seen) -> str:
     pays = out[:, None] > into[None, :]
     there = np.where(pays, seen.followers_of(tuple(table.place)), 0)
     if there.any():
+        ids = table.columns.id
+        seen.memory["hopes"] = {
+            LEADER_HERE: frozenset(ids[there.any(axis=1)].tolist()),
+            FOLLOWER_HERE: frozenset(ids[there.any(axis=0)].tolist()),
+        }
         return BUSY if _all_busy(seen, table, there) else ""
     if not takes.any():
         return _stuck(seen, "no store takes leaders now")

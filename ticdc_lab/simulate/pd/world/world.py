@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, TransferLeader
+from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, SplitRegion, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
@@ -74,7 +74,7 @@ class World:
         self.happened: list[Happened] = []
         self.growing: dict[int, tuple[float, int]] = {}
         self.checked_mib, self.checked_count = -1.0, -1
-        self.tick = 0
+        self.tick = self.ticks = 0
         self.now_us = 0
         self.hot_stats = HotStats(self)
         self.controller.on_end = self._ended
@@ -167,6 +167,7 @@ class World:
 
     def play_tick(self) -> None:
         """Play a tick."""
+        self.ticks += 1
         self.now_us = self.tick * self.settings.tick_us
         if self.now_us >= self.heartbeat_us:
             self.nodes.heartbeats(self.now_us)
@@ -235,7 +236,11 @@ class World:
         elif report.merged_into >= 0:
             self._merge(report.row, report.merged_into)
         elif report.cut:
-            self.split(report.row)
+            for key in sorted(report.keys) or [b""]:
+                self.split(report.row, key.decode())
+            running = self.controller.running.get(report.row)
+            if running is not None and isinstance(running.step, SplitRegion):
+                self.controller.end(running, SUCCESS, self.now_us)
 
     def _merge(self, source: int, target: int) -> None:
         """Merge two regions.
@@ -254,9 +259,9 @@ class World:
         self.patrol.todo.pop(source, None)
         self.patrol.mark(target)
 
-    def split(self, row: int) -> int:
-        """Cut a region in half; its operator, if any, is not disturbed."""
-        new = self.regions.split(row)
+    def split(self, row: int, key: str = "") -> int:
+        """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
+        new = self.regions.split(row, key)
         for part in (row, new):
             self.patrol.split_us[part] = self.now_us
             self.patrol.mark(part)
@@ -297,6 +302,8 @@ class World:
 
     def _ended(self, running: Running) -> None:
         self.hot_stats.ended(running.op.region, running.status == SUCCESS)
+        if self.regions.alive[running.row]:
+            self.patrol.mark(running.row)
 
     def add(self, operators: Iterable[Operator], because: str, source: str) -> int:
         """Hand operators over; give how many started."""
@@ -306,6 +313,10 @@ class World:
     def look_around(self) -> None:
         """Let the checkers look at the regions that may need something."""
         self.patrol.notice(self.cluster())
+        self.patrol.come_back(self.now_us)
+        merging = self.controller.counts[Kind.MERGE]
+        if self.patrol.to_merge and merging < self.config.merge_schedule_limit:
+            self.patrol.release(self.config.merge_schedule_limit - merging)
         checks = max(self.settings.patrol_regions, self.regions.count // 1024) * _CHECKS_A_TICK
         for row in list(self.patrol.todo):
             if not self.patrol.todo or checks <= 0:

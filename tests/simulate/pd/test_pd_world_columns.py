@@ -1,0 +1,137 @@
+"""What is kept along the way is what the core computes from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from worlds import S, small
+
+from ticdc_lab.simulate.pd import balance_leader, balance_region
+from ticdc_lab.simulate.pd.arrays import columns, region_scores
+from ticdc_lab.simulate.pd.chances import is_here
+from ticdc_lab.simulate.pd.filters import state_forbids
+from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.columns import key_between
+from ticdc_lab.simulate.pd.world.moving_average import Hull
+from ticdc_lab.simulate.pd.world.pd_policies import no_leader_pays, no_region_pays
+from ticdc_lab.simulate.pd.world.policy import BUSY
+from ticdc_lab.simulate.pd.world.store_table import ROLES, StoreTable
+from ticdc_lab.simulate.pd.world.world import World
+
+
+def busy_world(seed: int) -> World:
+    """A cluster in which much has happened."""
+    start = small(90, 6, on=(1, 2, 3, 4), limit=3000)
+    said = Timed(3 * S, Pdctl("store delete 2")), Timed(8 * S, Pdctl("store weight 5 2 2"))
+    changes = [*said, Timed(6 * S, StopStore(3))]
+    world = World(start, seed, changes=changes)
+    world.run((4 + seed) * S)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_of_stores_are_what_their_regions_come_to(seed: int) -> None:
+    """Peers, leaders, MiB, pending, and who follows whom, after hundreds of changes."""
+    world = busy_world(seed)
+    regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
+    m, ids = world.regions.members, world.regions.store_ids
+    peers = Counter(p.store for r in regions for p in r.peers)
+    assert m.count == [peers[i] for i in ids]
+    assert m.leaders == [sum(r.leader == i for r in regions) for i in ids]
+    assert m.mib == pytest.approx([sum(r.size for r in regions if i in r.stores) for i in ids])
+    assert m.pending == [sum(i in r.pending for r in regions) for i in ids]
+    follows = np.zeros_like(m.led_with)
+    for r in regions:
+        for p in r.peers:
+            if r.leader and p.store != r.leader and p.role != "learner":
+                follows[ids.index(r.leader), ids.index(p.store)] += 1
+    assert (m.led_with == follows).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_table_of_stores_says_what_the_core_says(seed: int) -> None:
+    """Roles and scores, row by row, after the table was refreshed again and again."""
+    world = World(small(90, 6, on=(1, 2, 3, 4), limit=3000), seed, changes=[Timed(2 * S, StopStore(1))])
+    table = StoreTable()
+    for at_s in range(1, 40, 3):
+        world.run(at_s * S)
+        cluster = world.cluster()
+        table.refresh(cluster)
+        stores = list(cluster.stores.values())
+        assert table.columns.id.tolist() == [s.id for s in stores]
+        for role in ROLES:
+            assert table.may[role].tolist() == [state_forbids(s, role, cluster.config) is None for s in stores]
+        assert (
+            region_scores(table.columns, cluster.config).tolist()
+            == region_scores(columns(stores), cluster.config).tolist()
+        )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_round_that_cannot_pay_finds_nothing_in_the_core_either(seed: int) -> None:
+    """Where the quick answer is no, fifty rounds of the core over all regions find no operator."""
+    world = World(small(90, 6, on=(1, 2, 3, 4), limit=60), seed)
+    asked = 0
+    for at_s in range(1, 60, 8):
+        world.run(at_s * S)
+        for name, why, schedule in (
+            ("balance-region-scheduler", no_region_pays, balance_region.schedule),
+            ("balance-leader-scheduler", no_leader_pays, balance_leader.schedule),
+        ):
+            seen = world.seen(world.schedulers[name])._replace(memory={})
+            if why(seen) in ("", BUSY):
+                continue
+            asked += 1
+            regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
+            chance = Random(seed)
+
+            def draw(store: int, kind: str, regions: list[Region] = regions, chance: Random = chance) -> list[Region]:
+                here = [r for r in regions if is_here(r, store, kind)]
+                return [chance.choice(here) for _ in range(10)] if here else []
+
+            for _ in range(3):
+                told, _retries = schedule(seen.cluster, draw)
+                assert not told.operators, f"{name}: {told.because}"
+    assert asked > 3
+
+
+def test_waiting_for_a_limit_loses_no_time() -> None:
+    """Four stores that take 60 peers a minute each get close to four a second together."""
+    world = World(small(200, 5, limit=60), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    world.run(22 * S)
+    moved = sum(n for desc, n in world.controller.created.items() if desc.startswith("replace-rule-offline"))
+    assert 70 <= moved <= 84
+
+
+def test_skipping_idle_time_changes_nothing() -> None:
+    """A quiet cluster ticks only for heartbeats and rounds; a joining store is seen at its moment."""
+    world = World(small(60, 4), 1, changes=[Timed(1000 * S, Pdctl("store delete 1"))])
+    world.run(900 * S)
+    ticks = world.ticks
+    world.run(1010 * S)
+    assert ticks < 900 * 10 / 5
+    assert world.controller.created["replace-rule-offline-peer"] > 0
+
+
+@pytest.mark.parametrize(("a", "b"), [("", ""), ("", "8"), ("7fff", "8"), ("a", "a1"), ("0001", "0002")])
+def test_a_key_between_two_lies_between(a: str, b: str) -> None:
+    """Also next to the ends."""
+    key = key_between(a, b)
+    assert a < key and (not b or key < b)
+
+
+def test_free_space_is_smoothed_over_sixty_heartbeats() -> None:
+    """A steady value stays itself; after a jump it takes some minutes to arrive, without going far beyond."""
+    hull, rows = Hull(1), np.array([0])
+    for _ in range(70):
+        hull.add(rows, np.array([100.0]))
+    assert hull.get(rows)[0] == pytest.approx(100.0)
+    seen = []
+    for _ in range(70):
+        hull.add(rows, np.array([40.0]))
+        seen.append(float(hull.get(rows)[0]))
+    assert seen[0] > 90 and seen[-1] == pytest.approx(40.0) and min(seen) > 20

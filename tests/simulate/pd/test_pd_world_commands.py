@@ -1,0 +1,207 @@
+"""pd-ctl's words on a simulated cluster, what-if, and the tables of a run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from worlds import S, small
+
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed
+from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
+from ticdc_lab.simulate.pd.world.run import Watch, simulate
+from ticdc_lab.simulate.pd.world.start import Start, StoreStart, regions_of, spread_regions
+from ticdc_lab.simulate.pd.world.what_if import future, side_by_side, thrash
+from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.trace import TRACE
+
+
+@pytest.fixture
+def world() -> World:
+    """Sixty regions on four stores, two seconds in."""
+    there = World(small(60, 4), seed=1)
+    there.run(2 * S)
+    return there
+
+
+def test_a_leader_is_transferred_by_hand(world: World) -> None:
+    """``operator add transfer-leader`` takes a region and a store, and runs as admin, urgently."""
+    assert pdctl(world, "operator add transfer-leader 2 4") == "Success!"
+    [shown] = pdctl(world, "operator show admin")
+    assert (shown["region_id"], shown["kind"], shown["brief"]) == (2, "admin,leader", "transfer leader: store 2 to 4")
+    world.run(3 * S)
+    assert pdctl(world, "region 2")["leader"]["store_id"] == 4
+    assert pdctl(world, "operator check 2")["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("store delete 9", "ErrStoreNotFound"),
+        ("operator add transfer-leader 2 1", "cannot lead"),
+        ("operator add transfer-leader 999 1", "region 999 not found"),
+        ("config set leader-schedule-limit many", "invalid literal"),
+        ("config set no-such-thing 1", "not found"),
+        ("scheduler add no-such-scheduler", "not known"),
+        ("scheduler remove evict-leader-scheduler", "ErrSchedulerNotFound"),
+        ("region check no-such-state", "no such state"),
+        ("frobnicate", "no such command"),
+        ("store limit 1 30 sideways", "expected add-peer or remove-peer"),
+    ],
+)
+def test_what_pd_refuses_is_refused(words: str, says: str, world: World) -> None:
+    """With PD's error, or a sentence that says what is wrong."""
+    with pytest.raises(Refused, match=says):
+        pdctl(world, words)
+
+
+def test_the_third_of_three_stores_cannot_be_deleted() -> None:
+    """ErrStoresNotEnough, in PD's words."""
+    world = World(small(9, 3), seed=1)
+    with pytest.raises(Refused, match=r"ErrStoresNotEnough: can not remove store 3 since .* 2 while need 3"):
+        pdctl(world, "store delete 3")
+
+
+def test_settings_limits_weights_and_labels_are_set(world: World) -> None:
+    """What is set is shown by the same words."""
+    pdctl(world, "config set leader-schedule-limit 8")
+    pdctl(world, "config set max-store-down-time 1h30m")
+    pdctl(world, "config set location-labels zone,host")
+    shown = pdctl(world, "config show")
+    assert (shown["leader-schedule-limit"], shown["max-store-down-time"]) == (8, 5400.0)
+    assert pdctl(world, "config show replication")["location-labels"] == ("zone", "host")
+    pdctl(world, "store limit all 30")
+    pdctl(world, "store limit 2 7 add-peer")
+    assert pdctl(world, "store limit")[2] == {"add-peer": 7.0, "remove-peer": 30.0}
+    pdctl(world, "store weight 1 0.5 2")
+    pdctl(world, "store label 1 zone=z1")
+    told = pdctl(world, "store 1")
+    assert told["status"]["region_weight"] == 2.0 and told["store"]["labels"] == [{"key": "zone", "value": "z1"}]
+
+
+def test_a_store_is_retired_and_taken_back(world: World) -> None:
+    """Offline at once, unlimited removal meanwhile; cancel-delete brings it and its limit back."""
+    pdctl(world, "store delete 4")
+    assert pdctl(world, "store 4")["store"]["state_name"] == "Offline"
+    assert [s["store"]["id"] for s in pdctl(world, "store check offline")] == [4]
+    assert pdctl(world, "region check offline-peer")["count"] == 45
+    pdctl(world, "store cancel-delete 4")
+    assert pdctl(world, "store 4")["store"]["state_name"] == "Up"
+
+
+def test_an_evicted_store_has_no_leaders_and_gets_none(world: World) -> None:
+    """``scheduler add evict-leader-scheduler``; ``describe`` says why nothing is done any more."""
+    pdctl(world, "scheduler add evict-leader-scheduler 1")
+    assert "evict-leader-scheduler-1" in pdctl(world, "scheduler show")
+    world.run(20 * S)
+    assert pdctl(world, "store 1")["status"]["leader_count"] == 0
+    assert "no leader that could leave" in pdctl(world, "scheduler describe evict-leader-scheduler-1")["summary"]
+    pdctl(world, "scheduler remove evict-leader-scheduler")
+    world.run(60 * S)
+    assert pdctl(world, "store 1")["status"]["leader_count"] > 0
+
+
+def test_a_paused_scheduler_does_nothing() -> None:
+    """Until it is resumed."""
+    start = small(60, 4, on=(1, 2, 3))
+    said = [Timed(0, Pdctl("scheduler pause all 3600")), Timed(30 * S, Pdctl("scheduler resume all"))]
+    run = simulate(start, 60 * S, changes=said)
+    assert min(o["started_us"] for o in run.operators.to_pylist()) >= 30 * S
+
+
+def test_regions_are_told_by_state_size_and_neighbours(world: World) -> None:
+    """``region check``, ``topsize``, ``sibling``, ``hist-size``, ``region store``."""
+    assert pdctl(world, "region check miss-peer") == {"count": 0, "regions": []}
+    assert pdctl(world, "region sibling 5")["count"] == 2
+    assert pdctl(world, "region check hist-size") == [{"start": 90, "end": 99, "count": 60}]
+    assert pdctl(world, "region store 1")["count"] == 45
+    assert pdctl(world, "region topsize 3")["count"] == 3
+
+
+def test_what_is_hot_is_shown_after_three_reports() -> None:
+    """``hot read`` is empty at first, and names the regions after half a minute."""
+    world = World(small(60, 4), 1, changes=[Timed(0, SetFlow("read", (1, 5), 16 << 20))])
+    world.run(15 * S)
+    assert pdctl(world, "hot read") == {"as_leader": []}
+    world.run(45 * S)
+    assert {p["region_id"] for p in pdctl(world, "hot read")["as_leader"]} == {1, 5}
+
+
+def test_regions_are_split_and_merged_by_hand() -> None:
+    """Keys stay whole; the count goes up and down again."""
+    world = World(small(60, 4, size=40.0), seed=1)
+    world.run(2 * S)
+    pdctl(world, "operator add split-region 7 --policy=approximate")
+    world.run(4 * S)
+    assert world.regions.count == 61
+    parts = [world.regions.region(row) for row in world.regions.in_key_order()]
+    assert all(a.end_key == b.start_key for a, b in pairwise(parts))
+    pdctl(world, "operator add merge-region 20 21")
+    world.run(30 * S)
+    assert world.regions.count == 60 and 20 not in world.regions.row_of
+
+
+def test_a_region_that_grows_is_cut() -> None:
+    """At 144 MiB, in halves; nothing is lost."""
+    world = World(small(6, 3), 1, changes=[Timed(0, Grow(3, 4.0, 5 * S))])
+    world.run(6 * S)
+    assert world.regions.count > 6
+    assert world.regions.total_mib == pytest.approx(6 * 96 + 4 * 50)
+
+
+def test_two_futures_part_where_they_are_told_to() -> None:
+    """The same to the moment of the change; then a higher store limit is sooner done, with the same data moved."""
+    start = small(120, 4, on=(1, 2, 3), limit=60)
+    slow = simulate(start, 240 * S)
+    fast = slow.again(20 * S, ["store limit all 600"])
+    before = [r for r in slow.stores.to_pylist() if r["time_us"] <= 20 * S]
+    assert before == [r for r in fast.stores.to_pylist() if r["time_us"] <= 20 * S]
+    a, b = future(slow, 20 * S), future(fast, 20 * S)
+    assert a.peers_even_s is not None and b.peers_even_s is not None and b.peers_even_s < a.peers_even_s
+    table = side_by_side({"slow": slow, "fast": fast}, 20 * S)
+    assert table.column_names == ["what", "slow", "fast"] and "peers within 5 % after" in table["what"].to_pylist()
+
+
+def test_a_run_is_the_same_again() -> None:
+    """One seed, one run: tables and trace to the last row."""
+    start = small(60, 4, on=(1, 2, 3))
+    changes = [Timed(10 * S, StopStore(2)), Timed(20 * S, Pdctl("config set max-store-down-time 10s"))]
+    one, other = (simulate(start, 60 * S, seed=7, changes=changes) for _ in range(2))
+    assert one.trace.equals(other.trace) and one.operators.equals(other.operators) and one.stores.equals(other.stores)
+    assert not one.operators.equals(simulate(start, 60 * S, seed=8, changes=changes).operators)
+
+
+def test_tables_of_a_run_hold_what_happened() -> None:
+    """Samples a second, an operator a row, placements at both ends, reasons; the trace has the house's columns."""
+    stores = (*(StoreStart(i) for i in (1, 2, 3)), StoreStart(4, started=False))
+    start = Start(stores=stores, regions=spread_regions(30, [1, 2, 3]))
+    run = simulate(start, 30 * S, changes=[Timed(5 * S, StartStore(4))], watch=Watch(placement_us=10 * S))
+    assert run.stores.num_rows == 3 * 31 + 25
+    assert {o["to_store"] for o in run.operators.to_pylist() if o["desc"] == "balance-region-scheduler"} == {4}
+    assert run.placements.num_rows == 30 * 4
+    assert {"balance-region-scheduler", "checkers"} <= set(run.reasons["who"].to_pylist())
+    assert run.trace.schema == TRACE
+    last = run.stores.to_pylist()[-1]
+    assert last["store"] == 4 and last["peers"] == sum(4 in s for s in run.placements["stores"].to_pylist()[-30:])
+
+
+def test_thrash_counts_moves_that_are_taken_back() -> None:
+    """One of three moves goes back to where it came from within a minute."""
+
+    def move(region: int, a: int, b: int, at_s: int) -> dict[str, object]:
+        return {"region": region, "from_store": a, "to_store": b, "started_us": at_s * S, "status": "success",
+                "brief": f"mv peer: store [{a}] to [{b}]"}  # fmt: skip
+
+    assert thrash([move(1, 1, 2, 0), move(1, 2, 1, 30), move(2, 1, 2, 31)]) == pytest.approx(1 / 3)
+    assert thrash([move(1, 1, 2, 0), move(1, 2, 1, 90)]) == 0
+
+
+def test_learners_and_a_lost_leader_are_known() -> None:
+    """Learners count apart; a region of two dead voters of three has no leader until one is back."""
+    regions = regions_of([[1, 2, 3]] * 4, [1] * 4, learners=[[4]] * 4)
+    world = World(Start(stores=tuple(StoreStart(i) for i in (1, 2, 3, 4)), regions=regions, config=Config()), seed=1)
+    assert world.regions.members.learners == [0, 0, 0, 4]
+    world.changes.extend([Timed(0, StopStore(1)), Timed(0, StopStore(2))])
+    world.run(S)
+    assert pdctl(world, "region 1")["leader"] is None

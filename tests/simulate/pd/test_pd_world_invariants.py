@@ -1,0 +1,148 @@
+"""Invariants of the whole simulator, each with a planted bug that it catches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from worlds import S, small
+
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.create import transfer_leader
+from ticdc_lab.simulate.pd.operators import Kind, RemovePeer, TransferLeader
+from ticdc_lab.simulate.pd.world import tasks
+from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.members import Members
+from ticdc_lab.simulate.pd.world.monitor import (
+    FEWER,
+    INVARIANTS,
+    LEADER,
+    LIMIT,
+    ONE_PEER,
+    QUORUM,
+    STORE_LIMIT,
+    SUMS,
+    TRANSITION,
+    VANISHED,
+    Monitor,
+    Violated,
+)
+from ticdc_lab.simulate.pd.world.run import Run, simulate
+from ticdc_lab.simulate.pd.world.running import Running
+from ticdc_lab.simulate.pd.world.stores import Nodes
+from ticdc_lab.simulate.pd.world.world import World
+
+
+class Bug(NamedTuple):
+    """A fault in the simulator, the invariant that it breaks, and what must happen for it to show."""
+
+    invariant: str
+    owner: Any
+    attribute: str
+    fault: Callable[[Any], Any]
+    changes: tuple[Change, ...] = ()
+    on: tuple[int, ...] = (1, 2, 3)
+    config: Config = Config()
+
+
+def _twice(real: Any) -> Any:
+    return lambda region, store, witness=False: real(region, region.peers[0].store, witness)
+
+
+def _leads_learner(real: Any) -> Any:
+    def after(region: Any, step: Any) -> Any:
+        found = real(region, step)
+        gone = [p for p in region.peers if p.store != region.leader]
+        return found and found._replace(leader=found.leader if found.peers != region.peers else gone[0].store + 90)
+
+    return after
+
+
+def _jumps(real: Any) -> Any:
+    def end(self: Controller, r: Running, status: str, now_us: int, because: str = "") -> None:
+        real(self, r, status, now_us, because)
+        self.on_change(r, "success")
+
+    return end
+
+
+def _removes_early(real: Any) -> Any:
+    """A move that removes the old peer without having added the new one."""
+
+    def add(self: World, operators: Any, because: str, source: str) -> int:
+        cut = [
+            op if any(isinstance(s, TransferLeader) for s in op.steps)
+            else op._replace(steps=tuple(s for s in op.steps if isinstance(s, RemovePeer)))
+            for op in operators
+        ]  # fmt: skip
+        return int(real(self, cut, because, source))
+
+    return add
+
+
+BUGS = (
+    Bug(ONE_PEER, tasks, "with_pending_learner", _twice),
+    Bug(LEADER, tasks, "after", lambda real: lambda region, step: (f := real(region, step))
+        and f._replace(peers=tuple(p._replace(role="learner") for p in f.peers))),
+    Bug(QUORUM, tasks, "after", lambda real: lambda region, step: (f := real(region, step))
+        and f._replace(pending=frozenset(p.store for p in f.peers if p.store != f.leader))),
+    Bug(LIMIT, World, "seen", lambda real: lambda self, s: real(self, s)._replace(running={}),
+        config=Config(region_schedule_limit=1)),
+    Bug(STORE_LIMIT, Nodes, "take_tokens", lambda real: lambda self, i, w, cost, t: real(self, i, w, 2 * cost, t),
+        (Pdctl("store limit all 60"),)),
+    Bug(TRANSITION, Controller, "end", _jumps),
+    Bug(VANISHED, Controller, "_refusal", lambda real: lambda *_: ""),
+    Bug(FEWER, World, "add", _removes_early),
+    Bug(SUMS, Members, "_add", lambda real: lambda self, s, kind, one, size: real(self, s, kind, one, size / 2)),
+)  # fmt: skip
+
+
+def run(bug: Bug | None = None) -> Run:
+    """Regions on three of four stores; a fourth one takes its share."""
+    changes = tuple(Timed(2 * S, c) for c in (bug.changes if bug else ()))
+    start = small(60, 4, bug.on if bug else (1, 2, 3), 6000, bug.config if bug else None, io_mib_a_tick=100.0)
+    return simulate(start, 20 * S, changes=changes)
+
+
+def test_nothing_is_violated_without_a_bug() -> None:
+    """The same run, with no fault planted."""
+    assert run().violated is None
+
+
+@pytest.mark.parametrize("bug", [b for b in BUGS if b.invariant != VANISHED], ids=lambda b: b.invariant)
+def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each invariant notices the fault that breaks it, and the run ends there."""
+    monkeypatch.setattr(bug.owner, bug.attribute, bug.fault(getattr(bug.owner, bug.attribute)))
+    found = run(bug)
+    assert found.violated is not None and found.violated[0] == bug.invariant, found.violated
+    assert found.trace.to_pylist()[-1]["kind"] == "violated"
+
+
+def test_an_operator_for_a_region_that_is_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region merges into its neighbour while an operator is made for it, and that is admitted all the same."""
+    there = World(small(6, 4), seed=1)
+    there.attach(None, Monitor(there))
+    op = transfer_leader(there.cluster(), there.regions.region(0), 2, "late", kind=Kind.LEADER)
+    made = there.controller.made(op, 0)
+    there.regions.merge(0, 1)
+    assert there.controller.add([made], 0, 0) == 0
+    monkeypatch.setattr(Controller, "_refusal", lambda *_: "")
+    with pytest.raises(Violated, match=VANISHED):
+        there.controller.add([replace(made, status="created")], 0, 0)
+
+
+def test_every_invariant_has_its_bug() -> None:
+    """No check without a fault that it catches."""
+    assert {b.invariant for b in BUGS} == set(INVARIANTS)
+
+
+def test_a_store_that_dies_costs_no_quorum_by_operators() -> None:
+    """Repairs of what a dead store held keep all invariants."""
+    start = small(60, 5, limit=6000, config=Config(max_store_down_time_s=30.0), peer_down_after_s=10.0)
+    found = simulate(start, 120 * S, changes=[Timed(5 * S, StopStore(1))])
+    assert found.violated is None
+    repairs = {desc: n for desc, n in found.world.controller.created.items() if desc.startswith("replace-rule-down")}
+    assert sum(repairs.values()) == 36, repairs

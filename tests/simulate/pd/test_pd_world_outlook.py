@@ -1,0 +1,101 @@
+"""Why nothing happens and how long it takes; starts from what PD knows; many runs as a Spark job."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+from worlds import S, small
+
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.regions import Peer, Region
+from ticdc_lab.simulate.pd.stores import GIB, MIB, Store, labelled
+from ticdc_lab.simulate.pd.world.changes import Pdctl, StartStore, Timed
+from ticdc_lab.simulate.pd.world.outlook import how_long, why_nothing
+from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions, start_from
+from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.pd_sweep import summary, sweep
+from ticdc_lab.simulate.scenario import scenario_from_text
+
+SCENARIO = """
+model: pd
+until: 60s
+cluster: {stores: 4, regions: 40, on: [1, 2, 3], store_limit: 600}
+assert:
+  - {always: no violation}
+  - {eventually: peers are even}
+"""
+
+
+def test_a_balanced_cluster_says_that_scores_are_close() -> None:
+    """Every scheduler has its reason."""
+    world = World(small(60, 4), 1)
+    world.run(30 * S)
+    reasons = {h.what: h.because for h in why_nothing(world)}
+    assert "further apart than the tolerance" in reasons["balance-region-scheduler"]
+    assert "no region is hot" in reasons["balance-hot-region-scheduler"]
+
+
+def test_a_leaving_store_waits_for_the_limits_of_the_others_and_takes_as_long_as_is_said() -> None:
+    """What is foretold from the limits is a lower bound, and close: the limits hold it back."""
+    world = World(small(120, 5, limit=30), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    world.run(10 * S)
+    [told] = how_long(world)
+    assert told.held_by == "add-peer limits of 4 stores"
+    held = {h.what for h in why_nothing(world)}
+    assert {"checkers", "store limit add-peer"} <= held
+    began_us = world.now_us
+    while world.regions.members.count[0]:
+        world.run(world.now_us + S)
+    assert told.at_least_s * 0.9 <= (world.now_us - began_us) / S <= told.at_least_s * 1.5 + 5
+
+
+def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
+    """A store that was taken offline by force, with no other to go to."""
+    world = World(small(9, 3), 1)
+    world.run(2 * S)
+    world.nodes.change(0, state="removing")
+    for i in (1, 2):
+        world.nodes.change(i, state="removing")
+    assert {o.at_least_s for o in how_long(world)} == {float("inf")}
+
+
+def test_a_start_from_stores_and_regions_as_pd_knows_them() -> None:
+    """Ids, keys, labels, weights and used space are those that were given; the cluster goes on from there."""
+    stores = [
+        Store(s, labels=labelled({"zone": f"z{s}"}), capacity=500.0 * GIB, used=2000.0 * MIB, region_weight=float(s))
+        for s in (3, 5, 8, 9)
+    ]
+    regions = [
+        Region(70 + i, (Peer(1, 3), Peer(2, 5), Peer(3, 8), Peer(4, 9, "learner")), 5, 64, 10, start_key=key)
+        for i, key in enumerate(("", "k1", "k2", "k3", "k4", "k5"))
+    ]
+    world = World(start_from(stores, regions, Config()), 1)
+    assert pdctl(world, "region 73")["start_key"] == "k3" and pdctl(world, "region 72")["end_key"] == "k3"
+    assert world.regions.members.learners == [0, 0, 0, 6]
+    assert pdctl(world, "store 5")["status"]["used_size"] == "1.953GiB"
+    world.run(40 * S)
+    assert pdctl(world, "region check learner-peer")["count"] == 0
+
+
+@pytest.mark.soak
+def test_many_runs_are_one_spark_job(spark: SparkSession) -> None:
+    """A row a run, the same as one by one; settings are swept with seeds."""
+    scenario = scenario_from_text(SCENARIO)
+    runs = sweep(spark, scenario, range(1, 4), [{}, {"cluster.store_limit": "60"}])
+    rows = {(r["settings"], r["seed"]): r for r in runs.collect()}
+    assert len(rows) == 6 and all(r["held"] for k, r in rows.items() if not k[0])
+    [told] = summary(runs.where("settings = ''")).collect()
+    assert (told["runs"], told["held"]) == (3, 3)
+
+
+@pytest.mark.soak
+def test_half_an_hour_of_600_regions_takes_three_seconds() -> None:
+    """Of CPU time, a store that joins; notes: 1.2 s."""
+    stores = (*(StoreStart(i) for i in range(1, 6)), StoreStart(6, started=False))
+    world = World(Start(stores=stores, regions=spread_regions(600, range(1, 6))), 1, changes=[Timed(S, StartStore(6))])
+    began = time.process_time()
+    world.run(1800 * S)
+    assert time.process_time() - began < 3

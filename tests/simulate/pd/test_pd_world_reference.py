@@ -1,0 +1,88 @@
+"""Our runs of the reference cases beside those of the real PD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import REFERENCE, reference_records
+
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.replay import replay
+from ticdc_lab.simulate.pd.replay.whole_runs import Cases
+from ticdc_lab.simulate.pd.world import pd_policies, rounds
+from ticdc_lab.simulate.pd.world.compare_policies import on_reference, with_policy
+from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.world import World
+
+QUICK = (
+    "stable-6x600", "offline-refused-3x300", "evict-leader", "down-no-target-3x300", "capacity-mixed-v1",
+    "diagnose-label-not-match1", "disconnect-resume-4x400", "max-replicas-3-to-5", "down-one-5x500",
+    "balance-leader-6x600", "zone-down-isolation-zone", "offline-cancel-5x500", "store-limit-offline-60",
+)  # fmt: skip
+
+DISAGREE = {
+    "low-space-v2": "balance-leader makes 160 transfers where PD makes 142 to 145",
+    "import-data-upstream": "what is imported, and where, is not in the record",
+}
+"""Cases that do not agree, and why."""
+
+
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    """The cases of the reference file, each run once."""
+    return Cases(reference_records())
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_case_ends_as_the_real_runs_ended(name: str, cases: Cases) -> None:
+    """Repairs exact in number, balance within the spread, the distribution no worse, refusals the same."""
+    verdict = cases.judge_case(cases.cases[name])
+    assert verdict.agrees, verdict.because
+
+
+def test_repairs_are_as_many_as_peers_were_lost(cases: Cases) -> None:
+    """300 peers on the store that died: 300 operators; 3 to 5 replicas of 300 regions: 600; 66 of 100 leaders first."""
+    assert cases.run("down-one-5x500").created["replace-rule-down-peer"] == 300
+    assert cases.run("max-replicas-3-to-5").created == {"add-rule-peer": 600}
+    offline = cases.run("store-limit-offline-60").created
+    assert (offline["replace-rule-offline-peer"], offline["replace-rule-offline-leader-peer"]) == (234, 66)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "attribute", "fault"),
+    [
+        ("balance-leader-6x600", rounds, "_SLOWER", 1000.0),
+        ("evict-leader", pd_policies, "EVICT_BATCH", 0),
+        ("offline-cancel-5x500", World, "_count_leader", lambda *_: None),
+    ],
+)
+def test_a_planted_fault_is_noticed(
+    name: str, module: object, attribute: str, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge that cannot say no says nothing."""
+    monkeypatch.setattr(module, attribute, fault)
+    found = Cases(reference_records())
+    assert not found.judge_case(found.cases[name]).agrees
+
+
+def test_a_policy_of_ones_own_is_compared_with_pds() -> None:
+    """A policy that never moves a leader leaves all of them where they are; PD's evens them out."""
+
+    def nothing(seen: Seen) -> Answer:
+        return Answer((), Explained((), "it never does"))
+
+    lazy = Policy("balance-nothing", nothing, Kind.LEADER)
+    sets = {"PD": pd_policies.DEFAULT_POLICIES, "lazy": with_policy(lazy)}
+    rows = {r["policy"]: r for r in on_reference(REFERENCE, sets, cases=["disconnect-resume-4x400"]).to_pylist()}
+    assert rows["lazy"]["leaders_stddev"] > 5 * rows["PD"]["leaders_stddev"]
+    assert rows["lazy"]["operators"] == 0 < rows["PD"]["operators"]
+
+
+@pytest.mark.soak
+def test_all_cases_agree_but_those_that_are_listed() -> None:
+    """``ticdc-lab pd replay`` on the whole file: about a minute."""
+    found = {r["id"]: r for r in replay(REFERENCE).records if r["kind"] == "case"}
+    assert {name for name, r in found.items() if not r["agrees"]} <= set(DISAGREE)
+    assert len(found) == 28
