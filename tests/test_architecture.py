@@ -52,6 +52,7 @@ STEPS = (
         "waiting",
         "ingest",
         "simulate",
+        "ddl_service",
         "workload",
     ),
     ("figures",),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ticdc_lab.simulate.pd.better_place import may_be_better
 from ticdc_lab.simulate.pd.checkers import check_region
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, cluster_of, fit_of
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.kinds import kinds
 from ticdc_lab.simulate.pd.region_columns import RegionColumns, of_regions, region_at
 from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
@@ -24,6 +27,8 @@ RULES = (
     (Rule("voter", 3, (), ("zone",), "zone"),),
     (Rule("voter", 2, (), ("zone",)), Rule("learner", 1, (Constraint("engine", "in", ("tiflash",)),))),
     (Rule("voter", 3, end_key="d"), Rule("voter", 2, start_key="d")),
+    (Rule("voter", 2, (), ("zone", "host")), Rule("voter", 1, (), ("host",))),
+    (Rule("leader", 1, (), ("host",)), Rule("follower", 2, (), ("zone", "host"), "host")),
 )
 
 
@@ -32,7 +37,9 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, RegionColumns]:
     """Six stores in up to three zones, some in trouble, and eight neighbouring regions."""
     stores = []
     for i in range(1, 7):
-        labels = {"zone": draw(st.sampled_from("abc"))} | ({"engine": "tiflash"} if i == 6 else {})
+        host = draw(st.sampled_from(["x", "x", "y", f"own{i}", ""]))
+        labels = {"zone": draw(st.sampled_from("abc"))} | ({"host": host} if host else {})
+        labels |= {"engine": "tiflash"} if i == 6 else {}
         stores.append(Store(
             i, state=draw(st.sampled_from([SERVING, SERVING, SERVING, REMOVING])), labels=labelled(labels),
             heartbeat_age_s=draw(st.sampled_from([0.0, 0.0, 30.0, NEVER_S])), available=90 * GIB, used=10 * GIB,
@@ -63,6 +70,36 @@ def test_what_is_as_it_should_be_gets_no_operator(found: tuple[Cluster, RegionCo
     for place in [int(p) for g in groups if g.name == FITS for p in g.places]:
         told = check_region(cluster, region_at(regions, place), neighbours(regions, place))
         assert not told.operators, told
+
+
+@settings(max_examples=25, deadline=None)
+@given(clusters())
+def test_regions_of_one_kind_are_alike(found: tuple[Cluster, RegionColumns]) -> None:
+    """Three peers on every three of six stores: what holds for the example of a kind holds for each of its regions."""
+    cluster, _ = found
+    regions = [
+        Region(n, tuple(Peer(10 * n + k, s) for k, s in enumerate(held)), held[0])
+        for n, held in enumerate(permutations(range(1, 7), 3), 1)
+    ]
+    told = kinds(cluster, of_regions(regions))
+    answers = []
+    for region in regions:
+        fit = fit_of(cluster, region)
+        answers.append((bool(borders_within(cluster, region)), fit.satisfied, may_be_better(cluster, region, fit)))
+    assert answers == [answers[told.example[kind]] for kind in told.of]
+
+
+def test_stores_that_differ_in_nothing_make_few_kinds() -> None:
+    """Twelve stores of their own hosts in three zones are three classes; a host that two share is one of its own."""
+    labels = [{"zone": "abc"[i % 3], "host": f"h{i}"} for i in range(12)]
+    rules = (Rule("voter", 2, (), ("zone", "host")), Rule("voter", 1))
+    regions = of_regions(
+        [Region(n, (Peer(1, a), Peer(2, b)), a) for n, (a, b) in enumerate(permutations(range(12), 2))]
+    )
+    stores = [Store(i, labels=labelled(told)) for i, told in enumerate(labels)]
+    assert len(kinds(cluster_of(Config(), stores, rules), regions).example) == 9
+    stores[3] = stores[3]._replace(labels=labelled({"zone": "a", "host": "h0"}))
+    assert len(kinds(cluster_of(Config(), stores, rules), regions).example) == 16
 
 
 def one_region_each() -> dict[str, Region]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from ticdc_lab.simulate.pd.better_place import better_location
 from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, region_stores
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of
 from ticdc_lab.simulate.pd.create import add_peer, move_peer, set_role, set_witness, transfer_leader
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
@@ -16,7 +17,7 @@ from ticdc_lab.simulate.pd.orphans import fix_orphans
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, is_learner
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_FOLLOWER, AS_LEADER, AS_LEARNER, Rule, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, label
-from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_better, store_to_fix, store_to_improve
+from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_fix
 
 Found = tuple[Operator, ...]
 _NO_LEADERS: Mapping[int, int] = MappingProxyType({})
@@ -98,7 +99,7 @@ class _Check:
             found = self._fix_role(rf, peer)
             if found:
                 return found
-        return self._better_location(rf)
+        return better_location(self.cluster, self.region, self.fit, rf, self.notes)
 
     def _witness_beside(self, peer: Peer) -> Peer | None:
         others = (p for p in self.region.peers if p.witness and p.id != peer.id)
@@ -192,29 +193,6 @@ class _Check:
             return ()
         desc = "fix-witness-peer" if wanted else "fix-non-witness-peer"
         return (set_witness(self.cluster, self.region, peer.store, wanted, desc),)
-
-    def _better_location(self, rf: RuleFit) -> Found:
-        if not rf.rule.location_labels:
-            return ()
-        strategy = self._strategy(rf.rule, failover=rf.rule.witness and self.cluster.config.witness)
-        found: Found = ()
-        for old in store_to_better(strategy, self._stores(rf), self.notes).stores:
-            better = store_to_improve(strategy, self._beside(rf, old), old, self.notes)
-            found += tuple(
-                move_peer(
-                    self.cluster, self.region, old, Peer(0, to, LEARNER if rf.rule.role == AS_LEARNER else VOTER),
-                    "move-to-better-location", kind=Kind.REPLICA,
-                )
-                for to in better.stores
-            )  # fmt: skip
-        return found
-
-    def _beside(self, rf: RuleFit, old: int) -> list[Store]:
-        """Stores of the region that may serve a rule of the same role, of the same engine as the one left."""
-        alike = [r.rule.constraints for r in self.fit.rules if r.rule.role == rf.rule.role]
-        engine = label(self.cluster.stores[old], "engine")
-        stores = [s for s in region_stores(self.cluster, self.region) if label(s, "engine") == engine]
-        return [s for s in stores if any(matches(s, c) for c in alike)]
 
     def _stores(self, rf: RuleFit) -> list[Store]:
         return [self.cluster.stores[p.store] for p in rf.peers]

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ticdc_lab.simulate.pd.better_place import may_be_better
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
 from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
+from ticdc_lab.simulate.pd.kinds import kinds
 from ticdc_lab.simulate.pd.places import distances, may_improve
 from ticdc_lab.simulate.pd.region_columns import ROLES, Flags, RegionColumns, region_at
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING
-from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store
 
@@ -119,19 +119,15 @@ def _takes(cluster: Cluster, store: Store) -> bool:
 
 
 def _by_kinds(cluster: Cluster, c: RegionColumns) -> tuple[Flags, Flags]:
-    """Check one region of each kind by its rules: regions between the same borders with like peers fit alike."""
-    borders = sorted({k for r in cluster.rules for k in (r.start_key, r.end_key) if k})
-    starts = [np.asarray(pc.greater_equal(c.start_key, b)) for b in borders]
-    ends = [np.asarray(pc.less_equal(c.end_key, b)) & np.asarray(pc.not_equal(c.end_key, "")) for b in borders]
-    facts = (*starts, *ends, c.leader, *c.peers.T, *c.role.T, *c.witness.T, *c.down.T, *c.pending.T)
-    like = np.stack([np.asarray(f, dtype=np.int32) for f in facts], axis=1)
-    _, first, kinds = np.unique(like, axis=0, return_index=True, return_inverse=True)
-    found = np.array([_checked(cluster, c, int(i)) for i in first], dtype=np.bool_)[kinds.reshape(-1)]
-    return found[:, 0], found[:, 1]
+    """Check one region of each kind by its rules."""
+    found = kinds(cluster, c)
+    told = np.array([_checked(cluster, c, int(i)) for i in found.example], dtype=np.bool_)[found.of]
+    return told[:, 0], told[:, 1]
 
 
 def _checked(cluster: Cluster, c: RegionColumns, place: int) -> tuple[bool, bool]:
     region = region_at(c, place)
-    if borders_within(cluster, region) or not fit_of(cluster, region).satisfied:
+    fit = fit_of(cluster, region)
+    if borders_within(cluster, region) or not fit.satisfied:
         return True, False
-    return False, bool(check_rules(cluster, region).operators)
+    return False, may_be_better(cluster, region, fit)

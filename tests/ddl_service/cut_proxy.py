@@ -1,0 +1,53 @@
+"""A TCP proxy whose line can be cut and mended: what was on its way then arrives late."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+
+class Proxy:
+    """Stands before a port of this host."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._open = threading.Event()
+        self._open.set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let nothing through, in either direction; nobody is told."""
+        self._open.clear()
+
+    def mend(self) -> None:
+        """Let all through again, what waited first."""
+        self._open.set()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._open.set()
+        for end in (self._listening, *self._ends):
+            end.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            self._ends += [near, far]
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                self._open.wait()
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            target.close()

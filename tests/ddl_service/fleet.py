@@ -1,0 +1,171 @@
+"""Worker processes of one service, for tests, and the tidb-servers of a cluster, in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ownership
+import requests
+
+from ticdc_lab.ddl_service import history
+from ticdc_lab.ddl_service.auditing import violations
+from ticdc_lab.ddl_service.etcd_rpc import Etcd
+from ticdc_lab.ddl_service.etcd_store import EtcdStore
+from ticdc_lab.ddl_service.history import Written
+from ticdc_lab.ddl_service.node import Backend, Node
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.connection import Terms
+from ticdc_lab.simulate.ddl_service.server import Server
+from ticdc_lab.simulate.ddl_service.server_state import Habits
+
+TTL_S = 2.0
+START_S = 90.0
+
+
+class Fleet:
+    """Workers that share a folder, or an etcd; ``ttl_s`` is that of their sessions."""
+
+    def __init__(self, folder: Path, etcd: str | None = None, *, ttl_s: float = TTL_S) -> None:
+        self.folder, self._etcd, self._ttl_s = folder, etcd, ttl_s
+        self.gone: dict[str, float] = {}
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.ports: dict[str, int] = {}
+
+    def begin(self, *names: str, options: tuple[str, ...] = ()) -> None:
+        """Start workers, and wait until their APIs answer."""
+        for name in names:
+            command = [
+                sys.executable, "-m", "ticdc_lab.cli", "ddl-service", "serve", "--listen", "127.0.0.1:0",
+                "--node-id", name, *self.where, "--ttl", str(self._ttl_s), *options,
+            ]  # fmt: skip
+            with (self.folder / f"{name}.log").open("w") as log:
+                self.processes[name] = subprocess.Popen(command, stderr=log, text=True)
+        for name in names:
+            found = until(lambda n=name: self._port(n), START_S)  # type: ignore[misc]
+            self.ports[name] = int(found)
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """The options that name the store."""
+        return ("--etcd", self._etcd) if self._etcd else ("--store", str(self.folder))
+
+    def open(self) -> Backend:
+        """Open the store."""
+        return EtcdStore(Etcd(self._etcd)) if self._etcd else SqliteStore(self.folder)
+
+    def written(self) -> list[Written]:
+        """Give all that was ever written."""
+        return history.of_etcd(Etcd(self._etcd)) if self._etcd else list(history.of_folder(self.folder))
+
+    def jobs(self, store_addr: str, *, ended: bool = True) -> list[records.Job]:
+        """Give the last record of each job of a cluster that has ended, or has not."""
+        prefix = keys.HISTORY if ended else keys.JOBS
+        found = {w.key: w.value for w in self.written() if w.store == store_addr and w.key.startswith(prefix)}
+        return [records.job(value) for value in found.values() if value is not None]
+
+    def wrong(self) -> list[str]:
+        """Say where workers believed at once that they own a cluster, and what they wrote that they must not."""
+        return [*ownership.overlaps(self.said(), self.gone), *violations(self.written())]
+
+    def said(self) -> list[ownership.Change]:
+        """Give what the workers' logs say they own and own no more, in order."""
+        return sorted(c for name in self.ports for c in ownership.logged(self.folder / f"{name}.log", name))
+
+    def _port(self, name: str) -> str | None:
+        found = re.search(r"listens on [\w.:]+:(\d+)", (self.folder / f"{name}.log").read_text())
+        assert self.processes[name].poll() is None, (self.folder / f"{name}.log").read_text()
+        return found[1] if found else None
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.gone[name] = time.time()
+
+    def end(self, name: str) -> int:
+        """Ask a worker to end."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(20)
+
+    def close(self) -> None:
+        """Kill those that are left."""
+        for name in list(self.processes):
+            self.kill(name)
+
+    def url(self, name: str, path: str) -> str:
+        """Give an address of a worker's API."""
+        return f"http://127.0.0.1:{self.ports[name]}{path}"
+
+    def get(self, path: str) -> Any:
+        """Ask any worker that lives; None while it has no session."""
+        return self.ask(next(iter(self.processes)), path)
+
+    def ask(self, name: str, path: str) -> Any:
+        """Ask a worker; None while it has no session."""
+        answer = requests.get(self.url(name, f"/ddlservice/{path}"), timeout=20)
+        return answer.json() if answer.status_code == 200 else None
+
+    def register(self, cluster: str, store_addr: str) -> None:
+        """Register a cluster at any worker, as soon as that has a session."""
+        url = self.url(next(iter(self.processes)), f"/ddlservice/registered_clusters/{cluster}")
+        body = f'{{"store_addr": "{store_addr}"}}'
+        until(lambda: requests.put(url, data=body, timeout=20).status_code == 200, START_S)
+
+    def owners(self) -> dict[str, str]:
+        """Give the worker of each cluster that has an owner."""
+        listed = self.get("registered_clusters") or []
+        alive = set(self.processes)
+        found = {c["id"]: c["schedule"] for c in listed}
+        return {c: s["assigned_to"] for c, s in found.items() if s["status"] == "OWNER" and s["assigned_to"] in alive}
+
+
+def until(what: Callable[[], Any], within_s: float) -> Any:
+    """Wait until something is true, and give it."""
+    end_s = time.monotonic() + within_s
+    while time.monotonic() < end_s:
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {within_s} s")
+
+
+def tidb(fleet: Fleet, store_addr: str, name: str, **habits: Any) -> Node:
+    """Start a tidb-server of a cluster in a thread of this process."""
+    own = Habits(terms=Terms(5_000_000, 1_000_000), tick_us=100_000, **habits)
+    node = Node(Server(store_addr, own), name, fleet.open())
+    node.start()
+    return node
+
+
+def rows_of(fleet: Fleet, store_addr: str) -> int:
+    """Give how many rows the job of a cluster has backfilled; 0 where none runs."""
+    return sum(job.row_count for job in fleet.jobs(store_addr, ended=False))
+
+
+def failed_over(fleet: Fleet, clusters: int) -> float:
+    """Kill the worker that was begun first, and give how long it takes until all is owned again, s."""
+    lost = next(iter(fleet.processes))
+    began_s = time.monotonic()
+    fleet.kill(lost)
+    until(lambda: len(fleet.owners()) == clusters, 300)
+    return time.monotonic() - began_s
+
+
+def cpu_s(fleet: Fleet) -> float:
+    """CPU seconds that the workers have used."""
+    found = 0.0
+    for process in fleet.processes.values():
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found

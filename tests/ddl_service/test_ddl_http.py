@@ -1,0 +1,201 @@
+"""The HTTP API of a worker that runs in this process: the proposal's lines, errors, metrics, who is let in, clients."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from click.testing import CliRunner, Result
+from fleet import START_S, until
+from real_etcd import certificates
+
+from ticdc_lab.cli import main
+from ticdc_lab.ddl_service import Listening, running
+from ticdc_lab.ddl_service.client import Client, RegisteredCluster, Schedule, ServiceError, WorkerNode
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.ddl_service.settings import DUTIES
+
+NODE, FIRST = "ddl-service-node-1", "tikv://192.168.1.100:2379"
+OWNED = {"assigned_to": NODE, "status": "OWNER"}
+PUT = ["curl", "-X", "PUT", "http://{TiDBIP}:10080/ddlservice/registered_clusters/cluster1", "-d"]
+DELETE = ["curl", "-X", "DELETE", "http://{TiDBIP}:10080/ddlservice/registered_clusters/cluster1"]
+LIST = ["curl", "http://{TiDBIP}:10080/ddlservice/registered_clusters"]
+WORKERS = ["curl", "http://{TiDBIP}:10080/ddlservice/worker_nodes"]
+"""The lines of the proposal, and the body of the first."""
+BODY = '{\n  "store_addr": "tikv://192.168.1.100:2379",\n}'
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The address of a worker."""
+    with running(NODE, SqliteStore(tmp_path), Listening(port=0), DUTIES) as port:
+        found = f"http://127.0.0.1:{port}"
+        until(lambda: requests.get(f"{found}/ddlservice/worker_nodes", timeout=20).status_code == 200, START_S)
+        yield found
+
+
+def answered(url: str, line: list[str], body: str = "") -> Any:
+    """What a line of the proposal gives: with curl where there is one."""
+    own = [part.replace("http://{TiDBIP}:10080", url) for part in line]
+    if shutil.which("curl"):
+        command = ["curl", "-s", "--fail-with-body", "--noproxy", "*", *own[1:], *([body] if body else [])]
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    method = own[2] if own[1] == "-X" else "GET"
+    answer = requests.request(method, next(p for p in own if p.startswith("http")), data=body, timeout=20)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
+    """PUT, both lists, DELETE: as they stand there, comma and all."""
+    assert answered(url, PUT, BODY)["id"] == "cluster1"
+    expected = [{"id": "cluster1", "store_addr": FIRST, "schedule": OWNED}]
+    until(lambda: answered(url, LIST) == expected, START_S)
+    assert answered(url, WORKERS) == [{"id": NODE, "assignments": [{"cluster_id": "cluster1", "schedule": OWNED}]}]
+    assert answered(url, DELETE) == {"id": "cluster1"}
+    assert answered(url, LIST) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("DELETE", "registered_clusters/nobody", "", 404),
+        ("PUT", "registered_clusters/bad%20id", BODY, 400),
+        ("PUT", "registered_clusters/", BODY, 400),
+        ("PUT", "registered_clusters/two", '{"store_addr": "mysql://a:1"}', 400),
+        ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v99.0.0"}', 409),
+        ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v1.0.0"}', 409),
+        ("POST", "registered_clusters/two", BODY, 405),
+        ("GET", "registered_clusters/x/y", "", 404),
+        ("GET", "nothing", "", 404),
+    ],
+)
+def test_what_is_wrong_is_answered_with_4xx_and_a_hint(
+    url: str, method: str, path: str, body: str, status: int
+) -> None:
+    """Never with 5xx, never without a sentence."""
+    answer = requests.request(method, f"{url}/ddlservice/{path}", data=body, timeout=20)
+    assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"})
+
+
+def test_the_document_names_every_way_in(url: str) -> None:
+    """Each path and method, and each status that it can have."""
+    document = requests.get(f"{url}/openapi.json", timeout=20).json()
+    assert document["openapi"].startswith("3.")
+    assert {p: sorted(m for m in found if m != "parameters") for p, found in document["paths"].items()} == {
+        "/ddlservice/registered_clusters": ["get"],
+        "/ddlservice/registered_clusters/{id}": ["delete", "put"],
+        "/ddlservice/worker_nodes": ["get"],
+        "/metrics": ["get"],
+        "/openapi.json": ["get"],
+    }
+    one = document["paths"]["/ddlservice/registered_clusters/{id}"]
+    assert set(one["put"]["responses"]) == {"200", "400", "401", "403", "409", "503"}
+    assert set(one["delete"]["responses"]) == {"200", "400", "401", "403", "404", "503"}
+
+
+def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: Path) -> None:
+    """The Python client and the command line say the same; a job runs to its end, and counts by cluster."""
+    client = Client(["http://127.0.0.1:1", url])  # nobody is at the first
+    assert client.register("cluster1", FIRST, version="v6.5.0").store_addr == FIRST
+    expected = RegisteredCluster("cluster1", FIRST, Schedule(NODE, "OWNER"))
+    until(lambda: client.clusters() == [expected], START_S)
+    assert client.workers() == [WorkerNode(NODE, (("cluster1", Schedule(NODE, "OWNER")),))]
+    with pytest.raises(ServiceError, match="registered as cluster1") as refused:
+        client.register("cluster2", FIRST)
+    assert (refused.value.status, bool(refused.value.hint)) == (409, True)
+    assert said(url, "list") == f"cluster1  {FIRST}  {NODE}  OWNER\n"
+    assert said(url, "workers") == f"{NODE}  owns 1 of 1: cluster1\n"
+    job = ("submit", "cluster1", "add index", "orders", "by_day", "--rows", "300", "--store", str(tmp_path))
+    assert said(url, *job).splitlines()[-2:] == ["job 1: public, schema version 4", "job 1: synced"]
+    assert "begins at none" in verb(url, *job, code=1).output
+    assert "not registered" in verb(url, "submit", "nobody", "add index", "orders", code=2).output
+    metrics = client.metrics()
+    for line in (
+        'tidb_ddl_add_index_total{cluster="cluster1"} 300.0',
+        'tidb_ddl_backfill_percentage_progress{cluster="cluster1",type="add index"} 100.0',
+        'tidb_ddl_worker_operation_total{cluster="cluster1",type="add index"}',
+        'tidb_ddl_running_job_count{cluster="cluster1",type="add index"}',
+        "tidb_ddl_owner_handle_syncer_duration_seconds_count{",
+        "tidb_ddl_worker_operation_duration_seconds_count{",
+        "tidb_ddl_job_table_duration_seconds_count{",
+    ):
+        assert line in metrics, line
+    assert said(url, "register", "cluster2", "tikv://two:2379", "--version", "v6.5.0").startswith("cluster2: ")
+    assert said(url, "remove", "cluster1") == "cluster1 is not registered any more\n"
+    assert [c["id"] for c in json.loads(said(url, "list", "--json"))] == ["cluster2"]
+    assert [w["id"] for w in json.loads(said(url, "workers", "--json"))] == [NODE]
+    assert "404" not in verb(url, "remove", "cluster1", code=2).output
+    audit = CliRunner().invoke(main, ["ddl-service", "audit", "--store", str(tmp_path)])
+    assert (audit.exit_code, "0 not as they must be" in audit.output) == (0, True)
+
+
+def test_a_job_that_nobody_owns_is_given_up(tmp_path: Path) -> None:
+    """Where no worker runs the wait ends, and says where to look."""
+    from ticdc_lab.ddl_service.submitting import submitted
+    from ticdc_lab.simulate.ddl_service.server_state import Submit
+
+    wish = Submit("create table", "t")
+    with pytest.raises(SourceError, match=r"job 1 stands at .*queueing"):
+        submitted(lambda: SqliteStore(tmp_path), FIRST, wish, version="v6.5.0", within_s=1.5)
+
+
+def verb(url: str, *words: str, code: int = 0) -> Result:
+    """Run a verb of ``ticdc-lab ddl-service``."""
+    found = CliRunner().invoke(main, ["ddl-service", *words, "--url", url])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def said(url: str, *words: str) -> str:
+    """What a verb prints."""
+    return verb(url, *words).output
+
+
+def test_strangers_and_other_names_are_kept_out(tmp_path: Path) -> None:
+    """Without the secret nothing is told, metrics neither; a page that was led here under another name gets nothing."""
+    listening = Listening(port=0, secret="open sesame")
+    with running(NODE, SqliteStore(tmp_path), listening, DUTIES) as port:
+        base = f"http://127.0.0.1:{port}"
+        own = {"Authorization": "Bearer open sesame"}
+        for path in ("/ddlservice/worker_nodes", "/metrics", "/openapi.json", "/nothing"):
+            assert requests.get(base + path, timeout=20).status_code == 401
+            assert requests.get(base + path, timeout=20, headers=own | {"Host": "evil.example"}).status_code == 403
+        with pytest.raises(ServiceError, match="secret is missing or wrong"):
+            Client(base, secret="open barley").workers()
+        assert requests.get(f"{base}/metrics", timeout=20, headers=own).status_code == 200
+        client = Client(base, secret="open sesame")
+        until(lambda: _there(client), START_S)
+
+
+def _there(client: Client) -> bool:
+    try:
+        return [w.id for w in client.workers()] == [NODE]
+    except ServiceError:
+        return False
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_callers_without_a_certificate_are_kept_out(tmp_path: Path) -> None:
+    """TLS with certificates of callers."""
+    _, cert, key = certificates(tmp_path)
+    listening = Listening(port=0, certificate=cert, key=key, callers=cert)
+    with running(NODE, SqliteStore(tmp_path), listening, DUTIES) as port:
+        url = f"https://127.0.0.1:{port}"
+        until(lambda: _there(Client(url, ca=cert, certificate=(cert, key))), START_S)
+        with pytest.raises(ServiceError, match="no worker answers"):
+            Client(url, ca=cert).workers()
+
+
+def test_a_port_that_is_taken_is_said(url: str, tmp_path: Path) -> None:
+    """The worker does not begin without its API."""
+    taken = int(url.rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"), running("two", SqliteStore(tmp_path), Listening(port=taken), DUTIES):
+        raise AssertionError("it began")

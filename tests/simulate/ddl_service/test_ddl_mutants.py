@@ -1,0 +1,82 @@
+"""Every planted bug is caught, and the same run without it is clean."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.simulate.ddl_service.checks import ENDS_WELL, IN_ORDER, KEPT, SERVED, SUPPORTED, WHOLE, wrong_step
+from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
+from ticdc_lab.simulate.ddl_service.mutants import INDEX, MUTANTS, Mutant
+from ticdc_lab.simulate.ddl_service.records import Job
+from ticdc_lab.simulate.ddl_service.run import simulate
+from ticdc_lab.simulate.ddl_service.server_state import Habits
+from ticdc_lab.simulate.ddl_service.sysvars import VARIABLES, Scopes, value_of
+from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as VERSIONS
+from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.recorder import NOTHING
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.bug)
+def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+    """By the invariant that it breaks; nothing is found without it."""
+    sound, broken = mutant.run(sound=True), mutant.run()
+    assert (sound.violation, sound.unsettled) == (None, None)
+    found = broken.violation.invariant if broken.violation else (broken.unsettled or ("",))[0]
+    assert found == mutant.invariant
+
+
+BEFORE = Job(
+    1, "add index", "orders", "a", "v6.5.0", 500, None, records.RUNNING, jobs.WRITE_REORG, 3, 100, snapshot_ts=9
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "invariant"),
+    [
+        (BEFORE._replace(schema_state=jobs.PUBLIC, schema_version=4), WHOLE),
+        (BEFORE._replace(row_count=50), IN_ORDER),
+        (BEFORE._replace(schema_state=jobs.DELETE_ONLY, schema_version=4), IN_ORDER),
+        (BEFORE._replace(schema_version=2), IN_ORDER),
+        (BEFORE._replace(row_count=200, snapshot_ts=7), KEPT),
+        (BEFORE._replace(row_count=200, version="v5.0.0"), SUPPORTED),
+        (BEFORE._replace(row_count=200), None),
+    ],
+)
+def test_a_wrong_step_of_a_job_is_seen(after: Job, invariant: str | None) -> None:
+    """Rows and versions never fall, states are neighbours, an index is whole, GC is behind, versions are supported."""
+    found = wrong_step(BEFORE, after, 8, VERSIONS, "store")
+    assert (found[0] if found else None) == invariant
+
+
+def test_every_invariant_has_something_that_breaks_it() -> None:
+    """No check is without a planted fault; that every job ends is broken by a server that loads nothing."""
+    stuck = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=1 << 60)}))
+    run = simulate(stuck, faults=[INDEX], until_us=8_000_000, level=NOTHING)
+    assert run.unsettled and run.unsettled[0] == SERVED
+    late = simulate(Settings(), faults=[INDEX], until_us=3_100_000, level=NOTHING)
+    assert late.unsettled and late.unsettled[0] == ENDS_WELL
+    broken = {m.invariant for m in MUTANTS} | {IN_ORDER, WHOLE, KEPT, SUPPORTED, ENDS_WELL}
+    assert set(INVARIANTS) <= broken
+
+
+@given(*[st.tuples(st.integers(1, 1 << 63), st.text("ab-1", min_size=1, max_size=4))] * 2)
+def test_no_two_clusters_have_one_ddl_id(a: tuple[int, str], b: tuple[int, str]) -> None:
+    """Whatever hyphens their names have, and whatever leases they got; and the cluster can be read from it."""
+    assert (keys.ddl_id(*a) == keys.ddl_id(*b)) == (a == b)
+    assert keys.cluster_of(keys.ddl_id(*a)) == a[1]
+    assert keys.cluster_of("cluster1/tidb-1-2f") is None
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_a_variable_has_the_value_of_its_scope(name: str) -> None:
+    """Session before global before default; none and instance are the process's, whatever the cluster says."""
+    scopes = Scopes(*(Scopes().process.set(name, where) for where in ("process", "cluster", "session")))
+    expected = {"tidb_ddl_reorg_worker_cnt": "session", "tidb_enable_ddl": "process", "version_comment": "process"}
+    assert value_of(name, scopes) == expected.get(name, "cluster")
+    assert value_of(name, Scopes()) == VARIABLES[name].default
+    inherited = Scopes(cluster=scopes.cluster)
+    assert value_of(name, inherited) in ("cluster", VARIABLES[name].default)

@@ -1,0 +1,92 @@
+"""Whether a service that really ran did what it must: read off all that was written to its store.
+
+The campaign with which an owner won is its fencing token. A step of a job that was written while another's campaign was
+the oldest was written by an owner of the past: then there were two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ticdc_lab.ddl_service.history import Written
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.checks import HIDDEN, ONE_OWNER, OWN_IDS, SUPPORTED, wrong_step
+from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
+from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What holds at one point of the history."""
+
+    campaigns: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
+    jobs: dict[tuple[str, int], records.Job] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    safe_ts: dict[str, int] = field(default_factory=dict)
+
+
+def violations(history: Iterable[Written], versions: Versions = CURRENT) -> list[str]:
+    """Say what was not as it must be.
+
+    Parameters
+    ----------
+    history
+        Everything that was written, in order (:mod:`ticdc_lab.ddl_service.history`).
+    versions
+        What the service supports.
+
+    Returns
+    -------
+    list of str
+        One line each: the revision, the rule, what was found. The rules are those of the model's auditor that can be
+        read off a store: one owner, jobs step by step, own ids, hidden workers, GC behind backfills, versions.
+    """
+    seen = _Seen()
+    found = []
+    for written in history:
+        error = _checked(seen, written, versions)
+        if error:
+            found.append(f"revision {written.revision}: {error[0]}: {error[1]}")
+    return found
+
+
+def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, str] | None:
+    key, value, store = written.key, written.value, written.store
+    if key.startswith(keys.OWNER):
+        return _campaigned(seen, written)
+    if value is None:
+        return None
+    if key == keys.SAFE_POINT:
+        seen.safe_ts[store] = int(value)
+    elif key.startswith((keys.JOBS, keys.HISTORY)):
+        return _stepped(seen, store, records.job(value), versions)
+    elif key.startswith(keys.REGISTERS):
+        error = unsupported(records.cluster(value).version, versions)
+        return (SUPPORTED, f"{key} is registered, and {error}") if error else None
+    elif key.startswith((keys.SERVER_INFO + keys.SERVICE_ID, keys.TOPOLOGY + keys.SERVICE_ID)):
+        return HIDDEN, f"{key} of {store} shows where a worker of the service is"
+    return None
+
+
+def _campaigned(seen: _Seen, written: Written) -> tuple[str, str] | None:
+    own = seen.campaigns.setdefault(written.store, {})
+    own.pop(written.key, None)
+    if written.value is None:
+        return None
+    own[written.key] = written.created, written.value
+    if seen.ids.setdefault(written.value, written.store) != written.store:
+        return OWN_IDS, f"{written.value} campaigns in {seen.ids[written.value]} and in {written.store}"
+    return None
+
+
+def _stepped(seen: _Seen, store: str, job: records.Job, versions: Versions) -> tuple[str, str] | None:
+    before = seen.jobs.get((store, job.id))
+    seen.jobs[store, job.id] = job
+    by_a_server = not job.owner or job.state == records.CANCELLING
+    oldest = min(seen.campaigns.get(store, {}).values(), default=(0, "nobody"))[1]
+    if not by_a_server and job.owner != oldest:
+        return ONE_OWNER, f"{job.owner} wrote a step of job {job.id} in {store}, whose owner was {oldest}"
+    if before is None:
+        return None
+    return wrong_step(before, job, seen.safe_ts.get(store, 0), versions, store)

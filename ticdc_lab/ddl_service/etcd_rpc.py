@@ -1,0 +1,163 @@
+"""Requests of :mod:`ticdc_lab.simulate.ddl_service.store_messages` as etcd's own, and a channel to etcd.
+
+Of aetcd the generated RPCs are used, not its client: that tells a watch's events one by one, and where a revision ends
+is what a mirror must know. Each registered cluster has a namespace of its own by its ``store_addr``; the service's keys
+are the proposal's, without one. A real cluster's PD is never written to: a campaign there would take its DDL from it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import grpc
+from aetcd import rpc
+
+from ticdc_lab.errors import SetupError
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Entry, Op, Put, Txn
+
+CLUSTERS = "/tidb/ddl_service_clusters/"
+"""Where the stores of clusters are; not under the service's own prefix."""
+LEADER_ONLY = (("hasleader", "true"),)
+"""etcd ends a stream at a member that is cut off from its leader."""
+_TUNING = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 6000),  # etcd hangs up on those who ask more often than each 5 s
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.use_local_subchannel_pool", 1),  # a process may have several stores, each with a connection of its own
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),  # a read of all that a store has may be long
+)
+
+
+class Etcd(NamedTuple):
+    """Where etcd is.
+
+    Attributes
+    ----------
+    endpoints
+        ``HOST:PORT`` of its members, with commas between; ``https://`` in front for TLS.
+    ca, certificate, key
+        Files (PEM): who must have signed etcd's certificate, and how it knows the worker.
+    """
+
+    endpoints: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def channel(etcd: Etcd) -> Any:
+    """Open a channel to the first member that answers, and to another when that is gone.
+
+    Raises
+    ------
+    SetupError
+        An endpoint cannot be read or found, or members are asked for with TLS and without.
+    """
+    hosts, secure = _endpoints(etcd.endpoints)
+    target = _target(hosts)
+    if not secure:
+        return rpc.insecure_channel(target, options=_TUNING)
+    ca, key, certificate = (path.read_bytes() if path else None for path in (etcd.ca, etcd.key, etcd.certificate))
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    options = (*_TUNING, ("grpc.ssl_target_name_override", hosts[0][0]), ("grpc.default_authority", hosts[0][0]))
+    return rpc.secure_channel(target, credentials, options=options)
+
+
+def _endpoints(text: str) -> tuple[list[tuple[str, int]], bool]:
+    found, schemes = [], set()
+    for part in text.split(","):
+        url = urlsplit(part if "://" in part else f"http://{part}")
+        try:
+            host, port = url.hostname, url.port
+        except ValueError:
+            host, port = None, None
+        if not host or not port or url.scheme not in ("http", "https") or url.path.strip("/"):
+            raise SetupError(f"{part!r} is no endpoint of etcd", hint="Write HOST:PORT, or https://HOST:PORT.")
+        found.append((host, port))
+        schemes.add(url.scheme)
+    if len(schemes) > 1:
+        raise SetupError(f"{text} asks for TLS and for none", hint="Write https:// in front of all or of none.")
+    return found, schemes == {"https"}
+
+
+def _target(hosts: list[tuple[str, int]]) -> str:
+    """Give what gRPC tries in turn."""
+    found: dict[str, None] = {}
+    for host, port in hosts:
+        try:
+            places = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:
+            raise SetupError(f"{host} cannot be found: {error}", hint="Give etcd's address with --etcd.") from None
+        found.update({f"{place[0]!s}:{port}": None for *_, place in places})
+    return "ipv4:" + ",".join(found)
+
+
+def namespace(store: str) -> str:
+    """Give what stands before the keys of a store."""
+    return CLUSTERS + store.removeprefix("tikv://") if store.startswith("tikv://") else ""
+
+
+def parted(key: str) -> tuple[str, str] | None:
+    """Give (store, key) of a key of etcd; None for one that is nothing of the service's."""
+    if not key.startswith(CLUSTERS):
+        return ("pd", key) if key.startswith("/tidb/ddl_service/") else None
+    address, _, rest = key.removeprefix(CLUSTERS).partition("/")
+    return f"tikv://{address}", f"/{rest}"
+
+
+def after(prefix: bytes) -> bytes:
+    """Give the first key behind all with a prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def transaction(store: str, txn: Txn) -> Any:
+    """Give a transaction as etcd takes it."""
+    space = namespace(store)
+    compares = [_compare(space, c) for c in txn.compares]
+    return rpc.TxnRequest(compare=compares, success=[_operation(space, op) for op in txn.ops])
+
+
+def reading(store: str, prefixes: Iterable[str]) -> Any:
+    """Give the transaction that reads all under some prefixes at one revision."""
+    space = namespace(store)
+    ranges = [(space + prefix).encode() for prefix in prefixes]
+    return rpc.TxnRequest(
+        success=[rpc.RequestOp(request_range=rpc.RangeRequest(key=key, range_end=after(key))) for key in ranges]
+    )
+
+
+def _compare(space: str, compare: Compare) -> Any:
+    key, expected = (space + compare.key).encode(), compare.expected
+    if compare.what == CREATE or expected is None:  # a key that is not there has no value, and was created at 0
+        return rpc.Compare(key=key, result=rpc.Compare.EQUAL, target=rpc.Compare.CREATE, create_revision=expected or 0)
+    if compare.what == MOD:
+        return rpc.Compare(key=key, result=rpc.Compare.EQUAL, target=rpc.Compare.MOD, mod_revision=expected)
+    value = str(expected).encode()
+    return rpc.Compare(key=key, result=rpc.Compare.EQUAL, target=rpc.Compare.VALUE, value=value)
+
+
+def _operation(space: str, op: Op) -> Any:
+    key = (space + op.key).encode()
+    if isinstance(op, Put):
+        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=op.value.encode(), lease=op.lease))
+    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+
+
+def entry(kv: Any) -> Entry:
+    """Give what a key has."""
+    return Entry(kv.value.decode(), kv.create_revision, kv.mod_revision, kv.lease)
+
+
+def is_seen(txn: Txn, answer: Any, prefixes: tuple[str, ...]) -> bool:
+    """Whether a transaction that was carried out changed something under one of the prefixes."""
+    return any(
+        op.key.startswith(prefixes) and (isinstance(op, Put) or done.response_delete_range.deleted > 0)
+        for op, done in zip(txn.ops, answer.responses, strict=True)
+    )

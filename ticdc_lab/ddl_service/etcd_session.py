@@ -1,0 +1,193 @@
+"""One session of a node, at etcd: its requests one after another, its lease, its watch.
+
+What cannot have been carried out is asked again. A transaction of which nobody can say whether it was carried out is
+not: its session is over, the lease is given back, and the node begins another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from aetcd import rpc
+
+from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service.etcd_watch import Events, Watch, Watches
+from ticdc_lab.simulate.ddl_service.store_messages import (
+    Answer,
+    Done,
+    Expired,
+    Grant,
+    Granted,
+    Happened,
+    KeepAlive,
+    KeptAlive,
+    Observe,
+    Request,
+    Snapshot,
+    Txn,
+)
+
+ANSWERS_S = 5.0
+"""An answer that takes longer does not come any more."""
+AGAIN_S = 0.2
+STALE_S = 0.05
+"""A node whose condition did not hold is told so when it has had a chance to see why."""
+LOG = logging.getLogger("ticdc_lab.ddl_service")
+Tell = Callable[[str, Answer], None]
+
+
+class Stubs:
+    """What a session needs of etcd."""
+
+    def __init__(self, channel: Any) -> None:
+        self.kv, self.lease, self.watches = rpc.KVStub(channel), rpc.LeaseStub(channel), Watches(channel)
+
+
+class Session:
+    """One session with one store.
+
+    Parameters
+    ----------
+    store
+        By its address.
+    tag
+        Of its first request: the node's name for it, and its life.
+    stubs
+        Of etcd.
+    tell
+        Called with (store, answer).
+    """
+
+    def __init__(self, store: str, tag: Any, stubs: Stubs, tell: Tell) -> None:
+        self.store, self.life, self.lease = store, tag[1], 0
+        self._tag, self._stubs, self._tell = (tag[0], tag[1]), stubs, tell
+        self._watch: Watch | None = None
+        self._number = 0
+        self._prefixes: tuple[str, ...] = ()
+        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._keeping: set[asyncio.Task[None]] = set()
+        self._task = asyncio.create_task(self._run())
+
+    def ask(self, request: Request) -> None:
+        """Carry out a request, after those before it; a lease is kept alive at once."""
+        if not isinstance(request, KeepAlive):
+            self._requests.put_nowait(request)
+            return
+        task = asyncio.create_task(self._kept(request))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    def close(self) -> None:
+        """Forget it; what was not answered will not be."""
+        self._stubs.watches.remove(self._number)
+        for task in (self._task, *self._keeping):
+            task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            request = await self._requests.get()
+            if isinstance(request, Grant):
+                await self._granted(request)
+            elif isinstance(request, Observe):
+                await self._observed(request)
+            elif isinstance(request, Txn):
+                await self._transacted(request)
+
+    def _over(self, because: str) -> None:
+        LOG.info("the session %s with %s is over: %s", *self._tag, because)
+        self._tell(self.store, Expired((*self._tag, "session")))
+
+    async def _granted(self, asked: Grant) -> None:
+        seconds = max(1, -(-asked.ttl_us // 1_000_000))
+        answer = await _until_answered(
+            lambda: self._stubs.lease.LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), timeout=ANSWERS_S)
+        )
+        self.lease = answer.ID
+        self._tell(self.store, Granted(asked.tag, answer.ID, asked.sent_us))
+
+    async def _kept(self, asked: KeepAlive) -> None:
+        answer = await _until_answered(lambda: self._prolonged(asked.lease))
+        if answer.TTL > 0:
+            self._tell(self.store, KeptAlive(asked.tag, asked.sent_us))
+        else:
+            self._tell(self.store, Expired(asked.tag))
+
+    async def _prolonged(self, lease: int) -> Any:
+        calls = self._stubs.lease.LeaseKeepAlive(_one(rpc.LeaseKeepAliveRequest(ID=lease)), timeout=1.0)
+        async for answer in calls:
+            calls.cancel()
+            return answer
+        raise ConnectionError("etcd ended the stream without an answer")
+
+    async def _observed(self, asked: Observe) -> None:
+        """Read all at one revision, and watch what comes behind it."""
+        request = etcd_rpc.reading(self.store, asked.prefixes)
+        answer = await _until_answered(lambda: self._stubs.kv.Txn(request, timeout=ANSWERS_S))
+        space, revision = etcd_rpc.namespace(self.store), answer.header.revision
+        found = [
+            (kv.key.decode().removeprefix(space), etcd_rpc.entry(kv))
+            for part in answer.responses
+            for kv in part.response_range.kvs
+        ]
+        self._tell(self.store, Snapshot(asked.tag, revision, tuple(sorted(found))))
+        self._prefixes = asked.prefixes
+
+        def told(at: int, events: Events) -> None:
+            own = tuple((key[len(space) :], e) for key, e in events if key[len(space) :].startswith(asked.prefixes))
+            if own:
+                self._tell(self.store, Happened(asked.tag, at, own))
+
+        prefix = space + os.path.commonprefix(asked.prefixes)  # noqa: RUF071 - keys are no paths
+        self._watch = Watch(prefix, revision, told, lambda: self._over("etcd has compacted what came next"))
+        self._number = self._stubs.watches.add(self._watch)
+
+    async def _transacted(self, txn: Txn) -> None:
+        try:
+            answer = await self._stubs.kv.Txn(etcd_rpc.transaction(self.store, txn), timeout=ANSWERS_S)
+        except rpc.AioRpcError as error:
+            self._over(f"{txn.tag} was not answered: {error.details()}")
+            return
+        revision = answer.header.revision
+        if self._watch and answer.succeeded and etcd_rpc.is_seen(txn, answer, self._prefixes):
+            if not await _within(ANSWERS_S, self._watch.reached(revision)):
+                self._over(f"what {txn.tag} changed was not told")
+                return
+        elif self._watch and not answer.succeeded:
+            await _within(STALE_S, self._watch.reached(revision))
+        self._tell(self.store, Done(txn.tag, answer.succeeded, revision))
+
+
+async def _within(seconds: float, reached: Awaitable[None]) -> bool:
+    try:
+        await asyncio.wait_for(reached, seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _until_answered(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask until there is an answer: for what may be asked twice."""
+    said = False
+    while True:
+        try:
+            return await call()
+        except (rpc.AioRpcError, ConnectionError) as error:
+            if isinstance(error, rpc.AioRpcError) and error.code() == grpc.StatusCode.CANCELLED:
+                raise
+            if not said:
+                LOG.warning("etcd does not answer, and is asked again: %s", _details(error))
+            said = True
+            await asyncio.sleep(AGAIN_S)
+
+
+def _details(error: Any) -> str:
+    return str(error.details()) if isinstance(error, rpc.AioRpcError) else str(error)
+
+
+async def _one(request: Any) -> AsyncIterator[Any]:
+    yield request

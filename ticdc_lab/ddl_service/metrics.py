@@ -1,0 +1,103 @@
+"""The metrics of the seed's list, one series a cluster, read off a worker's steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.simulate.ddl_service.records import Job
+from ticdc_lab.simulate.ddl_service.store_messages import Done, Put, Txn
+from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
+from ticdc_lab.simulate.machine import Received, Send
+
+_JOB = ("cluster", "type")
+
+
+class Metrics:
+    """What one worker has counted and measured since it started."""
+
+    def __init__(self) -> None:
+        own = self._registry = CollectorRegistry()
+        self._synced = Histogram(
+            "tidb_ddl_owner_handle_syncer_duration_seconds",
+            "Until every server had a schema version.",
+            _JOB,
+            registry=own,
+        )
+        self._operation = Histogram(
+            "tidb_ddl_worker_operation_duration_seconds", "One step of a job.", (*_JOB, "result"), registry=own
+        )
+        self._operations = Counter("tidb_ddl_worker_operation_total", "Steps of jobs.", _JOB, registry=own)
+        self._rows = Counter("tidb_ddl_add_index_total", "Rows that were backfilled.", ("cluster",), registry=own)
+        self._progress = Gauge("tidb_ddl_backfill_percentage_progress", "Of the backfill, %.", _JOB, registry=own)
+        self._table = Histogram(
+            "tidb_ddl_job_table_duration_seconds",
+            "Until a change of the queue was answered.",
+            ("cluster",),
+            registry=own,
+        )
+        self._running = Gauge(
+            "tidb_ddl_running_job_count", "Jobs in the queue of an owned cluster.", _JOB, registry=own
+        )
+        self._sent: dict[str, tuple[float, Job, Job | None]] = {}
+        self._waits: dict[str, tuple[float, int, str]] = {}
+        self._kinds: dict[str, set[str]] = {}
+
+    def text(self) -> bytes:
+        """Give all in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def saw(self, event: Any, state: WorkerState, outputs: Sequence[Any]) -> None:
+        """Take a step of the worker."""
+        if isinstance(event, Received) and isinstance(event.message, Done):
+            tag: Any = event.message.tag
+            cluster, what = tag[0], tag[2]
+            if what == "step" and cluster in self._sent:
+                self._answered(cluster, event.message.succeeded)
+        for output in outputs:
+            if isinstance(output, Send) and isinstance(output.message, Txn) and output.message.tag[2] == "step":  # type: ignore[index]
+                self._asked(output.message, state)
+        if isinstance(event, Received) and event.message.tag[0] in self._kinds.keys() | state.owners.keys():
+            self._counted(event.message.tag[0], state)
+
+    def _asked(self, txn: Txn, state: WorkerState) -> None:
+        cluster: str = txn.tag[0]  # type: ignore[index]
+        put = next(op for op in txn.ops if isinstance(op, Put) and op.key.startswith((keys.JOBS, keys.HISTORY)))
+        job, own = records.job(put.value), state.owners.get(cluster)
+        mirror = own.link.mirror if own else None
+        entry = mirror.under(keys.JOBS).get(str(job.id)) if mirror else None
+        before = records.job(entry.value) if entry else None
+        self._sent[cluster] = time.monotonic(), job, before
+        waited = self._waits.pop(cluster, None)
+        if waited and waited[1] == job.id:
+            self._synced.labels(cluster, waited[2]).observe(time.monotonic() - waited[0])
+
+    def _answered(self, cluster: str, succeeded: bool) -> None:
+        since_s, job, before = self._sent.pop(cluster)
+        took_s = time.monotonic() - since_s
+        self._operation.labels(cluster, job.kind, "ok" if succeeded else "err").observe(took_s)
+        self._table.labels(cluster).observe(took_s)
+        if not succeeded:
+            return
+        self._operations.labels(cluster, job.kind).inc()
+        if before is not None and job.schema_version > before.schema_version:
+            self._waits[cluster] = time.monotonic(), job.id, job.kind
+        if job.kind in jobs.BACKFILLED and job.rows and job.schema_version:
+            self._rows.labels(cluster).inc(max(0, job.row_count - (before.row_count if before else 0)))
+            self._progress.labels(cluster, job.kind).set(100 * job.row_count / job.rows)
+
+    def _counted(self, cluster: str, state: WorkerState) -> None:
+        own = state.owners.get(cluster)
+        queue = own.link.mirror.under(keys.JOBS) if own and own.status == records.IS_OWNER and own.link.mirror else None
+        counts: dict[str, int] = {}
+        for entry in queue.values() if queue is not None else ():
+            kind = records.job(entry.value).kind
+            counts[kind] = counts.get(kind, 0) + 1
+        known = self._kinds.setdefault(cluster, set())
+        known.update(counts)
+        for kind in sorted(known):
+            self._running.labels(cluster, kind).set(counts.get(kind, 0))

@@ -1,0 +1,205 @@
+"""The embedded store: one SQLite file that several local processes share, as etcd's clients share etcd.
+
+Each cluster's store is a part of it, by its address. A transaction is one of SQLite's, so history is linear; the events
+of each revision are kept for a while, and observers read what is new to them. Leases end by the system's clock, and
+whoever looks first carries that out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ticdc_lab.ddl_service.sqlite_observers import Observers
+from ticdc_lab.simulate.ddl_service.store_messages import (
+    CREATE,
+    MOD,
+    Answer,
+    Compare,
+    Delete,
+    Done,
+    Entry,
+    Expired,
+    Grant,
+    Granted,
+    KeepAlive,
+    KeptAlive,
+    Observe,
+    Op,
+    Put,
+    Request,
+    Revoke,
+    Snapshot,
+    Txn,
+)
+
+FILE = "ddl-service.sqlite"
+BUSY_S = 5.0
+KEPT = 100_000
+"""So many revisions are kept for observers; one that is further behind has lost its session."""
+
+_TABLES = """
+create table if not exists keys(
+    store text, key text, value text, created integer, modified integer, lease integer, primary key(store, key)
+) without rowid;
+create index if not exists keys_of_leases on keys(lease) where lease > 0;
+create table if not exists leases(id integer primary key autoincrement, ttl_us integer, expires_us integer);
+create table if not exists events(
+    revision integer, store text, key text, value text, created integer, lease integer
+);
+create index if not exists events_by_revision on events(revision);
+create table if not exists history(revision integer);
+insert into history select 1 where not exists (select 1 from history);
+"""
+
+
+class SqliteStore:
+    """A connection of one process, used by one thread.
+
+    Parameters
+    ----------
+    folder
+        Where the file is; made if it is not there.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(Path(folder) / FILE, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        self._db.execute("pragma journal_mode=wal")
+        self._db.execute("pragma synchronous=normal")
+        with self._writing():
+            for statement in _TABLES.split(";"):
+                self._db.execute(statement)
+        self._observers = Observers(self._db, self._revision())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Never ring: who has the file open is told nothing, and asks."""
+
+    def ask(self, store: str, request: Request) -> list[Answer]:
+        """Carry out a request to one of the stores; what is not carried out for want of the file has not happened."""
+        try:
+            with self._writing():
+                return self._asked(store, request)
+        except sqlite3.OperationalError:
+            return [Done(request.tag, False, 0)] if isinstance(request, Txn) else []
+
+    def news(self) -> list[tuple[str, Answer]]:
+        """Give (store, what happened) for each observer of this process; end leases that have run out."""
+        try:
+            return self._news()
+        except sqlite3.OperationalError:
+            return []
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        self._db.execute("commit")
+
+    def _revision(self) -> int:
+        return int(self._db.execute("select revision from history").fetchone()[0])
+
+    def _asked(self, store: str, request: Request) -> list[Answer]:
+        if isinstance(request, Txn):
+            return [self._transacted(store, request)]
+        if isinstance(request, KeepAlive):
+            return [self._kept(request)]
+        if isinstance(request, Grant):
+            expires_us = now_us() + request.ttl_us
+            row = self._db.execute("insert into leases(ttl_us, expires_us) values(?, ?)", (request.ttl_us, expires_us))
+            return [Granted(request.tag, int(row.lastrowid or 0), request.sent_us)]
+        if isinstance(request, Observe):
+            return [self._observed(store, request)]
+        assert isinstance(request, Revoke)
+        self._end(request.lease)
+        self._observers.drop(request.lease)
+        return []
+
+    def _kept(self, request: KeepAlive) -> Answer:
+        kept = self._db.execute(
+            "update leases set expires_us = ? + ttl_us where id = ?", (now_us(), request.lease)
+        ).rowcount
+        return KeptAlive(request.tag, request.sent_us) if kept else Expired(request.tag)
+
+    def _observed(self, store: str, request: Observe) -> Answer:
+        if not self._db.execute("select 1 from leases where id = ?", (request.lease,)).fetchone():
+            return Expired(request.tag)
+        found: list[tuple[str, Entry]] = []
+        for prefix in request.prefixes:
+            rows = self._db.execute(
+                "select key, value, created, modified, lease from keys where store = ? and key >= ? and key < ?",
+                (store, prefix, prefix + "\U0010ffff"),
+            )
+            found += [(key, Entry(*rest)) for key, *rest in rows]
+        revision = self._revision()
+        self._observers.add(store, request, revision)
+        return Snapshot(request.tag, revision, tuple(sorted(found)))
+
+    def _transacted(self, store: str, txn: Txn) -> Answer:
+        leased = {op.lease for op in txn.ops if isinstance(op, Put) and op.lease}
+        alive = all(self._db.execute("select 1 from leases where id = ?", (lease,)).fetchone() for lease in leased)
+        if not alive or not all(self._holds(store, c) for c in txn.compares):
+            return Done(txn.tag, False, self._revision())
+        return Done(txn.tag, True, self._change([(store, op) for op in txn.ops]))
+
+    def _holds(self, store: str, compare: Compare) -> bool:
+        row = self._db.execute(
+            "select value, created, modified from keys where store = ? and key = ?", (store, compare.key)
+        ).fetchone()
+        value, created, modified = row or (None, 0, 0)
+        found = created if compare.what == CREATE else modified if compare.what == MOD else value
+        return bool(found == compare.expected)
+
+    def _change(self, ops: list[tuple[str, Op]]) -> int:
+        """Carry out operations at the next revision, and write down what happened."""
+        revision = self._revision() + 1
+        events: list[tuple[Any, ...]] = []
+        for store, op in ops:
+            row = self._db.execute("select created from keys where store = ? and key = ?", (store, op.key)).fetchone()
+            if isinstance(op, Put):
+                created = int(row[0]) if row else revision
+                self._db.execute(
+                    "insert or replace into keys values(?, ?, ?, ?, ?, ?)",
+                    (store, op.key, op.value, created, revision, op.lease),
+                )
+                events.append((revision, store, op.key, op.value, created, op.lease))
+            elif row:
+                self._db.execute("delete from keys where store = ? and key = ?", (store, op.key))
+                events.append((revision, store, op.key, None, 0, 0))
+        if not events:
+            return revision - 1
+        self._db.executemany("insert into events values(?, ?, ?, ?, ?, ?)", events)
+        self._db.execute("update history set revision = ?", (revision,))
+        if revision % 1000 == 0:
+            self._db.execute("delete from events where revision < ?", (revision - KEPT,))
+        return revision
+
+    def _end(self, lease: int) -> None:
+        rows = self._db.execute("select store, key from keys where lease = ? order by store, key", (lease,)).fetchall()
+        self._change([(store, Delete(key)) for store, key in rows])
+        self._db.execute("delete from leases where id = ?", (lease,))
+
+    def _news(self) -> list[tuple[str, Answer]]:
+        if self._db.execute("select 1 from leases where expires_us <= ? limit 1", (now_us(),)).fetchone():
+            with self._writing():
+                over = self._db.execute("select id from leases where expires_us <= ?", (now_us(),)).fetchall()
+                for (lease,) in over:
+                    self._end(lease)
+        return self._observers.news()
+
+
+def now_us() -> int:
+    """Give the system's time, µs."""
+    return time.time_ns() // 1000

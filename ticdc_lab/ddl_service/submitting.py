@@ -1,0 +1,163 @@
+"""Send a DDL job as a cluster's own tidb-server does, and follow it to its end.
+
+There is no TiKV behind a registered cluster here: the tidb-server is the model's, in this process, over the store that
+the workers use. While it is there each schema version waits for it too.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ticdc_lab.ddl_service.node import POLL_S, Backend, Node
+from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.connection import Terms
+from ticdc_lab.simulate.ddl_service.records import Job
+from ticdc_lab.simulate.ddl_service.server import Server
+from ticdc_lab.simulate.ddl_service.server_state import PREFIXES, Habits, ServerState, Submit
+from ticdc_lab.simulate.ddl_service.store_messages import (
+    Done,
+    Entry,
+    Grant,
+    Granted,
+    Observe,
+    Put,
+    Request,
+    Revoke,
+    Snapshot,
+    Txn,
+)
+from ticdc_lab.simulate.machine import Received, Send
+
+TTL_US = 10_000_000
+PATIENCE_S = 30.0
+
+
+def submitted(
+    open_store: Callable[[], Backend],
+    store_addr: str,
+    wish: Submit,
+    *,
+    version: str,
+    within_s: float,
+    told: Callable[[Job], None] = lambda job: None,
+) -> Job:
+    """Send a job, and wait until it has ended.
+
+    Parameters
+    ----------
+    open_store
+        Opens the store that the workers use; what it gives is closed again.
+    store_addr
+        Of the cluster.
+    wish
+        The job.
+    version
+        Of the tidb-server that sends it.
+    within_s
+        How long to wait, s.
+    told
+        Called with the job each time it has changed.
+
+    Returns
+    -------
+    Job
+        As it is in the history of jobs.
+
+    Raises
+    ------
+    SourceError
+        It has not ended in time, or the store does not answer.
+    """
+    follower = _Follower(told)
+    node = Node(Server(store_addr, Habits(version, Terms(TTL_US, TTL_US // 5))), "tidb-cli", open_store(), follower.saw)
+    node.start()
+    try:
+        node.post(wish)
+        number = follower.ended(within_s, node)
+    finally:
+        node.stop()
+    key = f"{keys.HISTORY}{number}"
+    entries = snapshot(open_store, store_addr, (key,))
+    return records.job(entries[key].value)
+
+
+class _Follower:
+    """Sees one job from the steps of the server that sent it."""
+
+    def __init__(self, told: Callable[[Job], None]) -> None:
+        self._told, self._sent, self._number = told, 0, 0
+        self._job: Job | None = None
+        self._over: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def saw(self, event: Any, state: ServerState, outputs: Sequence[Any]) -> None:
+        """Take a step of the server, in the server's thread."""
+        if self._number:
+            self._look(state)
+        elif isinstance(event, Received) and isinstance(event.message, Done):
+            tag: Any = event.message.tag
+            if tag[2] == "wish" and event.message.succeeded:
+                self._number = self._sent
+                self._look(state)
+        for output in outputs:
+            if isinstance(output, Send) and isinstance(output.message, Txn) and _what(output.message) == "wish":
+                puts = [op.key for op in output.message.ops if isinstance(op, Put) and op.key.startswith(keys.JOBS)]
+                self._sent = int(puts[0].removeprefix(keys.JOBS))
+
+    def _look(self, state: ServerState) -> None:
+        mirror = state.link.mirror
+        if mirror is None or mirror.prefixes != PREFIXES:
+            return
+        entry = mirror.under(keys.JOBS).get(str(self._number))
+        if entry is None:
+            self._over.put(self._number)
+        elif records.job(entry.value) != self._job:
+            self._job = records.job(entry.value)
+            self._told(self._job)
+
+    def ended(self, within_s: float, node: Node) -> int:
+        """Wait for its end, and give its number."""
+        try:
+            return self._over.get(timeout=within_s)
+        except queue.Empty:
+            where = f"job {self._number} stands at {self._job}" if self._number else "the job could not be sent"
+            hint = "Does a worker own the cluster's DDL? `ticdc-lab ddl-service list` says so."
+            raise SourceError(f"not within {within_s:g} s: {where}", hint=hint) from None
+
+
+def _what(txn: Txn) -> str:
+    tag: Any = txn.tag
+    return str(tag[2])
+
+
+def snapshot(open_store: Callable[[], Backend], store: str, prefixes: tuple[str, ...]) -> dict[str, Entry]:
+    """Read all under some prefixes of a store, at one revision.
+
+    Raises
+    ------
+    SourceError
+        The store does not answer.
+    """
+    backend = open_store()
+    try:
+        granted = _answer(backend, store, Grant(("read", 1, "grant"), TTL_US, 0), Granted)
+        found = _answer(backend, store, Observe(("read", 1, "observe"), prefixes, granted.lease), Snapshot)
+        backend.ask(store, Revoke(granted.lease))
+        return dict(found.entries)
+    finally:
+        backend.close()
+
+
+def _answer(backend: Backend, store: str, request: Request, kind: type) -> Any:
+    answers = backend.ask(store, request)
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
+        answers += [answer for at, answer in backend.news() if at == store]
+        for answer in answers:
+            if isinstance(answer, kind):
+                return answer
+        time.sleep(POLL_S)
+    raise SourceError(f"the store does not answer within {PATIENCE_S:g} s", hint="Is it there?")

@@ -1,0 +1,6 @@
+"""DDL as a Service: workers that run the DDL of many registered clusters.
+
+Nodes: ``pd`` (the service's own store), ``ddl-service-node-1``, ... (workers), and of each registered cluster its store
+(named by its ``store_addr``) and its tidb-servers. Workers and servers are pure machines; the kernel drives them here,
+and :mod:`ticdc_lab.ddl_service` drives the same workers over a real store.
+"""

@@ -1,0 +1,157 @@
+"""One session of a node with one store: a lease that is kept alive, a mirror, and requests that wait for an answer.
+
+A lease counts from when it was asked for, on the node's own clock, and the node holds it for over ``margin_us`` before
+the store can give it up: what it did as its holder has stopped by then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, mirrored, updated
+from ticdc_lab.simulate.ddl_service.store_messages import (
+    Compare,
+    Done,
+    Expired,
+    Grant,
+    Granted,
+    Happened,
+    KeepAlive,
+    KeptAlive,
+    Observe,
+    Op,
+    Revoke,
+    Snapshot,
+    Txn,
+)
+from ticdc_lab.simulate.machine import Address, Now, Output, Send
+
+NEVER = 1 << 62
+
+
+class Terms(NamedTuple):
+    """How long leases are, and how long before its end a holder stops."""
+
+    ttl_us: int = 5_000_000
+    margin_us: int = 1_000_000
+
+
+USUAL = Terms()
+
+
+class Connection(NamedTuple):
+    """A session.
+
+    Attributes
+    ----------
+    store, name, life
+        Where; what for (unique in the node); which one. Name and life mark its requests, so that an answer to an
+        earlier session is known as such.
+    prefixes
+        What is observed.
+    lease
+        0 before it is granted.
+    ends_us
+        When its holder stops, on its own clock.
+    kept_us
+        When it was last asked to be kept alive.
+    mirror
+        None before the snapshot has come.
+    pending
+        What was asked and not answered, since when.
+    """
+
+    store: Address
+    name: str
+    life: int
+    prefixes: tuple[str, ...]
+    lease: int = 0
+    ends_us: int = NEVER
+    kept_us: int = 0
+    mirror: Mirror | None = None
+    pending: Map[str, int] = Map()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has a lease and has seen the store."""
+        return self.mirror is not None and self.lease > 0
+
+
+def clock(now: Now) -> int:
+    """Give the node's own time."""
+    return now.at_us + now.skew_us
+
+
+def is_over(c: Connection, now: Now) -> bool:
+    """Whether its holder must have stopped."""
+    return clock(now) >= c.ends_us
+
+
+def kept(c: Connection, terms: Terms, now: Now) -> tuple[Connection, list[Output]]:
+    """Ask for what the session needs: a lease, a snapshot, to be kept alive."""
+    at_us = clock(now)
+    if not c.lease:
+        return _asked(c, "grant", Grant((c.name, c.life, "grant"), terms.ttl_us, at_us), terms, now)
+    outputs: list[Output] = []
+    if c.mirror is None:
+        c, outputs = _asked(c, "observe", Observe((c.name, c.life, "observe"), c.prefixes, c.lease), terms, now)
+    if at_us - c.kept_us >= terms.ttl_us // 3:
+        outputs = [*outputs, Send(c.store, KeepAlive((c.name, c.life, "keep"), c.lease, at_us))]
+        c = c._replace(kept_us=at_us)
+    return c, outputs
+
+
+def _asked(c: Connection, what: str, message: Any, terms: Terms, now: Now) -> tuple[Connection, list[Output]]:
+    if clock(now) - c.pending.get(what, -NEVER) < terms.ttl_us:
+        return c, []
+    return c._replace(pending=c.pending.set(what, clock(now))), [Send(c.store, message)]
+
+
+def asked(
+    c: Connection, what: str, compares: tuple[Compare, ...], ops: tuple[Op, ...], now: Now
+) -> tuple[Connection, list[Output]]:
+    """Send a transaction, unless one of this name still waits."""
+    if what in c.pending:
+        return c, []
+    txn = Txn((c.name, c.life, what), compares, ops)
+    return c._replace(pending=c.pending.set(what, clock(now))), [Send(c.store, txn)]
+
+
+def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:
+    """Take an answer; None for one to an earlier session."""
+    _, life, what = message.tag
+    if life != c.life:
+        return None
+    if isinstance(message, Happened):
+        if c.mirror is None or message.revision <= c.mirror.revision:
+            return c
+        return c._replace(mirror=updated(c.mirror, message))
+    if isinstance(message, Done):
+        return c._replace(pending=_without(c.pending, what))
+    if isinstance(message, KeptAlive):
+        return c._replace(ends_us=max(c.ends_us, message.sent_us + terms.ttl_us - terms.margin_us))
+    if isinstance(message, Granted):
+        if c.lease:
+            return c  # it had asked again, for the answer was late: the second lease runs out unused
+        ends_us = message.sent_us + terms.ttl_us - terms.margin_us
+        return c._replace(lease=message.lease, ends_us=ends_us, kept_us=message.sent_us, pending=Map())
+    if isinstance(message, Snapshot):
+        return c._replace(mirror=mirrored(c.prefixes, message), pending=_without(c.pending, "observe"))
+    assert isinstance(message, Expired)
+    return c._replace(ends_us=-NEVER)
+
+
+def _without(pending: Map[str, int], what: str) -> Map[str, int]:
+    return pending.delete(what) if what in pending else pending
+
+
+def renewed(c: Connection) -> Connection:
+    """Give the next session, after one that has ended."""
+    return Connection(c.store, c.name, c.life + 1, c.prefixes)
+
+
+def left(c: Connection) -> list[Output]:
+    """Give the lease back."""
+    return [Send(c.store, Revoke(c.lease))] if c.lease else []

@@ -1,0 +1,182 @@
+"""A DDL job as an online schema change: one state further at a time, each only when every server has the last.
+
+Between two states that are neighbours a server that is one behind writes nothing that another cannot read (the states
+of Google's F1: none, delete only, write only, write reorganisation, public).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ticdc_lab.simulate.ddl_service.records import (
+    CANCELLED,
+    CANCELLING,
+    DONE,
+    QUEUEING,
+    ROLLED_BACK,
+    ROLLING_BACK,
+    RUNNING,
+    Job,
+)
+from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+
+NONE, DELETE_ONLY, WRITE_ONLY, WRITE_REORG, PUBLIC = (
+    "none",
+    "delete only",
+    "write only",
+    "write reorganization",
+    "public",
+)
+_UP = (NONE, DELETE_ONLY, WRITE_ONLY, WRITE_REORG, PUBLIC)
+_DOWN = (PUBLIC, WRITE_ONLY, DELETE_ONLY, NONE)
+
+LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "create table": (NONE, PUBLIC),
+        "drop table": _DOWN,
+        "add column": _UP,
+        "drop column": _DOWN,
+        "add index": _UP,
+        "drop index": _DOWN,
+    }
+)
+"""The states a job of each kind leads through."""
+
+BACKFILLED = frozenset({"add index"})
+
+
+class Move(NamedTuple):
+    """What comes next of a job.
+
+    Attributes
+    ----------
+    job
+        As it is to be written; one that has come to an end goes to the history.
+    because
+        In a sentence.
+    changes_schema
+        Whether its element comes to ``job.schema_state``, at the next schema version.
+    """
+
+    job: Job
+    because: str
+    changes_schema: bool = False
+
+
+class Waiting(NamedTuple):
+    """Why nothing is done."""
+
+    because: str
+    rejected: tuple[tuple[str, str], ...] = ()
+
+
+class Seen(NamedTuple):
+    """What the owner knows when it looks at a job.
+
+    Attributes
+    ----------
+    element
+        The schema state of what the job changes, as stored.
+    global_version
+        Of the schema.
+    versions
+        Of each server, the owner among them, by ``ddl_id``.
+    snapshot_ts
+        What the owner keeps GC from; 0 for nothing.
+    batch
+        Rows of one step of a backfill.
+    service
+        What is supported.
+    """
+
+    element: str
+    global_version: int
+    versions: tuple[tuple[str, int], ...]
+    snapshot_ts: int
+    batch: int
+    service: Versions
+
+
+def behind(version: int, versions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
+    """Give (server, what it has) of those that have not loaded a version."""
+    return tuple((server, f"has schema version {own} of {version}") for server, own in versions if own < version)
+
+
+def advanced(job: Job, seen: Seen) -> Move | Waiting:
+    """Say what the owner does next with a job."""
+    if job.state == QUEUEING:
+        return _begun(job, seen)
+    late = behind(job.schema_version, seen.versions)
+    if late:
+        return Waiting(f"{late[0][0]} {late[0][1]}", late)
+    if job.state == CANCELLING:
+        return _cancelled(job)
+    if job.state == ROLLING_BACK:
+        return _back(job, seen)
+    ladder = LADDERS[job.kind]
+    if job.schema_state == ladder[-1]:
+        return Move(job._replace(state=DONE), f"every server has schema version {job.schema_version}")
+    if job.schema_state == WRITE_REORG and job.kind in BACKFILLED and job.row_count < job.rows:
+        return _backfilled(job, seen)
+    return _on(job, seen, ladder[ladder.index(job.schema_state) + 1])
+
+
+def _on(job: Job, seen: Seen, state: str) -> Move:
+    version = seen.global_version + 1
+    after = job._replace(schema_state=state, schema_version=version)
+    return Move(after, f"{job.table}.{job.name or 'table'} becomes {state} at schema version {version}", True)
+
+
+def _begun(job: Job, seen: Seen) -> Move:
+    ladder = LADDERS.get(job.kind)
+    error = unsupported(job.version, seen.service)
+    if ladder is None:
+        error = f"there is no job of kind {job.kind!r}"
+    elif not error and seen.element != ladder[0]:
+        error = f"{job.table}.{job.name or 'table'} is {seen.element}, and {job.kind} begins at {ladder[0]}"
+    if error or ladder is None:
+        return Move(job._replace(state=CANCELLED, error=error or ""), f"rejected: {error}")
+    return _on(job._replace(state=RUNNING), seen, ladder[1])
+
+
+def _cancelled(job: Job) -> Move:
+    if not job.schema_version:
+        return Move(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
+    ladder = LADDERS[job.kind]
+    if ladder[-1] == NONE or job.schema_state == PUBLIC:
+        return Move(job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}")
+    return Move(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
+
+
+def _back(job: Job, seen: Seen) -> Move:
+    ladder = LADDERS[job.kind]
+    if job.schema_state == ladder[0]:
+        return Move(job._replace(state=ROLLED_BACK), f"every server has schema version {job.schema_version}")
+    return _on(job, seen, ladder[ladder.index(job.schema_state) - 1])
+
+
+def _backfilled(job: Job, seen: Seen) -> Move | Waiting:
+    """Fill in the next rows from the snapshot; whoever goes on after another owner takes a snapshot of its own."""
+    if not seen.snapshot_ts:
+        return Waiting("GC does not know of its snapshot yet")
+    if job.snapshot_ts != seen.snapshot_ts:
+        return Move(
+            job._replace(snapshot_ts=seen.snapshot_ts), f"rows from {job.row_count} on are read at its snapshot"
+        )
+    done = min(job.rows, job.row_count + seen.batch)
+    if job.fails_at is not None and job.row_count <= job.fails_at < done:
+        error = f"duplicate entry in row {job.fails_at}"
+        return Move(job._replace(state=ROLLING_BACK, row_count=job.fails_at, error=error), error)
+    return Move(job._replace(row_count=done, batch=seen.batch), f"{done} of {job.rows} rows are backfilled")
+
+
+def neighbours(element: str, a: str, b: str) -> bool:
+    """Whether two states of an element may be used at one time."""
+    if a == b:
+        return True
+    kinds = ("create table", "drop table") if element.endswith("/") else ("add index", "drop index")
+    ways = [LADDERS[kind] for kind in kinds]
+    return any({a, b} == set(pair) for way in ways for pair in pairwise(way))

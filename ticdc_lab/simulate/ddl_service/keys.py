@@ -1,0 +1,52 @@
+"""The keys under which service and clusters keep what they share (seed, "Metadata" and "Infosyncer")."""
+
+from __future__ import annotations
+
+REGISTERS = "/tidb/ddl_service/cluster_registers/"
+WORKERS = "/tidb/ddl_service/worker_nodes/"
+ASSIGNMENTS = "/tidb/ddl_service/ddl_owner_assignments/"
+LEADER = "/tidb/ddl_service/leader/"
+"""Of the service, in its own store; each campaign is a key under :data:`LEADER` that is named by its lease."""
+
+OWNER = "/tidb/ddl/fg/owner/"
+VERSIONS = "/tidb/ddl/all_schema_versions/"
+GLOBAL_VERSION = "/tidb/ddl/global_schema_version"
+JOBS = "/tidb/ddl/jobs/"
+LAST_JOB = "/tidb/ddl/last_job_id"
+SCHEMA = "/tidb/ddl/schema/"
+SYSVARS = "/tidb/sysvars/"
+"""Of a cluster, in the cluster's store: the election of its owner, versions that servers have, jobs, schema."""
+
+HISTORY = "/tidb/ddl_history/"
+"""Jobs that have ended, by id."""
+
+MIN_START_TS = "/tidb/server/minstartts/"
+SERVER_INFO = "/tidb/server/info/"
+TOPOLOGY = "/topology/tidb/"
+SAFE_POINT = "/tidb/gc/safe_point"
+"""What tells GC, ``admin show ddl`` and TiDB-Dashboard about servers; ``safe_point`` is what GC has come to."""
+
+BOOTSTRAP_LOCK = "/tidb/bootstrap/lock"
+BOOTSTRAPPED = "/tidb/bootstrap/version"
+"""Who may upgrade the meta, and the version it has (seed, "Bootstrap")."""
+
+SERVICE_ID = "ddl-service-"
+"""Begins the ``ddl_id`` of every owner that runs in a service."""
+
+
+def campaign(prefix: str, lease: int) -> str:
+    """Give the key of one campaign of an election, as etcd's own elections name it."""
+    return f"{prefix}{lease:x}"
+
+
+def ddl_id(lease: int, cluster: str) -> str:
+    """Give the ``ddl_id`` of an owner: no two clusters and no two sessions of one cluster have the same.
+
+    The lease has no hyphen, so whatever stands behind it is the cluster, letter by letter.
+    """
+    return f"{SERVICE_ID}{lease:x}-{cluster}"
+
+
+def cluster_of(ddl_id: str) -> str | None:
+    """Give the cluster of an owner's ``ddl_id``, None for that of a tidb-server."""
+    return ddl_id.removeprefix(SERVICE_ID).partition("-")[2] if ddl_id.startswith(SERVICE_ID) else None

@@ -1,0 +1,80 @@
+"""The leader: it sees that every cluster has a worker, and that no worker has two more than another."""
+
+from __future__ import annotations
+
+from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.assignment import Plan, assign
+from ticdc_lab.simulate.ddl_service.connection import asked
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, winner
+from ticdc_lab.simulate.ddl_service.settings import MOST_OPS, Duties
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Op, Put
+from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
+from ticdc_lab.simulate.machine import Changed, Decided, Now, Output
+
+
+def led(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Campaign; as leader see that every cluster has a worker."""
+    campaigns, lease = mirror.under(keys.LEADER), state.service.lease
+    key = keys.campaign(keys.LEADER, lease)
+    if f"{lease:x}" not in campaigns:
+        put = Put(key, state.node, lease)
+        link, outputs = asked(state.service, "campaign", (Compare(key, CREATE, 0),), (put,), now)
+        return state._replace(service=link), outputs
+    won = winner(campaigns)
+    leads = won[1].create if won and won[0] == f"{lease:x}" else 0
+    outputs = []
+    if leads != state.leads:
+        because = "its campaign is the oldest" if leads else "its campaign is gone"
+        outputs = [Changed("leader", state.leads or None, leads or None, because)]
+        state = state._replace(leads=leads, planned=())
+    if not leads:
+        return state, outputs
+    state, more = _assigned(state, mirror, duties, now)
+    return state, [*outputs, *more]
+
+
+def _assigned(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    parts = (
+        mirror.under(keys.REGISTERS),
+        mirror.under(keys.ASSIGNMENTS),
+        names(mirror.under(keys.WORKERS)),
+    )
+    seen = state.planned
+    if seen and seen[0] is parts[0] and seen[1] is parts[1] and seen[2] == parts[2]:
+        return state, []
+    if "assign" in state.service.pending:
+        return state, []
+    ops, outputs = planned(*parts, duties)
+    if not ops:
+        return state._replace(planned=parts), outputs
+    guard = Compare(keys.campaign(keys.LEADER, state.service.lease), CREATE, state.leads)
+    guards = () if "assigns without its campaign" in duties.bugs else (guard,)
+    link, more = asked(state.service, "assign", guards, ops, now)
+    return state._replace(service=link), [*outputs, *more]
+
+
+def names(part: Part) -> frozenset[str]:
+    """Give the names under a prefix."""
+    return frozenset(part)
+
+
+def planned(
+    registers: Part, assignments: Part, workers: frozenset[str], duties: Duties
+) -> tuple[tuple[Op, ...], list[Output]]:
+    """Give what to write next, and the decision behind it; nothing where all is as it should be.
+
+    A plan of more than :data:`ticdc_lab.simulate.ddl_service.settings.MOST_OPS` changes is written in parts: what is
+    left is planned again from what then holds, and comes to the same end.
+    """
+    current = {cluster: entry.value for cluster, entry in assignments.items()}
+    if "keeps the lost" in duties.bugs:
+        workers = workers | set(current.values())
+    plan: Plan = assign(registers, workers, current)
+    if "never rebalances" in duties.bugs:
+        plan = plan._replace(changes={c: w for c, w in plan.changes.items() if current.get(c) not in workers})
+    first = sorted(plan.changes.items())[:MOST_OPS]
+    ops = tuple(Delete(keys.ASSIGNMENTS + c) if w is None else Put(keys.ASSIGNMENTS + c, w) for c, w in first)
+    if not ops:
+        return (), []
+    chosen = ", ".join(f"{c} -> {w}" for c, w in first[:10]) + (", ..." if len(plan.changes) > 10 else "")
+    return ops, [Decided("assignment", chosen, plan.because, plan.rejected)]

@@ -1,0 +1,180 @@
+"""The auditor of the service: who really owns the DDL of what, which schemas are really in use, what jobs really did.
+
+It believes no message: it reads the states of the nodes. One that is paused or down owns and serves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.checks import (
+    BALANCED,
+    ENDS_WELL,
+    HIDDEN,
+    IN_ORDER,
+    KEPT,
+    NEIGHBOURS,
+    ONE_OWNER,
+    OWN_IDS,
+    OWN_VARIABLES,
+    OWNED,
+    SERVED,
+    SUPPORTED,
+    WHOLE,
+    Found,
+    apart,
+    safe_ts,
+    wrong_step,
+)  # fmt: skip
+from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
+from ticdc_lab.simulate.ddl_service.store import StoreState
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES
+from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
+from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
+from ticdc_lab.simulate.ddl_service.world import cluster_of
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.machine import Address, Changed
+
+DEFAULT_BATCH = int(VARIABLES[BATCH].default)
+
+INVARIANTS = (
+    ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES,
+    ENDS_WELL, BALANCED, OWNED, SERVED,
+)  # fmt: skip
+"""All there are; the last four are of a quiet service (:mod:`.quiet`)."""
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Watches one run.
+
+    Attributes
+    ----------
+    versions
+        What the service supports.
+    owners
+        Addresses of the workers that own the DDL of each cluster.
+    schemas
+        What each server serves with, by cluster.
+    known
+        The last record of each job, by store and id.
+    ids
+        Which cluster has each ``ddl_id``.
+    batches
+        Sizes of a backfill's batch that were ever set, by store.
+    ownerless_us
+        Time in which a registered cluster had no owner, summed over clusters.
+    elected
+        How often a worker became the owner of a cluster.
+    """
+
+    versions: Versions = CURRENT
+    owners: dict[str, list[Address]] = field(default_factory=lambda: defaultdict(list))
+    schemas: dict[str, dict[Address, Schema]] = field(default_factory=lambda: defaultdict(dict))
+    known: dict[tuple[Address, int], records.Job] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    batches: dict[Address, set[int]] = field(default_factory=lambda: defaultdict(lambda: {DEFAULT_BATCH}))
+    since_us: dict[str, int] = field(default_factory=dict)
+    ownerless_us: int = 0
+    elected: int = 0
+
+    def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
+        """A node has taken a step."""
+        if isinstance(after, ServerState):
+            old = before.serves if before is not None else None
+            return self._serves(at, after) if after.serves is not old else None
+        is_store, found = isinstance(after, StoreState), None
+        for output in outputs:
+            if type(output) is not Changed:
+                continue
+            if is_store:
+                found = found or self._written(at, after, output)
+            elif output.subject.startswith("ddl-owner:"):
+                found = found or self._owned(kernel, at, output.subject[10:], output.after)
+        return found
+
+    def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A node owns and serves nothing from now on."""
+        if isinstance(state, WorkerState):
+            for cluster, owners in sorted(self.owners.items()):
+                if at in owners:
+                    self._owned(kernel, at, cluster, None)
+        elif isinstance(state, ServerState):
+            self.schemas[cluster_of(at)].pop(at, None)
+        return None
+
+    def came_up(self, kernel: Kernel, at: Address, state: Any) -> Found:
+        """A node goes on with what it had."""
+        found: Found = None
+        if isinstance(state, ServerState):
+            return self._serves(at, state)
+        if isinstance(state, WorkerState):
+            for cluster, own in sorted(state.owners.items()):
+                if own.status == records.IS_OWNER and at not in self.owners[cluster]:
+                    found = self._owned(kernel, at, cluster, own.ddl_id) or found
+        return found
+
+    def _owned(self, kernel: Kernel, at: Address, cluster: str, ddl_id: Any) -> Found:
+        owners = self.owners[cluster]
+        if ddl_id is None:
+            if at in owners:
+                owners.remove(at)
+                self.since_us[cluster] = kernel.now_us
+            return None
+        if at in owners:
+            return None
+        self.elected += 1
+        if not owners:
+            self.ownerless_us += kernel.now_us - self.since_us.get(cluster, 0)
+        owners.append(at)
+        if len(owners) > 1:
+            return ONE_OWNER, f"{owners[0]} and {at} both own the DDL of {cluster}"
+        if self.ids.setdefault(str(ddl_id), cluster) != cluster:
+            return OWN_IDS, f"{ddl_id} is the DDL id of {self.ids[str(ddl_id)]} and of {cluster}"
+        return None
+
+    def _serves(self, at: Address, state: ServerState) -> Found:
+        serving = self.schemas[cluster_of(at)]
+        serving.pop(at, None)
+        if state.serves is None:
+            return None
+        for other, schema in sorted(serving.items()):
+            far = apart(schema, state.serves)
+            if far:
+                element, a, b = far
+                return NEIGHBOURS, f"{element} is {a} on {other} and {b} on {at}"
+        serving[at] = state.serves
+        return None
+
+    # What is in a store
+
+    def _written(self, at: Address, state: StoreState, change: Changed) -> Found:
+        key = change.subject
+        if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
+            return self._job(at, state, records.job(str(change.after)))
+        if key == keys.SYSVARS + BATCH and change.after is not None:
+            self.batches[at].add(int(change.after))
+        if key.startswith(keys.REGISTERS) and change.after is not None:
+            error = unsupported(records.cluster(str(change.after)).version, self.versions)
+            return (SUPPORTED, f"{key} is registered, and {error}") if error else None
+        if key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
+            return HIDDEN, f"{key} shows where a worker of the service is"
+        if key.startswith(keys.TOPOLOGY) and not key.startswith(keys.TOPOLOGY + "cluster"):
+            return HIDDEN, f"{key} shows a worker of the service to TiDB-Dashboard"
+        if keys.SERVICE_ID in key and at.startswith("tikv://"):
+            own = keys.cluster_of(key[key.index(keys.SERVICE_ID) :])
+            if f"tikv://{own}:2379" != at:
+                return OWN_IDS, f"{key}, of {own}, is in the store {at}"
+        return None
+
+    def _job(self, at: Address, state: StoreState, job: records.Job) -> Found:
+        before = self.known.get((at, job.id))
+        self.known[at, job.id] = job
+        if job.batch and job.batch not in self.batches[at]:
+            return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which was never set there"
+        return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)

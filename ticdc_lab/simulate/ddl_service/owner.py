@@ -1,0 +1,234 @@
+"""The DDL owner of one cluster, inside a worker: it campaigns in the cluster's own store, and runs its jobs.
+
+Every write of a job holds only while the owner's campaign is there, the one it won with: what an owner of the past has
+still on its way changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import jobs, keys, records, sysvars
+from ticdc_lab.simulate.ddl_service.connection import Connection, asked, clock, is_over, kept, left, renewed
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, winner
+from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
+from ticdc_lab.simulate.ddl_service.settings import Duties
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Delete, Done, Op, Put
+from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake
+from ticdc_lab.simulate.scheduler.clock import ts_of
+
+PREFIXES = (keys.OWNER, keys.VERSIONS, keys.GLOBAL_VERSION, keys.JOBS, keys.SCHEMA, keys.SYSVARS)
+NOTHING = ""
+
+
+class OwnerState(NamedTuple):
+    """One cluster's DDL in a worker.
+
+    Attributes
+    ----------
+    cluster
+        Its id in the service.
+    link
+        The session with the cluster's store.
+    status
+        ``CAMPAIGNING`` or ``OWNER``.
+    asked_ts, holds_ts
+        The snapshot that GC has been asked to keep, and that it is known to keep; 0 for none.
+    next_us
+        When the next batch of a backfill may be done, on the node's own clock.
+    said
+        Why it waited last.
+    """
+
+    cluster: str
+    link: Connection
+    status: str = CAMPAIGNING
+    asked_ts: int = 0
+    holds_ts: int = 0
+    next_us: int = 0
+    said: str = NOTHING
+
+    @property
+    def ddl_id(self) -> str:
+        """How it is known in the cluster; none before it has a session."""
+        return keys.ddl_id(self.link.lease, self.cluster) if self.link.lease else ""
+
+
+def opened(cluster: str, store_addr: str, life: int) -> OwnerState:
+    """Give the owner of a cluster that has just been assigned."""
+    return OwnerState(cluster, Connection(store_addr, cluster, life, PREFIXES))
+
+
+def stopped(o: OwnerState, because: str) -> list[Output]:
+    """Stop: it owns nothing any more, and only then gives its lease back."""
+    outputs: list[Output] = []
+    if o.status == IS_OWNER:
+        outputs.append(Changed(f"ddl-owner:{o.cluster}", o.ddl_id, None, because))
+    return [*outputs, *left(o.link)]
+
+
+def settled(o: OwnerState, done: Done) -> OwnerState:
+    """Take the answer to a transaction."""
+    if done.tag[2] == "min-start-ts" and done.succeeded:  # type: ignore[index]
+        return o._replace(holds_ts=o.asked_ts)
+    return o
+
+
+def acted(
+    o: OwnerState, duties: Duties, now: Now, statics: Map[str, str] | None = None
+) -> tuple[OwnerState, list[Output]]:
+    """Do whatever is to be done now; ``statics`` are variables that a planted bug keeps in one place for all owners."""
+    if is_over(o.link, now) and "keeps on" not in duties.bugs:
+        outputs = stopped(o, "its session with the cluster may be gone")
+        return OwnerState(o.cluster, renewed(o.link)), outputs
+    link, outputs = kept(o.link, duties.terms, now)
+    o = o._replace(link=link)
+    if link.mirror is None or not link.lease:
+        return o, outputs
+    o, more = _present(o, link.mirror, duties, now)
+    outputs += more
+    o, more = _elected(o, link.mirror)
+    outputs += more
+    if o.status == IS_OWNER:
+        o, more = _worked(o, link.mirror, duties, now, statics)
+        outputs += more
+    return o, outputs
+
+
+def _ask(
+    o: OwnerState, what: str, compares: tuple[Compare, ...], ops: tuple[Op, ...], now: Now
+) -> tuple[OwnerState, list[Output]]:
+    link, outputs = asked(o.link, what, compares, ops, now)
+    return o._replace(link=link), outputs
+
+
+def _present(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+    """Publish the schema version that it has loaded, and campaign; nothing else of it is seen in the cluster."""
+    outputs: list[Output] = []
+    version, lease = mirror.value(keys.GLOBAL_VERSION) or "0", o.link.lease
+    own = mirror.under(keys.VERSIONS).get(o.ddl_id)
+    if own is None or own.value != version:
+        o, outputs = _ask(o, "load", (), (Put(keys.VERSIONS + o.ddl_id, version, lease), *_seen(o, duties)), now)
+    if f"{lease:x}" not in mirror.under(keys.OWNER):
+        key = keys.campaign(keys.OWNER, lease)
+        o, more = _ask(o, "campaign", (Compare(key, CREATE, 0),), (Put(key, o.ddl_id, lease),), now)
+        outputs = [*outputs, *more]
+    return o, outputs
+
+
+def _seen(o: OwnerState, duties: Duties) -> tuple[Op, ...]:
+    """What a tidb-server would also publish, and an owner in a service does not (planted bugs do)."""
+    ops: tuple[Op, ...] = ()
+    if "shows server info" in duties.bugs:
+        ops += (Put(keys.SERVER_INFO + o.ddl_id, '{"ip": "10.0.0.1", "port": 4000}', o.link.lease),)
+    if "shows topology" in duties.bugs:
+        ops += (Put(f"{keys.TOPOLOGY}10.0.0.1:4000/ttl", "0", o.link.lease),)
+    return ops
+
+
+def _elected(o: OwnerState, mirror: Mirror) -> tuple[OwnerState, list[Output]]:
+    won = winner(mirror.under(keys.OWNER))
+    is_mine = won is not None and won[0] == f"{o.link.lease:x}"
+    if is_mine == (o.status == IS_OWNER):
+        return o, []
+    if not is_mine:
+        return o._replace(status=CAMPAIGNING), [
+            Changed(f"ddl-owner:{o.cluster}", o.ddl_id, None, "its campaign is gone")
+        ]
+    assert won
+    because = f"its campaign, of revision {won[1].create}, is the oldest"
+    return o._replace(status=IS_OWNER), [Changed(f"ddl-owner:{o.cluster}", None, o.ddl_id, because)]
+
+
+def _worked(
+    o: OwnerState, mirror: Mirror, duties: Duties, now: Now, statics: Map[str, str] | None
+) -> tuple[OwnerState, list[Output]]:
+    """Take the first job one step on."""
+    queue = mirror.under(keys.JOBS)
+    if not queue:
+        return _released(o, now)
+    name = min(queue, key=lambda n: (len(n), n))
+    job = records.job(queue[name].value)
+    is_filling = (
+        job.state == records.RUNNING and job.kind in jobs.BACKFILLED
+        and job.schema_state == jobs.WRITE_REORG and job.row_count < job.rows
+    )  # fmt: skip
+    outputs: list[Output] = []
+    if not is_filling:
+        o, outputs = _released(o, now)
+    elif not o.holds_ts:
+        o, outputs = _held(o, duties, now)
+    if "step" in o.link.pending or clock(now) < o.next_us:
+        return o, outputs
+    found = jobs.advanced(job, _facts(o, job, mirror, duties, statics))
+    if isinstance(found, jobs.Waiting):
+        if found.because != o.said:
+            outputs = [*outputs, Decided(f"job:{o.cluster}/{job.id}", None, found.because, found.rejected)]
+        return o._replace(said=found.because), outputs
+    o, more = _ask(o, "step", _guards(o, mirror, name, duties), _written(o, mirror, found), now)
+    outputs = [
+        *outputs,
+        Decided(f"job:{o.cluster}/{job.id}", found.job.schema_state or found.job.state, found.because),
+        *more,
+    ]
+    if is_filling:
+        o = o._replace(next_us=clock(now) + duties.batch_us)
+        outputs.append(Wake(duties.batch_us, ("batch", o.cluster)))
+    return o._replace(said=NOTHING), outputs
+
+
+def _held(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+    """Let GC keep what the backfill reads (seed, "GC")."""
+    ts = ts_of(now.at_us)
+    if "tells GC nothing" in duties.bugs:
+        return o._replace(holds_ts=ts), []
+    if "min-start-ts" in o.link.pending:
+        return o, []
+    o, outputs = _ask(o, "min-start-ts", (), (Put(keys.MIN_START_TS + o.ddl_id, str(ts), o.link.lease),), now)
+    return o._replace(asked_ts=ts), outputs
+
+
+def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
+    if not o.holds_ts or "release" in o.link.pending:
+        return o, []
+    return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(keys.MIN_START_TS + o.ddl_id),), now)
+
+
+def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map[str, str] | None) -> jobs.Seen:
+    element = mirror.under(keys.SCHEMA).get(job.element)
+    versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
+    if "waits for nobody" in duties.bugs:
+        versions = ()
+    variables = values(mirror.under(keys.SYSVARS)) if statics is None else statics
+    batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=variables)))
+    service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
+    version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
+    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, service)
+
+
+def values(part: Part) -> Map[str, str]:
+    """Give the values of a part of a mirror."""
+    return Map({name: entry.value for name, entry in part.items()})
+
+
+def _guards(o: OwnerState, mirror: Mirror, name: str, duties: Duties) -> tuple[Compare, ...]:
+    own = mirror.under(keys.OWNER)[f"{o.link.lease:x}"]
+    seen = Compare(keys.JOBS + name, MOD, mirror.under(keys.JOBS)[name].mod)
+    if "writes without its campaign" in duties.bugs:
+        return ()
+    return Compare(keys.campaign(keys.OWNER, o.link.lease), CREATE, own.create), seen
+
+
+def _written(o: OwnerState, mirror: Mirror, move: jobs.Move) -> tuple[Op, ...]:
+    job = move.job._replace(owner=o.ddl_id)
+    text = records.written(job)
+    if job.state in ENDS:
+        return Delete(f"{keys.JOBS}{job.id}"), Put(f"{keys.HISTORY}{job.id}", text)
+    ops: tuple[Op, ...] = (Put(f"{keys.JOBS}{job.id}", text),)
+    if not move.changes_schema:
+        return ops
+    key = keys.SCHEMA + job.element
+    element: Op = Delete(key) if job.schema_state == jobs.NONE else Put(key, job.schema_state)
+    return *ops, element, Put(keys.GLOBAL_VERSION, str(job.schema_version))

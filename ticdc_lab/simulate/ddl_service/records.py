@@ -1,0 +1,115 @@
+"""The values that are kept under the keys, as JSON."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+SCHEDULING, CAMPAIGNING, IS_OWNER = "SCHEDULING", "CAMPAIGNING", "OWNER"
+STATUSES = (SCHEDULING, CAMPAIGNING, IS_OWNER)
+"""Of a registered cluster's schedule, as the API tells them."""
+
+QUEUEING, RUNNING, CANCELLING, ROLLING_BACK = "queueing", "running", "cancelling", "rollingback"
+DONE, ROLLED_BACK, CANCELLED = "synced", "rollback done", "cancelled"
+ENDS = frozenset({DONE, ROLLED_BACK, CANCELLED})
+"""States of a job, as ``admin show ddl jobs`` names them; the last three are ends."""
+
+
+class Cluster(NamedTuple):
+    """A registered cluster: where its store is, and the version of its tidb-servers."""
+
+    store_addr: str
+    version: str
+
+
+class Worker(NamedTuple):
+    """A worker: its version, and the status of each cluster whose DDL it runs."""
+
+    version: str
+    running: tuple[tuple[str, str], ...] = ()
+
+
+class Job(NamedTuple):
+    """A DDL job.
+
+    Attributes
+    ----------
+    id
+        Rises within its cluster.
+    kind
+        ``add index``, ... (:data:`ticdc_lab.simulate.ddl_service.jobs.LADDERS`).
+    table, name
+        What it changes; a table itself has no ``name``.
+    version
+        Of the server that sent it.
+    rows
+        To be backfilled.
+    fails_at
+        The row whose backfill finds a duplicate; None where all are fine.
+    state, schema_state
+        Where it stands; ``schema_version`` is the version at which the schema came to that state, 0 before the first.
+    row_count
+        How many rows are backfilled.
+    snapshot_ts, owner
+        The snapshot that the backfill reads, and the ``ddl_id`` of who has run the job last.
+    batch
+        Rows that were backfilled at a time, last.
+    error
+        Why it was rejected or rolled back.
+    """
+
+    id: int
+    kind: str
+    table: str
+    name: str = ""
+    version: str = ""
+    rows: int = 0
+    fails_at: int | None = None
+    state: str = QUEUEING
+    schema_state: str = ""
+    schema_version: int = 0
+    row_count: int = 0
+    snapshot_ts: int = 0
+    owner: str = ""
+    batch: int = 0
+    error: str = ""
+
+    @property
+    def element(self) -> str:
+        """What stands under the schema's prefix."""
+        return f"{self.table}/{self.name}"
+
+
+def written(record: Cluster | Worker | Job) -> str:
+    """Give the text of a record."""
+    fields = record._asdict()
+    if isinstance(record, Worker):
+        fields["running"] = dict(record.running)
+    return orjson.dumps(fields).decode()
+
+
+@lru_cache(maxsize=65_536)
+def cluster(text: str) -> Cluster:
+    """Read a registered cluster."""
+    return Cluster(**_known(text, Cluster._fields))
+
+
+@lru_cache(maxsize=65_536)
+def worker(text: str) -> Worker:
+    """Read a worker."""
+    fields = _known(text, Worker._fields)
+    return Worker(fields["version"], tuple(sorted(fields["running"].items())))
+
+
+@lru_cache(maxsize=65_536)
+def job(text: str) -> Job:
+    """Read a job."""
+    return Job(**_known(text, Job._fields))
+
+
+def _known(text: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Give the fields this version knows; a later one may have written more."""
+    found = orjson.loads(text)
+    return {name: found[name] for name in names if name in found}

@@ -1,0 +1,125 @@
+"""Run the service: workers, clusters, users' DDL, faults, one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.ddl_service.checks import Found
+from ticdc_lab.simulate.ddl_service.monitor import Monitor
+from ticdc_lab.simulate.ddl_service.quiet import unsettled
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
+from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.kernel import End, Kernel, Violation
+from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.recorder import EVENTS, Recorder
+
+QUIET = Network()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """What happened.
+
+    Attributes
+    ----------
+    settings, faults, seed, until_us
+        What gives this run again.
+    end
+        How it ended.
+    unsettled
+        (invariant, because) of what should be so after a quiet while and is not.
+    monitor
+        What the auditor counted.
+    messages
+        How many were sent.
+    """
+
+    settings: Settings
+    faults: tuple[Fault, ...]
+    seed: int
+    until_us: int
+    end: End
+    unsettled: Found
+    monitor: Monitor
+    messages: int
+    kernel: Kernel = field(repr=False)
+
+    @property
+    def violation(self) -> Violation | None:
+        """The invariant that does not hold, if one does not."""
+        return self.end.violation
+
+    @property
+    def trace(self) -> pa.Table:
+        """The trace as an Arrow table (:data:`ticdc_lab.simulate.trace.TRACE`)."""
+        return self.kernel.recorder.table()
+
+
+def simulate(
+    settings: Settings,
+    *,
+    faults: Sequence[Fault] = (),
+    chaos: Chaos | None = None,
+    seed: int = 0,
+    until_us: int = 30_000_000,
+    network: Network = QUIET,
+    level: str = EVENTS,
+) -> Run:
+    """Run a service.
+
+    Parameters
+    ----------
+    settings
+        Workers, clusters and servers.
+    faults
+        What goes wrong and what users do (:class:`ticdc_lab.simulate.ddl_service.server_state.Submit`, ...).
+    chaos
+        Faults that the seed draws besides.
+    seed
+        Draws delays, losses and the faults of ``chaos``.
+    until_us
+        When the run ends, µs of virtual time.
+    network
+        How messages travel.
+    level
+        How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+
+    Returns
+    -------
+    Run
+        The same arguments give the same run, byte for byte.
+    """
+    planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
+    monitor = Monitor(settings.duties.versions)
+    recorder = Recorder(f"ddl-service seed {seed}", level)
+    kernel = Kernel(
+        machines(settings), network=network, faults=planned, seed=seed, auditor=monitor, recorder=recorder
+    )  # fmt: skip
+    end = kernel.run(until_us)
+    found = None if end.violation else unsettled(kernel, settings)
+    return Run(settings, planned, seed, until_us, end, found, monitor, kernel.n_sent, kernel)
+
+
+def mishaps(settings: Settings, chaos: Chaos, seed: int) -> list[Fault]:
+    """Draw faults of workers, servers, and of the links between them and their stores."""
+    found = drawn(chaos, settings.worker_names(), PD, seed)
+    for cluster in settings.cluster_names():
+        servers = [s for s in settings.server_names() if cluster_of(s) == cluster]
+        nodes = [*servers, *settings.worker_names()]
+        rare = chaos._replace(every_us=chaos.every_us * 2, kinds=tuple(k for k in chaos.kinds if k != "skew"))
+        links = [f for f in drawn(rare, nodes, store_of(cluster), hash_of(seed, cluster)) if not _twice(f, settings)]
+        found += links
+    return sorted(found, key=lambda f: f.at_us)
+
+
+def hash_of(seed: int, cluster: str) -> int:
+    """Give the seed of a cluster's own faults."""
+    return seed * 1000 + int(cluster.removeprefix("cluster"))
+
+
+def _twice(fault: Fault, settings: Settings) -> bool:
+    """Whether a fault befalls a worker itself: those are drawn once, not for each cluster."""
+    return getattr(fault, "node", "") in settings.worker_names()

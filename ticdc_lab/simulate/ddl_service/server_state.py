@@ -1,0 +1,128 @@
+"""What a tidb-server of a registered cluster is and knows, and what users ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.connection import USUAL, Connection, Terms
+from ticdc_lab.simulate.machine import Address
+
+PREFIXES = (
+    keys.GLOBAL_VERSION,
+    keys.SCHEMA,
+    keys.MIN_START_TS,
+    keys.SAFE_POINT,
+    keys.JOBS,
+    keys.LAST_JOB,
+    keys.BOOTSTRAP_LOCK,
+    keys.BOOTSTRAPPED,
+)
+
+
+class Submit(NamedTuple):
+    """Asked of a server: a user's DDL statement."""
+
+    kind: str
+    table: str
+    name: str = ""
+    rows: int = 0
+    fails_at: int | None = None
+    version: str = ""
+
+
+class Cancel(NamedTuple):
+    """Asked of a server: ``admin cancel ddl jobs``."""
+
+    job: int
+
+
+class SetVariable(NamedTuple):
+    """Asked of a server: ``set global``."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a tidb-server works.
+
+    Attributes
+    ----------
+    version
+        Of its code.
+    terms
+        Of its session, which is its schema lease too: without it, it serves nobody.
+    load_us
+        How long it takes to load a schema; a slow server makes every DDL wait.
+    bootstrap_us
+        How long an upgrade of the meta takes.
+    gc_us, gc_life_us
+        How often it looks what GC may delete, and how old that must be.
+    tick_us
+        How often it looks at everything without being told.
+    bugs
+        Planted ones.
+    """
+
+    version: str = "v6.5.0"
+    terms: Terms = USUAL
+    load_us: int = 20_000
+    bootstrap_us: int = 200_000
+    gc_us: int = 1_000_000
+    gc_life_us: int = 2_000_000
+    tick_us: int = 250_000
+    bugs: frozenset[str] = frozenset()
+
+
+HABITS = Habits()
+
+
+class Schema(NamedTuple):
+    """A schema as of a version: the state of each element that is not none."""
+
+    version: int
+    elements: Map[str, str]
+
+
+class ServerState(NamedTuple):
+    """A tidb-server.
+
+    Attributes
+    ----------
+    address
+        It and its lease are the server's ``ddl_id``.
+    link
+        The session with the cluster's store.
+    serves
+        The schema that its transactions use; None while it serves nobody.
+    loaded
+        What it has loaded last; before it first serves it publishes that, and looks whether it is still the newest.
+    loading
+        What it is loading.
+    published
+        The version that it is known to have published; -1 before the first.
+    upgrading
+        Whether it upgrades the meta now.
+    wishes
+        What users have asked for and the store does not have yet.
+    """
+
+    address: Address
+    link: Connection
+    serves: Schema | None = None
+    loaded: Schema | None = None
+    loading: Schema | None = None
+    publishing: int = -1
+    published: int = -1
+    upgrading: bool = False
+    wishes: tuple[Submit | Cancel | SetVariable, ...] = ()
+
+    @property
+    def ddl_id(self) -> str:
+        """How it is known in its cluster."""
+        return f"{self.address}-{self.link.lease:x}"

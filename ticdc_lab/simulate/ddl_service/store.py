@@ -1,0 +1,217 @@
+"""A model of etcd as the service uses it: one linear history of keys, with leases, transactions and observers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service.store_messages import (
+    CREATE,
+    MOD,
+    Compare,
+    Delete,
+    Done,
+    Entry,
+    Expire,
+    Expired,
+    Grant,
+    Granted,
+    Happened,
+    KeepAlive,
+    KeptAlive,
+    Observe,
+    Op,
+    Put,
+    Revoke,
+    Snapshot,
+    Txn,
+)
+from ticdc_lab.simulate.machine import (
+    Address,
+    Changed,
+    Event,
+    Fired,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Send,
+    Wake,
+    one_by_one,
+)
+
+ABSENT = Entry("", 0, 0)
+
+
+class Lease(NamedTuple):
+    """A lease: who has it, for how long at a time, until when, and the keys that end with it."""
+
+    holder: Address
+    ttl_us: int
+    expires_us: int
+    keys: frozenset[str] = frozenset()
+
+
+class Observer(NamedTuple):
+    """Who is told of what."""
+
+    address: Address
+    tag: Hashable
+    prefixes: tuple[str, ...]
+    lease: int
+
+
+class StoreState(NamedTuple):
+    """All a store holds; ``revision`` rises with each change, ``last_lease`` with each lease."""
+
+    revision: int = 1
+    keys: Map[str, Entry] = Map()
+    leases: Map[int, Lease] = Map()
+    observers: tuple[Observer, ...] = ()
+    last_lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The machine of a store.
+
+    Attributes
+    ----------
+    first
+        Keys that are there from the beginning, as pairs.
+    """
+
+    first: tuple[tuple[str, str], ...] = ()
+
+    def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
+        """Give a store without leases."""
+        keys = Map({key: Entry(value, 1, 1) for key, value in self.first})
+        return StoreState(keys=keys), []
+
+    def step(self, state: StoreState, event: Event, now: Now) -> tuple[StoreState, list[Output]]:
+        """Take a request, the end of a lease, or a fault."""
+        if isinstance(event, Received):
+            return self._requested(state, event.sender, event.message, now)
+        if isinstance(event, Fired):
+            return self._expired(state, now)
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
+        if isinstance(event.command, Expire):
+            entry = state.keys.get(event.command.key, ABSENT)
+            return ended(state, entry.lease, "a fault ended it") if entry.lease in state.leases else (state, [])
+        return state, []
+
+    def _requested(self, state: StoreState, sender: Address, message: Any, now: Now) -> tuple[StoreState, list[Output]]:
+        if isinstance(message, Txn):
+            return self._transacted(state, sender, message)
+        if isinstance(message, KeepAlive):
+            return self._kept(state, sender, message, now)
+        if isinstance(message, Grant):
+            number = state.last_lease + 1
+            lease = Lease(sender, message.ttl_us, now.at_us + message.ttl_us)
+            state = state._replace(leases=state.leases.set(number, lease), last_lease=number)
+            answer = Send(sender, Granted(message.tag, number, message.sent_us))
+            return state, [Wake(message.ttl_us, number), answer]
+        if isinstance(message, Observe):
+            return self._observed(state, sender, message)
+        assert isinstance(message, Revoke)
+        if message.lease not in state.leases:
+            return state, [Ignored(message, "the lease had ended")]
+        return ended(state, message.lease, "its holder gave it up")
+
+    def _kept(self, state: StoreState, sender: Address, asked: KeepAlive, now: Now) -> tuple[StoreState, list[Output]]:
+        lease = state.leases.get(asked.lease)
+        if lease is None:
+            return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
+        lease = lease._replace(expires_us=now.at_us + lease.ttl_us)
+        answer = Send(sender, KeptAlive(asked.tag, asked.sent_us))
+        return state._replace(leases=state.leases.set(asked.lease, lease)), [Wake(lease.ttl_us, asked.lease), answer]
+
+    def _observed(self, state: StoreState, sender: Address, asked: Observe) -> tuple[StoreState, list[Output]]:
+        if asked.lease not in state.leases:
+            return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
+        observer = Observer(sender, asked.tag, asked.prefixes, asked.lease)
+        found = tuple(sorted((k, e) for k, e in state.keys.items() if k.startswith(asked.prefixes)))
+        state = state._replace(observers=(*state.observers, observer))
+        return state, [Send(sender, Snapshot(asked.tag, state.revision, found))]
+
+    def _transacted(self, state: StoreState, sender: Address, txn: Txn) -> tuple[StoreState, list[Output]]:
+        failed = next((c for c in txn.compares if not holds(state.keys, c)), None)
+        lost = any(type(op) is Put and op.lease and op.lease not in state.leases for op in txn.ops)
+        if failed or lost:
+            because = f"{failed.key} has another {failed.what}" if failed else "a lease has ended"
+            return state, [Ignored(txn, because), Send(sender, Done(txn.tag, False, state.revision))]
+        state, outputs = changed(state, txn.ops, "")
+        return state, [*outputs, Send(sender, Done(txn.tag, True, state.revision))]
+
+    def _expired(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
+        outputs: list[Output] = []
+        for number, lease in sorted(state.leases.items()):
+            if lease.expires_us <= now.at_us:
+                state, more = ended(state, number, "its lease ran out")
+                outputs += more
+        return state, outputs
+
+
+def holds(keys: Map[str, Entry], compare: Compare) -> bool:
+    """See whether a condition holds."""
+    entry = keys.get(compare.key)
+    if compare.what == CREATE:
+        return (entry or ABSENT).create == compare.expected
+    if compare.what == MOD:
+        return (entry or ABSENT).mod == compare.expected
+    return (None if entry is None else entry.value) == compare.expected
+
+
+def changed(state: StoreState, ops: tuple[Op, ...], because: str) -> tuple[StoreState, list[Output]]:
+    """Carry out operations at one revision, and tell observers."""
+    revision = state.revision + 1
+    keys, leases = state.keys, state.leases
+    events: list[tuple[str, Entry | None]] = []
+    outputs: list[Output] = []
+    for op in ops:
+        before = keys.get(op.key)
+        if before is not None and before.lease in leases:
+            held = leases[before.lease]
+            leases = leases.set(before.lease, held._replace(keys=held.keys - {op.key}))
+        if type(op) is Put:
+            after = Entry(op.value, before.create if before else revision, revision, op.lease)
+            keys = keys.set(op.key, after)
+            if op.lease:
+                held = leases[op.lease]
+                leases = leases.set(op.lease, held._replace(keys=held.keys | {op.key}))
+            events.append((op.key, after))
+        elif before is not None:
+            keys = keys.delete(op.key)
+            events.append((op.key, None))
+        old, new = before.value if before else None, op.value if type(op) is Put else None
+        if old != new:
+            outputs.append(Changed(op.key, old, new, because))
+    if not events:
+        return state, outputs
+    state = state._replace(revision=revision, keys=keys, leases=leases)
+    return state, [*outputs, *_told(state, tuple(events))]
+
+
+def ended(state: StoreState, number: int, because: str) -> tuple[StoreState, list[Output]]:
+    """End a lease: its keys go, those who observed under it are told no more."""
+    lease = state.leases[number]
+    observers = tuple(o for o in state.observers if o.lease != number)
+    own = [o for o in state.observers if o.lease == number]
+    state = state._replace(observers=observers)
+    state, outputs = changed(state, tuple(Delete(key) for key in sorted(lease.keys)), because)
+    over = [Send(o.address, Expired(o.tag)) for o in own[:1]]
+    return state._replace(leases=state.leases.delete(number)), [*outputs, *over]
+
+
+def _told(state: StoreState, events: tuple[tuple[str, Entry | None], ...]) -> list[Output]:
+    outputs: list[Output] = []
+    for observer in state.observers:
+        own = tuple(e for e in events if e[0].startswith(observer.prefixes))
+        if own:
+            outputs.append(Send(observer.address, Happened(observer.tag, state.revision, own)))
+    return outputs

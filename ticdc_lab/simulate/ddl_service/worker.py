@@ -1,0 +1,142 @@
+"""A worker of the service: it runs the DDL owners that are assigned to it, and leads the service while it is elected.
+
+Its mirror of the service's store says what there is to do; whatever it finds different from what should be, it changes,
+at each event and at each tick. The same machine runs in the kernel and in the service that really runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_lab.simulate.ddl_service import following, leading, owner, planted
+from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
+from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
+from ticdc_lab.simulate.ddl_service.store_messages import Done
+from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, WorkerState, registered
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Fired,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Wake,
+    one_by_one,
+)
+
+GONE = "the session with the service may be gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The machine of a worker.
+
+    Attributes
+    ----------
+    node
+        Its id.
+    store
+        Where the service's metadata is.
+    duties
+        How it works.
+    """
+
+    node: str
+    store: Address = "pd"
+    duties: Duties = DUTIES
+
+    def start(self, address: Address, now: Now) -> tuple[WorkerState, list[Output]]:
+        """Ask for a session."""
+        state = WorkerState(self.node, Connection(self.store, SERVICE, 1, PREFIXES))
+        state, outputs = self._acted(state, now)
+        return state, [Wake(self.duties.tick_us, "tick"), *outputs]
+
+    def step(self, state: WorkerState, event: Event, now: Now) -> tuple[WorkerState, list[Output]]:
+        """Take an answer or a timer, after a look at the clock: a session that may be gone ends everything first."""
+        if is_over(state.service, now) and "keeps on" not in self.duties.bugs:
+            state, outputs = self.ended(state, GONE)
+            state, more = self.step(state, event, now)
+            return state, [*outputs, *more]
+        if isinstance(event, Received):
+            return self._received(state, event, now)
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
+        if isinstance(event, Fired) and isinstance(event.name, tuple):
+            return self._of_owner(state, str(event.name[1]), now)
+        if isinstance(event, Asked):
+            return following.asked_for(state, event.command, self.duties, now)
+        state, outputs = self._acted(state, now)
+        state, more = self._all_owners(state, now)
+        again = [Wake(self.duties.tick_us, "tick")] if isinstance(event, Fired) and event.name == "tick" else []
+        return state, [*again, *outputs, *more]
+
+    def ended(self, state: WorkerState, because: str) -> tuple[WorkerState, list[Output]]:
+        """Stop every owner, and give the session back; what is left is a fresh worker."""
+        outputs: list[Output] = [o for _, own in sorted(state.owners.items()) for o in owner.stopped(own, because)]
+        if state.leads:
+            outputs.append(Changed("leader", state.leads, None, because))
+        outputs += left(state.service)
+        return WorkerState(state.node, renewed(state.service), lives=state.lives), outputs
+
+    def _received(self, state: WorkerState, event: Received, now: Now) -> tuple[WorkerState, list[Output]]:
+        message: Any = event.message
+        name = message.tag[0]
+        if name == SERVICE:
+            link = answered(state.service, message, self.duties.terms)
+            if link is None:
+                return state, [Ignored(message, "it answers an earlier session")]
+            state = state._replace(service=link)
+            if is_over(link, now) and "keeps on" not in self.duties.bugs:
+                state, outputs = self.ended(state, GONE)
+                state, more = self._acted(state, now)
+                return state, [*outputs, *more]
+            return self._acted(state, now)
+        own = state.owners.get(name)
+        link = answered(own.link, message, self.duties.terms) if own else None
+        if own is None or link is None:
+            return state, [Ignored(message, f"{state.node} has no such session with {name} any more")]
+        own = own._replace(link=link)
+        if isinstance(message, Done):
+            own = owner.settled(own, message)
+        return self._of_owner(state._replace(owners=state.owners.set(name, own)), name, now)
+
+    def _of_owner(self, state: WorkerState, cluster: str, now: Now) -> tuple[WorkerState, list[Output]]:
+        own = state.owners.get(cluster)
+        if own is None:
+            return state, []
+        after, outputs = owner.acted(own, self.duties, now, planted.statics(state.owners, self.duties))
+        state = state._replace(owners=state.owners.set(cluster, after))
+        outputs = planted.misdirected(state.owners, self.duties, outputs)
+        if after.status != own.status:
+            state, more = following.published(state, self.duties, now)
+            outputs = [*outputs, *more]
+        return state, outputs
+
+    def _all_owners(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
+        outputs: list[Output] = []
+        for cluster in sorted(state.owners):
+            state, more = self._of_owner(state, cluster, now)
+            outputs += more
+        return state, outputs
+
+    def _acted(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
+        """Do what the service's store says is to be done."""
+        link, outputs = kept(state.service, self.duties.terms, now)
+        state = state._replace(service=link)
+        mirror = link.mirror
+        if mirror is None or not link.lease:
+            return state, outputs
+        if registered(state) is None:
+            state, more = following.entered(state, mirror, self.duties, now)
+            return state, [*outputs, *more]
+        state, more = following.followed(state, mirror, self.duties, now)
+        outputs += more
+        state, more = leading.led(state, mirror, self.duties, now)
+        outputs += more
+        state, more = following.published(state, self.duties, now)
+        return state, [*outputs, *more]

@@ -1,0 +1,89 @@
+"""A service and its clusters: which nodes there are, and what users do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.server import Server
+from ticdc_lab.simulate.ddl_service.server_state import HABITS, Habits
+from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
+from ticdc_lab.simulate.ddl_service.store import Store
+from ticdc_lab.simulate.ddl_service.worker import Worker
+from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
+
+PD = "pd"
+"""The service's own store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run begins with.
+
+    Attributes
+    ----------
+    workers, clusters, servers
+        How many workers and registered clusters there are, and tidb-servers in each cluster.
+    duties, habits
+        Of workers and of tidb-servers.
+    slow
+        Habits of single servers by their names.
+    bootstrapped
+        The version that the meta of the clusters has.
+    """
+
+    workers: int = 3
+    clusters: int = 3
+    servers: int = 2
+    duties: Duties = DUTIES
+    habits: Habits = HABITS
+    slow: Map[str, Habits] = Map()
+    bootstrapped: str = "v6.5.0"
+
+    def worker_names(self) -> tuple[str, ...]:
+        """Give the names of the workers."""
+        return tuple(f"ddl-service-node-{i + 1}" for i in range(self.workers))
+
+    def cluster_names(self) -> tuple[str, ...]:
+        """Give the ids of the clusters."""
+        return tuple(f"cluster{i + 1}" for i in range(self.clusters))
+
+    def server_names(self) -> tuple[str, ...]:
+        """Give the names of all tidb-servers."""
+        return tuple(f"{c}/tidb-{i + 1}" for c in self.cluster_names() for i in range(self.servers))
+
+
+def store_of(cluster: str) -> str:
+    """Give the address of a cluster's store."""
+    return f"tikv://{cluster}:2379"
+
+
+def cluster_of(node: str) -> str:
+    """Give the cluster of a tidb-server."""
+    return node.split("/")[0]
+
+
+def machines(settings: Settings) -> dict[str, Any]:
+    """Give all nodes."""
+    names = settings.cluster_names()
+    registered = tuple(
+        (keys.REGISTERS + c, records.written(records.Cluster(store_of(c), settings.habits.version))) for c in names
+    )
+    found: dict[str, Any] = {PD: Store(registered)}
+    found |= {store_of(c): Store(((keys.BOOTSTRAPPED, settings.bootstrapped),)) for c in names}
+    for server in settings.server_names():
+        found[server] = Server(store_of(cluster_of(server)), settings.slow.get(server, settings.habits))
+    return found | {w: Worker(w, PD, settings.duties) for w in settings.worker_names()}
+
+
+def statuses(states: Mapping[str, Any], cluster: str) -> dict[str, str]:
+    """Give the status of a cluster in each worker that has it."""
+    return {
+        address: state.owners[cluster].status
+        for address, state in states.items()
+        if isinstance(state, WorkerState) and cluster in state.owners
+    }
