@@ -32,7 +32,9 @@ def test_words_part_the_futures(panel: Panel[PdView]) -> None:
     panel.value = replace(panel.value, words="config set region-schedule-limit 0", at_s=1.0)
     assert finding(panel) == "1 command or event; PD refuses none"
     panel.value = replace(panel.value, picture="two futures")
-    one, other = (t for t in panel.figure.data if t.name in ("as it is", "as said") and t.yaxis == "y")
+    one, other = (
+        t for t in panel.figure.data if t.name in ("as it is", "config set region-schedule-limit …") and t.yaxis == "y"
+    )
     assert one.y[-1] < other.y[-1]
 
 

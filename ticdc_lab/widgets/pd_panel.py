@@ -21,6 +21,7 @@ from ticdc_lab.simulate.pd.looking.left import time_left
 from ticdc_lab.simulate.pd.looking.own import own_case
 from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
+from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case
@@ -32,7 +33,7 @@ STEPS = 60
 
 PD_ITSELF = "PD's own"
 _SAMPLES = 60
-_LINE_PX = 21
+_LINE_PX, _NAME_CHARS = 21, 32
 _FILES = ("stores.json", "regions.json", "config.json", "rules.json")
 _ABOUT = re.compile(r"(region|operator)\s+(\d+)")
 
@@ -192,9 +193,9 @@ def _why(f: Futures, view: PdView) -> go.Figure:
 
 
 def _two(f: Futures, view: PdView) -> go.Figure:
-    name = " and ".join(
-        filter(None, ["" if view.policy == PD_ITSELF else view.policy, "as said" if view.words else ""])
-    )
+    first, *more = [t.change.words for t in said(view.words, at_s=0.0) if isinstance(t.change, Pdctl)] or [""]
+    words = f"{first[:_NAME_CHARS]} …" if more or len(first) > _NAME_CHARS else first
+    name = " and ".join(filter(None, ["" if view.policy == PD_ITSELF else view.policy, words]))
     return figures.two_futures(
         {"as it is": f.one, name or "the same": f.other}, from_s=view.at_s if view.words else 0.0, real=f.real
     )
