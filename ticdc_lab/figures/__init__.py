@@ -18,18 +18,23 @@ from ticdc_lab.figures.fleet_map import fleet_map, fleet_map_stepped
 from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
 from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
 from ticdc_lab.figures.invariant_curve import invariant_curve
+from ticdc_lab.figures.key_heat import key_heat
+from ticdc_lab.figures.label_topology import label_topology
 from ticdc_lab.figures.lag import lag
 from ticdc_lab.figures.lane_layout import moments
 from ticdc_lab.figures.lane_scene import Order
 from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
 from ticdc_lab.figures.listing import listing
+from ticdc_lab.figures.operator_timeline import operator_timeline
 from ticdc_lab.figures.ownership_gantt import ownership_gantt
 from ticdc_lab.figures.partition_change import partition_change, procedure_faults
 from ticdc_lab.figures.partition_load import partition_load
 from ticdc_lab.figures.partition_rows import partition_rows
+from ticdc_lab.figures.pd_answers import pd_answers
 from ticdc_lab.figures.pipeline_picture import pipeline_picture
 from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
 from ticdc_lab.figures.queue_curves import queue_curves
+from ticdc_lab.figures.region_map import region_map, region_map_stepped
 from ticdc_lab.figures.row_life import row_life
 from ticdc_lab.figures.scan_and_stream import scan_and_stream
 from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
@@ -38,8 +43,11 @@ from ticdc_lab.figures.semantics_matrix import semantics_matrix
 from ticdc_lab.figures.sequence_diagram import sequence_diagram
 from ticdc_lab.figures.skew_curves import skew_curves
 from ticdc_lab.figures.stepped import stepped, stepped_by
+from ticdc_lab.figures.store_bars import store_bars
 from ticdc_lab.figures.theme import CONFIG, themed
+from ticdc_lab.figures.time_left import time_left
 from ticdc_lab.figures.transaction_spans import transaction_spans
+from ticdc_lab.figures.two_futures import two_futures
 from ticdc_lab.figures.variant_comparison import variant_comparison
 from ticdc_lab.figures.violations import violations
 from ticdc_lab.figures.watermark_curves import watermark_curves
@@ -47,6 +55,7 @@ from ticdc_lab.figures.watermark_ladder import watermark_ladder
 from ticdc_lab.figures.watermark_levels import watermark_levels
 from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
 from ticdc_lab.figures.why_stuck import why_stuck
+from ticdc_lab.figures.why_table import why_table
 
 __all__ = [
     "CONFIG",
@@ -68,17 +77,23 @@ __all__ = [
     "grafana_panels",
     "guarantee_matrix",
     "invariant_curve",
+    "key_heat",
+    "label_topology",
     "lag",
     "listing",
     "moments",
+    "operator_timeline",
     "ownership_gantt",
     "partition_change",
     "partition_load",
     "partition_rows",
+    "pd_answers",
     "pipeline_picture",
     "pipeline_picture_stepped",
     "procedure_faults",
     "queue_curves",
+    "region_map",
+    "region_map_stepped",
     "row_life",
     "scan_and_stream",
     "scheduling_at",
@@ -89,8 +104,11 @@ __all__ = [
     "skew_curves",
     "stepped",
     "stepped_by",
+    "store_bars",
     "themed",
+    "time_left",
     "transaction_spans",
+    "two_futures",
     "variant_comparison",
     "violations",
     "watermark_curves",
@@ -99,4 +117,5 @@ __all__ = [
     "watermark_tree",
     "watermark_tree_stepped",
     "why_stuck",
+    "why_table",
 ]

@@ -7,6 +7,7 @@ from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.ddl_service_panel import DdlServiceView, ServiceView, ddl_service_panel, service_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.pd_panel import PdView, pd_panel
 from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
 from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
@@ -17,6 +18,7 @@ __all__ = [
     "DdlServiceView",
     "LogView",
     "Panel",
+    "PdView",
     "PipelineView",
     "RowView",
     "SchedulerView",
@@ -27,6 +29,7 @@ __all__ = [
     "consumer_panel",
     "ddl_service_panel",
     "log_panel",
+    "pd_panel",
     "pipeline_panel",
     "row_panel",
     "scheduler_panel",

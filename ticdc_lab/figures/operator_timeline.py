@@ -1,0 +1,154 @@
+"""Operators over time: how many run, which ended how, and, where they are few, each life as a bar."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.operator_lives import LIVES_PX, lanes_of, lives_bars
+from ticdc_lab.figures.pd_looks import kind_look, kind_name, pattern
+from ticdc_lab.figures.theme import WRONG, count, finish, label, sentence
+from ticdc_lab.simulate.pd.lifecycle import SUCCESS
+from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.world.running import Finished
+
+_BINS = 90
+_MOST_LIVES = 300
+_MOST_KINDS = 7
+_NOTE = (
+    "Above, operators that run at a moment, by what asked for them; middle, those that finish a second, and below zero "
+    "those that were cancelled, most before they started. {below}Look for plateaus (a limit) and for pauses (back-off)."
+)
+
+
+def operator_timeline(
+    recording: Recording, *, between_s: tuple[float, float] | None = None, finding: str = ""
+) -> go.Figure:
+    """Draw the lives of operators.
+
+    Parameters
+    ----------
+    recording
+        The run.
+    between_s
+        The stretch drawn, virtual seconds; by default all of it. Of up to 300 operators each life is drawn.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    end_s = recording.samples[-1].at_us / 1e6
+    a, b = between_s or (0.0, end_s)
+    lives = [f for f in recording.lives if f.created_us / 1e6 <= b and f.finished_us / 1e6 >= a]
+    drops = [d for d in recording.drops if a <= d.at_us / 1e6 <= b]
+    if not lives and not drops:
+        return sentence("PD asked for nothing", f"No operator was made between {a:,.0f} and {b:,.0f} s.")
+    edges = np.linspace(a, b, _BINS + 1)
+    few = 0 < len(lives) <= _MOST_LIVES
+    lanes = lanes_of(lives) if few else {}
+    low_px = LIVES_PX * (1 + max(lanes.values(), default=0)) if few else 0
+    heights = [170, 130, *([max(90, low_px)] if few else [])]
+    fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.05)
+    for desc, mine in _by_kind(lives).items():
+        _running(fig, mine, desc, edges)
+        _ended(fig, [f for f in mine if f.status == SUCCESS], desc, edges)
+    _cancelled(fig, [d.at_us for d in drops] + [f.finished_us for f in lives if _failed(f)], edges)
+    if few:
+        for bar in lives_bars(lives, lanes):
+            fig.add_trace(bar, 3, 1)
+        fig.update_yaxes(showticklabels=False, title_text="lives", showgrid=False, zeroline=False, row=3, col=1)
+    fig.update_yaxes(title_text="running", rangemode="tozero", row=1, col=1)
+    fig.update_yaxes(title_text="per second", row=2, col=1)
+    fig.update_xaxes(title_text="virtual time, s", row=len(heights), col=1)
+    fig.update_xaxes(range=[a, b], zeroline=False)
+    fig.update_layout(
+        barmode="relative", bargap=0, hovermode="closest",
+        legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"},
+    )  # fmt: skip
+    below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
+    title = label(finding, most=300) or told(lives, len(drops), a, b)
+    fig = finish(fig, title=title, note=_NOTE.format(below=below), height=200 + sum(heights))
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
+
+
+def _failed(f: Finished) -> bool:
+    return f.status in ("canceled", "timeout", "replaced", "expired")
+
+
+def _by_kind(lives: Sequence[Finished]) -> dict[str, list[Finished]]:
+    """Those of each description, most first; the rarest share one."""
+    top = [desc for desc, _ in Counter(f.desc for f in lives).most_common(_MOST_KINDS)]
+    out: dict[str, list[Finished]] = {desc: [] for desc in [*top, "others"]}
+    for f in lives:
+        out[f.desc if f.desc in top else "others"].append(f)
+    return {desc: mine for desc, mine in out.items() if mine}
+
+
+def _running(fig: go.Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
+    starts = np.sort([f.started_us / 1e6 for f in mine if f.started_us is not None])
+    ends = np.sort([f.finished_us / 1e6 for f in mine if f.started_us is not None and f.status != "started"])
+    at = (edges[:-1] + edges[1:]) / 2
+    n = np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")
+    color, hatch = kind_look(desc)
+    fig.add_trace(
+        go.Scatter(
+            x=at.round(3).tolist(), y=n.tolist(), stackgroup="running", mode="lines", name=label(kind_name(desc)),
+            line={"width": 0.8, "color": color, "shape": "hvh"}, legendgroup=desc,
+            fillpattern={"shape": hatch, "fgcolor": color, "bgcolor": _pale(color), "size": 7, "solidity": 0.4},
+            hovertemplate="%{y} run at %{x:,.0f} s<extra>" + label(kind_name(desc)) + "</extra>",
+        ), 1, 1,
+    )  # fmt: skip
+
+
+def _pale(color: str) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.55)"
+
+
+def _ended(fig: go.Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
+    n, _ = np.histogram([f.finished_us / 1e6 for f in mine], edges)
+    _bars(fig, n / (edges[1] - edges[0]), edges, label(kind_name(desc)), pattern(*kind_look(desc)), legend=False)
+
+
+def _cancelled(fig: go.Figure, times_us: Sequence[int], edges: np.ndarray) -> None:
+    n, _ = np.histogram([t / 1e6 for t in times_us], edges)
+    if n.any():
+        _bars(fig, -n / (edges[1] - edges[0]), edges, "cancelled", pattern(WRONG, "x"), legend=True)
+
+
+def _bars(
+    fig: go.Figure,
+    rate: np.ndarray,
+    edges: np.ndarray,
+    name: str,
+    marker: dict[str, object],
+    *,
+    legend: bool,
+) -> None:
+    at = (edges[:-1] + edges[1:]) / 2
+    fig.add_trace(
+        go.Bar(
+            x=at.round(3).tolist(), y=rate.round(3).tolist(), width=float(edges[1] - edges[0]), marker=marker,
+            name=name, showlegend=legend, customdata=np.abs(rate).round(2).tolist(),
+            hovertemplate="%{customdata} a second at %{x:,.0f} s<extra>" + name + "</extra>",
+        ), 2, 1,
+    )  # fmt: skip
+
+
+def told(lives: Sequence[Finished], drops: int, a: float, b: float) -> str:
+    """Say how many there were, how long they took, and what became of those that did not finish."""
+    done = [f for f in lives if f.status == SUCCESS]
+    kinds = Counter(f.desc for f in done)
+    top = ", ".join(f"{n:,} {label(kind_name(d))}" for d, n in kinds.most_common(2))
+    times = sorted((f.finished_us - (f.started_us or f.created_us)) / 1e6 for f in done)
+    took = f", half of them within {times[len(times) // 2]:,.2g} s" if times else ""
+    failed = Counter(f.status for f in lives if _failed(f))
+    lost = ", ".join(f"{n:,} {word}" for word, n in sorted(failed.items()))
+    never = f"{drops:,} never started" if drops else ""
+    rest = "; ".join(t for t in (lost, never) if t)
+    head = f"{count(len(done), 'operator')} finished from {a:,.0f} to {b:,.0f} s"
+    return (
+        f"{head} ({top}){took}{f'; {rest}' if rest else ''}" if done else f"No operator finished; {rest or 'some run'}"
+    )

@@ -1,0 +1,133 @@
+"""Stores beside each other: peers, leaders and data, what each should have, and what it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ticdc_lab.figures.pd_looks import BLUE, GREEN, SKY, pattern
+from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
+from ticdc_lab.simulate.pd.looking.recording import Sample
+from ticdc_lab.simulate.pd.looking.shares import is_even, leader_targets, leaders, peers, region_targets
+from ticdc_lab.simulate.pd.stores import shown_state
+
+_ROW_PX = 150
+_MANY = 24
+_NOTE = (
+    "Filled, now; outlined, {before}; the red line is the store's share by weight. PD balances scores, not counts: "
+    "weights, disks of unequal size, labels and hot regions make counts uneven for good."
+)
+
+
+def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "") -> go.Figure:
+    """Draw what each store has, beside its share and beside an earlier moment.
+
+    Parameters
+    ----------
+    sample, before
+        The moment, and an earlier one.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    ids = sorted({*sample.cluster.stores, *(before.cluster.stores if before else ())})
+    if not ids:
+        return sentence("There is no store", "The cluster has no store at this moment.")
+    fig = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    config = sample.cluster.config
+    states = {i: shown_state(s, config.max_store_down_time_s) for i, s in sample.cluster.stores.items()}
+    names = [_name(i, states.get(i, "not known"), len(ids)) for i in ids]
+    share = sum(size_gib(sample).values()) / max(1.0, sum(region_targets(sample).values()))
+    sizes = {i: t * share for i, t in region_targets(sample).items()}
+    old = (peers(before), leaders(before), size_gib(before)) if before else ({}, {}, {})
+    _panel(fig, 1, ids, peers(sample), old[0], region_targets(sample), pattern(BLUE, ""), "peers")
+    _panel(fig, 2, ids, leaders(sample), old[1], leader_targets(sample), pattern(SKY, "/"), "leaders")
+    _panel(fig, 3, ids, size_gib(sample), old[2], sizes, pattern(GREEN, "."), "data, GiB")
+    for row in (1, 2, 3):
+        fig.update_xaxes(tickvals=list(range(len(ids))), ticktext=names, range=[-0.6, len(ids) - 0.4], row=row, col=1)
+    fig.update_xaxes(tickangle=0)
+    fig.update_xaxes(title_text="store", row=3, col=1)
+    fig.update_layout(
+        barmode="overlay", bargap=0.3, legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}
+    )  # fmt: skip
+    when = f"at {before.at_us / 1e6:,.0f} s" if before else "nothing, no earlier moment was given"
+    title = label(finding, most=300) or told(sample, before)
+    fig = finish(fig, title=title, note=_NOTE.format(before=when), height=190 + 3 * _ROW_PX)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 32)
+
+
+def size_gib(sample: Sample) -> dict[int, float]:
+    """Give the GiB of regions on each store."""
+    return {i: s.region_size / 1024 for i, s in sorted(sample.cluster.stores.items())}
+
+
+def _panel(
+    fig: go.Figure, row: int, ids: Sequence[int], now: Mapping[int, float], before: Mapping[int, float],
+    targets: Mapping[int, float], marker: Mapping[str, object], name: str,
+) -> None:  # fmt: skip
+    at = list(range(len(ids)))
+    values = [now.get(i, 0) for i in ids]
+    wide = len(ids) <= _MANY
+    hover = [
+        f"store {i}: {v:,.4g} {name}, its share {targets.get(i, 0):,.4g}" for i, v in zip(ids, values, strict=True)
+    ]
+    fig.add_trace(
+        go.Bar(
+            x=at, y=values, marker=marker, name=name, width=0.62, hovertext=hover, hoverinfo="text",
+            text=[f"{v:,.4g}" for v in values] if wide else None, textposition="inside", textangle=0,
+            insidetextanchor="start", textfont={"color": "white", "size": 12}, showlegend=False,
+        ), row, 1,
+    )  # fmt: skip
+    if before:
+        old = [before.get(i, 0) for i in ids]
+        fig.add_trace(
+            go.Bar(
+                x=at, y=old, width=0.8, name="before", hovertext=[f"before: {v:,.4g} {name}" for v in old],
+                marker={"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 2}}, hoverinfo="text",
+                showlegend=row == 1,
+            ), row, 1,
+        )  # fmt: skip
+    x = [v for k in at for v in (k - 0.42, k + 0.42, None)]
+    y = [v for i in ids for v in (targets.get(i, 0), targets.get(i, 0), None)]
+    line = {"color": WRONG, "width": 3}
+    fig.add_trace(
+        go.Scatter(x=x, y=y, mode="lines", line=line, name="share by weight", hoverinfo="skip", showlegend=row == 1),
+        row, 1,
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": name, "font": {"size": TEXT_PX}}, rangemode="tozero", row=row, col=1)
+
+
+def _name(store: int, state: str, many: int) -> str:
+    if many > _MANY:
+        return str(store) if store % 5 == 0 or many <= 60 else ""
+    return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
+
+
+def told(sample: Sample, before: Sample | None) -> str:
+    """Say whether the stores are even, and who is farthest off."""
+    at = f"At {sample.at_us / 1e6:,.0f} s"
+    even = [is_even(peers(sample), region_targets(sample)), is_even(leaders(sample), leader_targets(sample))]
+    if all(even):
+        return f"{at} peers and leaders are even, within 5 % of each store's share{_was(before)}"
+    what, counts, targets = (
+        ("peers", peers(sample), region_targets(sample)) if not even[0]
+        else ("leaders", leaders(sample), leader_targets(sample))
+    )  # fmt: skip
+    worst = max(sorted(counts), key=lambda i: abs(counts[i] - targets.get(i, 0)))
+    good = "leaders are even, " if even[1] else "peers are even, " if even[0] else ""
+    now = f"store {worst} has {counts[worst]:,} {what} where its share is {targets.get(worst, 0):,.0f}"
+    return f"{at} {good}{now}{_was(before, worst, what)}"
+
+
+def _was(before: Sample | None, store: int = 0, what: str = "peers") -> str:
+    if before is None:
+        return ""
+    if not store:
+        return f"; at {before.at_us / 1e6:,.0f} s they were {'' if _even(before) else 'not'}".rstrip()
+    counts = peers(before) if what == "peers" else leaders(before)
+    return f", at {before.at_us / 1e6:,.0f} s it had {counts.get(store, 0):,}"
+
+
+def _even(sample: Sample) -> bool:
+    return is_even(peers(sample), region_targets(sample)) and is_even(leaders(sample), leader_targets(sample))

@@ -1,0 +1,158 @@
+"""What was decided in a run and why: every decision that led to operators, and of others each reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Explained, Notes
+from ticdc_lab.simulate.pd.filters import (
+    LEADER_SOURCE,
+    LEADER_TARGET,
+    REGION_SOURCE,
+    REGION_TARGET,
+    SOURCE,
+    by_state,
+    keep,
+)
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.why import Answer
+from ticdc_lab.simulate.pd.world.patrol import Patrol
+from ticdc_lab.simulate.pd.world.policy import Answer as Round
+from ticdc_lab.simulate.pd.world.policy import Policy, Seen
+from ticdc_lab.simulate.pd.world.world import World
+
+CHECKER = "checker"
+_BALANCED = {
+    Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET),
+}  # fmt: skip
+_EVERY_US = 1_000_000
+
+
+class Decision(NamedTuple):
+    """A decision: by which scheduler (or the checkers), about which region (0: any), and its reasons."""
+
+    at_us: int
+    by: str
+    region: int
+    told: Explained
+
+
+class Noted:
+    """Keeps decisions; one without an operator only once a second for each scheduler and reason."""
+
+    def __init__(self) -> None:
+        self.kept: list[Decision] = []
+        self.last_us: dict[tuple[str, str], int] = {}
+
+    def keeps(self, at_us: int, by: str, because: str) -> bool:
+        """Whether a decision without an operator would be kept."""
+        return at_us - self.last_us.get((by, because), -_EVERY_US) >= _EVERY_US
+
+    def take(self, at_us: int, by: str, region: int, told: Explained) -> None:
+        """Keep a decision, where it is one to keep."""
+        if not told.operators:
+            if not self.keeps(at_us, by, told.because):
+                return
+            self.last_us[by, told.because] = at_us
+        self.kept.append(Decision(at_us, by, region, told))
+
+
+class _Patrol(Patrol):
+    """The checkers' patrol, overheard."""
+
+    noted: Noted
+
+    def look(self, row: int, cluster: Cluster, now_us: int, *args: Any, **kwargs: Any) -> Explained:
+        region = int(self.regions.id[row])
+        told = super().look(row, cluster, now_us, *args, **kwargs)
+        self.noted.take(now_us, CHECKER, region, told)
+        return told
+
+
+def listen(world: World) -> Noted:
+    """Overhear a cluster's schedulers and checkers from now on; nothing else about it changes."""
+    noted = Noted()
+    for scheduler in world.schedulers.values():
+        scheduler.policy = overheard(scheduler.policy, noted)
+    patrol = _Patrol(world.regions)
+    vars(patrol).update(vars(world.patrol), noted=noted)
+    world.patrol = patrol
+    return noted
+
+
+def overheard(policy: Policy, noted: Noted) -> Policy:
+    """Give a policy whose decisions are kept."""
+    return policy._replace(schedule=_schedule(policy, noted), may_pay=_may_pay(policy, noted))
+
+
+def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Round]:
+    def schedule(seen: Seen) -> Round:
+        answer = policy.schedule(seen)
+        region = answer.operators[0].region if answer.operators else 0
+        told = answer.told
+        if answer.operators and told.operators != answer.operators:
+            told = Explained(
+                answer.operators, told.because, told.candidates, told.rejected, told.scored, told.compared, told.limit
+            )
+        noted.take(seen.now_us, policy.name, region, told)
+        return answer
+
+    return schedule
+
+
+def _may_pay(policy: Policy, noted: Noted) -> Callable[[Seen], str]:
+    def may_pay(seen: Seen) -> str:
+        why = policy.may_pay(seen)
+        if why and noted.keeps(seen.now_us, policy.name, why):
+            noted.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))
+        return why
+
+    return may_pay
+
+
+def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:
+    """Explain why no move can pay whichever region is drawn: each store's score against the best one opposite.
+
+    A source is compared with the lowest target, a target with the highest source.
+    """
+    if kind not in _BALANCED:
+        return Explained((), because)
+    resource, source_role, target_role = _BALANCED[kind]
+    notes, stores = Notes(), list(cluster.stores.values())
+    notes.look_at([s.id for s in stores])
+    sources = keep(stores, [by_state(source_role, cluster.config)], notes, SOURCE)
+    targets = keep(stores, [by_state(target_role, cluster.config)], notes)
+    by = scale(cluster, resource)
+    if not sources or not targets:
+        return notes.explained((), because)
+    lowest = min(targets, key=lambda s: target_score(by, s))
+    highest = max(sources, key=lambda s: source_score(by, s))
+    for s in sources:
+        if s is not lowest:
+            compare(by, s, lowest, notes)
+    for t in targets:
+        if t is not highest:
+            compare(by, highest, t, notes)
+    return notes.explained((), because)
+
+
+def about_region(decisions: tuple[Decision, ...], region: int) -> list[Decision]:
+    """Give the decisions about a region."""
+    of = (d for d in decisions if d.region == region or any(op.region == region for op in d.told.operators))
+    return sorted(of, key=lambda d: d.at_us)
+
+
+def at(decisions: Sequence[Decision], at_us: int, by: str = "", *, fruitless: bool = False) -> Decision | None:
+    """Give the last decision up to a moment, of one scheduler or of any, or the last that led to nothing."""
+    found = [d for d in decisions if d.at_us <= at_us and by in ("", d.by) and not (fruitless and d.told.operators)]
+    return found[-1] if found else None
+
+
+def wanting(answers: Sequence[Answer], at_us: int, region: int) -> Decision:
+    """Give of all who were asked about a region the one who acts on it, or else looked at most."""
+    acting = [a for a in answers if a.explained.operators]
+    chosen = acting[0] if acting else max(answers, key=lambda a: len(a.explained.rejected) + len(a.explained.compared))
+    return Decision(at_us, chosen.asked, region, chosen.explained)

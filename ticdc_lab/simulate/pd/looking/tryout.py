@@ -1,0 +1,142 @@
+"""Clusters to try out: reference cases of the real PD, with other words or policies from a moment on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.simulate.pd.looking.recording import Recording, record
+from ticdc_lab.simulate.pd.replay.fields import Fields
+from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, Timed, UsePolicy
+from ticdc_lab.simulate.pd.world.model import MODEL
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
+from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.reference import Case, case_of
+from ticdc_lab.simulate.pd.world.scenario_cluster import start_of
+from ticdc_lab.simulate.pd.world.scenario_events import changes_of
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.scenario import Scenario, read_scenario
+
+_FEW_REGIONS = 20_000
+_SAMPLES = 120
+
+
+class NoSuchCase(TiCDCLabError):
+    """A case that the file does not hold."""
+
+
+class RealRun(NamedTuple):
+    """A run of the real PD: moments (s) with the peers and the leaders of each store.
+
+    ``gone`` are the stores that did not take part any more at the end.
+    """
+
+    times_s: tuple[float, ...]
+    peers: tuple[Mapping[int, int], ...]
+    leaders: tuple[Mapping[int, int], ...]
+    gone: tuple[int, ...] = ()
+
+
+def reference_cases(path: Path | str) -> dict[str, Case]:
+    """Read the cases of a file of reference runs, by name.
+
+    Parameters
+    ----------
+    path
+        ``data/pd_reference.jsonl.gz`` or a file of the same form (golden/pd/reference.jsonl.gz).
+    """
+    return {r["case"]: case_of(Fields(r, r["case"])) for r in _records(path) if r["kind"] == "case"}
+
+
+def scenario_cases(folder: Path | str) -> dict[str, Case]:
+    """Read the scenarios of PD in a folder as cases, by name.
+
+    Parameters
+    ----------
+    folder
+        ``data/scenarios/pd``, or one with files of the same form.
+    """
+    read = (read_scenario(path) for path in sorted(Path(folder).glob("*.yaml")))
+    return {s.name: _case_of(s) for s in read if s.model is MODEL}
+
+
+def _case_of(scenario: Scenario) -> Case:
+    start = start_of(scenario.cluster, scenario.settings)
+    until_us = scenario.until_us
+    return Case(scenario.name, start, tuple(changes_of(scenario, start.regions)), 0, until_us, until_us)
+
+
+def real_runs(path: Path | str, case: str) -> list[RealRun]:
+    """Give what the real PD did in a case, a run a repetition."""
+    found = []
+    for r in _records(path):
+        if r["kind"] == "run" and r["case"] == case:
+            rows = r["series"]
+            peers, leaders = (tuple(_counts(row[k]) for row in rows) for k in (2, 3))
+            live = {int(i) for i in r["final"]["live_stores"]}
+            gone = tuple(sorted({i for counts in peers for i in counts} - live))
+            found.append(RealRun(tuple(row[0] / 10 for row in rows), peers, leaders, gone))
+    return found
+
+
+def _counts(told: Mapping[str, int]) -> dict[int, int]:
+    return {int(i): n for i, n in told.items()}
+
+
+def _records(path: Path | str) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def tried(
+    case: Case, *, seed: int = 1, changes: Sequence[Timed] = (), policies: Sequence[Policy] = DEFAULT_POLICIES,
+    until_s: float | None = None, samples: int = _SAMPLES,
+) -> Recording:  # fmt: skip
+    """Run a case and record it.
+
+    Parameters
+    ----------
+    case
+        What to run.
+    seed
+        The only source of chance: two runs that differ from a moment on are the same up to there.
+    changes
+        What happens besides the case's own events, see :func:`said`.
+    policies
+        Schedulers.
+    until_s
+        Virtual seconds; by default as long as the case lasts at most.
+    samples
+        Moments looked at, evenly over the run; fewer of a cluster of more than 20,000 regions.
+    """
+    until_us = case.most_us if until_s is None else round(until_s * SECOND_US)
+    many = len(case.start.regions.id) > _FEW_REGIONS
+    every_us = max(case.start.settings.tick_us, until_us // max(1, samples // 4 if many else samples))
+    world = World(case.start, seed, policies, (*case.changes, *changes))
+    return record(world, until_us=until_us, every_us=every_us)
+
+
+def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:
+    """Give words to PD at a moment.
+
+    Parameters
+    ----------
+    words
+        Commands as after ``pd-ctl``, a line each; empty lines and those that begin with ``#`` are left out.
+    at_s
+        Virtual seconds.
+    """
+    lines = words.splitlines() if isinstance(words, str) else list(words)
+    kept = [line.strip().removeprefix("pd-ctl ").strip() for line in lines]
+    return at(at_s, *(Pdctl(line) for line in kept if line and not line.startswith("#")))
+
+
+def at(at_s: float, *changes: Change | Policy) -> tuple[Timed, ...]:
+    """Give changes, or policies to use, at a moment (s)."""
+    at_us = round(at_s * SECOND_US)
+    return tuple(Timed(at_us, UsePolicy(c) if isinstance(c, Policy) else c) for c in changes)
