@@ -202,7 +202,7 @@ def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map
     if "waits for nobody" in duties.bugs:
         versions = ()
     variables = values(mirror.under(keys.SYSVARS)) if statics is None else statics
-    batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=variables)))
+    batch = sysvars.count_of(sysvars.BATCH, sysvars.Scopes(cluster=variables))
     service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
     return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, service)
