@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ticdc_lab.ddl_service import sqlite_store
 from ticdc_lab.ddl_service.history import of_folder
+from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.store import Store
@@ -173,7 +174,7 @@ class _FullOnce:
 
 def test_what_is_no_store_is_said(tmp_path: Path) -> None:
     """By workers, and by who reads a history."""
-    (tmp_path / sqlite_store.FILE).write_text("not a database " * 100)
+    (tmp_path / FILE).write_text("not a database " * 100)
     with pytest.raises(SetupError, match="cannot be used as a store"):
         SqliteStore(tmp_path)
     with pytest.raises(SourceError, match="cannot be read"):

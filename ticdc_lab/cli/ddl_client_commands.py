@@ -123,7 +123,7 @@ def submit(
     The tidb-server that sends it is the model's, in this process, over the workers' store (--store or --etcd).
     Exit code 1 says that the job was rejected or rolled back.
     """
-    from ticdc_lab.ddl_service.sqlite_store import FILE as STORE
+    from ticdc_lab.ddl_service.sqlite_file import FILE as STORE
     from ticdc_lab.ddl_service.submitting import submitted
     from ticdc_lab.simulate.ddl_service.records import DONE
     from ticdc_lab.simulate.ddl_service.server_state import Submit

@@ -13,7 +13,7 @@ from aetcd import rpc
 from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_session import ANSWERS_S
-from ticdc_lab.ddl_service.sqlite_store import FILE
+from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 
 PATIENCE_S = 60.0

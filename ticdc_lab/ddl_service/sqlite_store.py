@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ticdc_lab.ddl_service.sqlite_file import opened, writing
 from ticdc_lab.ddl_service.sqlite_observers import Observers
-from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
     MOD,
@@ -38,26 +37,10 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Txn,
 )
 
-FILE = "ddl-service.sqlite"
-BUSY_S = 5.0
 _OVER = "expires_us <= ?1 or expires_us - ttl_us > ?1"
 """A lease that was prolonged later than now is of a time before the machine was started."""
 KEPT = 100_000
 """So many revisions are kept for observers; one that is further behind has lost its session."""
-
-_TABLES = """
-create table if not exists keys(
-    store text, key text, value text, created integer, modified integer, lease integer, primary key(store, key)
-) without rowid;
-create index if not exists keys_of_leases on keys(lease) where lease > 0;
-create table if not exists leases(id integer primary key autoincrement, ttl_us integer, expires_us integer);
-create table if not exists events(
-    revision integer, store text, key text, value text, created integer, lease integer
-);
-create index if not exists events_by_revision on events(revision);
-create table if not exists history(revision integer);
-insert into history select 1 where not exists (select 1 from history);
-"""
 
 
 class SqliteStore:
@@ -75,21 +58,8 @@ class SqliteStore:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) / FILE
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            self._prepare()
-        except (OSError, sqlite3.Error) as error:
-            raise SetupError(f"{path} cannot be used as a store: {error}", hint="Give another --store.") from None
+        self._db = opened(folder)
         self._observers = Observers(self._db, self._revision())
-
-    def _prepare(self) -> None:
-        self._db.execute("pragma journal_mode=wal")
-        self._db.execute("pragma synchronous=normal")
-        with self._writing():
-            for statement in _TABLES.split(";"):
-                self._db.execute(statement)
 
     def close(self) -> None:
         """Close the file."""
@@ -101,7 +71,7 @@ class SqliteStore:
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request to one of the stores; what is not carried out for want of the file has not happened."""
         try:
-            with self._writing():
+            with writing(self._db):
                 return self._asked(store, request)
         except sqlite3.OperationalError:
             return [Done(request.tag, False, 0)] if isinstance(request, Txn) else []
@@ -112,17 +82,6 @@ class SqliteStore:
             return self._news()
         except sqlite3.OperationalError:
             return []
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
-        try:
-            yield
-            self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite may have rolled back by itself, for want of room
-                self._db.execute("rollback")
-            raise
 
     def _revision(self) -> int:
         return int(self._db.execute("select revision from history").fetchone()[0])
@@ -209,7 +168,7 @@ class SqliteStore:
 
     def _news(self) -> list[tuple[str, Answer]]:
         if self._db.execute(f"select 1 from leases where {_OVER} limit 1", (now_us(),)).fetchone():
-            with self._writing():
+            with writing(self._db):
                 over = self._db.execute(f"select id from leases where {_OVER}", (now_us(),)).fetchall()
                 for (lease,) in over:
                     self._end(lease)

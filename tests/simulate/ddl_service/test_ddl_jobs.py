@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import jobs, records
 from ticdc_lab.simulate.ddl_service.jobs import Move, Seen, Waiting, advanced
 from ticdc_lab.simulate.ddl_service.records import Job
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH, Scopes, count_of
 from ticdc_lab.simulate.ddl_service.versions import Versions, parsed, unsupported
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
@@ -141,3 +143,12 @@ def test_a_job_is_read_as_it_was_written() -> None:
     assert records.job(text[:-1] + ',"later":1}') == INDEX._replace(fails_at=3)
     worker = records.Worker("v8.5.0", (("a", "OWNER"), ("b", "CAMPAIGNING")))
     assert records.worker(records.written(worker)) == worker
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [("16", 16), ("many", 256), ("", 256), ("0", 256), ("-1", 256), ("\u0661", 256), ("1" * 5000, 256)],
+)
+def test_a_batch_that_is_no_number_stops_no_worker(text: str, rows: int) -> None:
+    """What one cluster sets must not end the owners of all others, nor a backfill stand still."""
+    assert count_of(BATCH, Scopes(cluster=Map({BATCH: text}))) == rows

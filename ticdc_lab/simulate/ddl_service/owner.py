@@ -214,7 +214,7 @@ def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map
         won = mirror.under(keys.OWNER)[f"{o.link.lease:x}"].create
         known = Map({name: entry for name, entry in known.items() if entry.mod < won})
     variables = values(known) if statics is None else statics
-    batch = int(sysvars.value_of(sysvars.BATCH, sysvars.Scopes(cluster=variables)))
+    batch = sysvars.count_of(sysvars.BATCH, sysvars.Scopes(cluster=variables))
     service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
     return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, service)

@@ -53,3 +53,10 @@ def value_of(name: str, scopes: Scopes) -> str:
     if GLOBAL in variable.scopes:
         return scopes.cluster.get(name, variable.default)
     return scopes.process.get(name, variable.default)
+
+
+def count_of(name: str, scopes: Scopes) -> int:
+    """Give a variable that is a number above 0; one that is none counts as not set, lest a cluster stop its worker."""
+    text = value_of(name, scopes)
+    is_count = text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
+    return int(text if is_count else VARIABLES[name].default)
