@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
 from ticdc_lab.simulate.pd.world.changes import Change, Grow, Pdctl, ResumeStore, SetFlow, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
 from ticdc_lab.simulate.pd.world.settings import REFERENCE, SECOND_US, WorldSettings
@@ -38,7 +38,9 @@ def case_of(record: Fields) -> Case:
     Raises
     ------
     Malformed
-        It is not of the form it should have, or something happens in it that we do not know.
+        It is not of the form it should have.
+    Unknown
+        Something happens in it that we do not know.
     """
     name = record.text("case")
     config, rest = config_of(dict(record.object("config").value))
@@ -141,7 +143,7 @@ def _changes(event: Fields) -> list[Change]:
             verb = kind.split("-")[0]
             return [Pdctl(f"scheduler {verb} {event.text('scheduler')} {event.any('store', '')}".strip())]
         case _:
-            raise Malformed(f"{event.where}.type", "an event that we know", kind)
+            raise Unknown(f"events of type {kind} in whole-cluster runs")
 
 
 def _word(value: object) -> str:
