@@ -152,6 +152,20 @@ def test_the_why_table_marks_the_chosen_and_the_refused() -> None:
     assert not figures.why_table(Explained((), "the region fits its rules")).data
 
 
+def test_why_nothing_happens_is_told_by_second() -> None:
+    """A bar a second for who decided; green where operators were made, and then no other reason."""
+    fig = figures.why_nothing(joined())
+    made = named(fig, "operators were made")
+    moved = {f.created_us // 1_000_000 for f in joined().lives if f.desc == "balance-region-scheduler"}
+    row = list(fig.layout.yaxis.ticktext).index("balance-region")
+    green = {s for s, y in zip(made.base, made.y, strict=True) if y == row}
+    assert moved <= green
+    others = {(s, y) for t in fig.data if t is not made for s, y in zip(t.base, t.y, strict=True)}
+    assert others and not others & set(zip(made.base, made.y, strict=True))
+    assert title(fig).startswith("balance-region made operators in")
+    assert title(figures.why_nothing(EMPTY)) == "Nothing was decided"
+
+
 def test_two_futures_part_at_their_moment() -> None:
     """Same start, both lines, the real PD's thin ones, four numbers; the title says who is even and what it costs."""
     slow = joined("config set region-schedule-limit 0", 2.0)

@@ -54,6 +54,7 @@ from ticdc_lab.figures.watermark_curves import watermark_curves
 from ticdc_lab.figures.watermark_ladder import watermark_ladder
 from ticdc_lab.figures.watermark_levels import watermark_levels
 from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
+from ticdc_lab.figures.why_nothing import why_nothing
 from ticdc_lab.figures.why_stuck import why_stuck
 from ticdc_lab.figures.why_table import why_table
 
@@ -116,6 +117,7 @@ __all__ = [
     "watermark_levels",
     "watermark_tree",
     "watermark_tree_stepped",
+    "why_nothing",
     "why_stuck",
     "why_table",
 ]

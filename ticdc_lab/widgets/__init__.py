@@ -7,7 +7,8 @@ from ticdc_lab.widgets.consumer_panel import ConsumerView, consumer_panel
 from ticdc_lab.widgets.ddl_service_panel import DdlServiceView, ServiceView, ddl_service_panel, service_panel
 from ticdc_lab.widgets.log_panel import LogView, log_panel
 from ticdc_lab.widgets.panel import Panel
-from ticdc_lab.widgets.pd_panel import PdView, pd_panel
+from ticdc_lab.widgets.pd_panel import pd_panel
+from ticdc_lab.widgets.pd_pictures import PdView
 from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
 from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel

@@ -55,6 +55,7 @@ class Nodes:
         self.dirty: set[int] = set()
         self.cached: dict[int, Store] = {}
         self.seed = seed
+        self.fresh_us = 0
         self.closed: dict[tuple[int, int], float] = {}
         for start in stores:
             self._add(start, start.started)
@@ -118,13 +119,14 @@ class Nodes:
                 self.change(i, available=space, used=used, heartbeat_age_s=0.0)
 
     def view(self, now_us: int) -> dict[int, Store]:
-        """Give the stores as PD knows them now, by id."""
+        """Give the stores as PD knows them now, by id; what heartbeats of regions changed counts a little later."""
         self._reopen(now_us)
         for i, node in enumerate(self.all):
             if node.silent_us is not None and node.known:
                 self.change(i, heartbeat_age_s=(now_us - node.heartbeat_us) / SECOND_US)
         m = self.regions.members
-        changed = self.dirty | m.touched
+        late = m.touched if now_us >= self.fresh_us else set()
+        changed = self.dirty | late
         if changed:
             self.cached = dict(self.cached)
         for i in sorted(changed):
@@ -140,7 +142,7 @@ class Nodes:
             if new:
                 self.cached = {k: self.cached[k] for k in sorted(self.cached)}
         self.dirty.clear()
-        m.touched.clear()
+        late.clear()
         return self.cached
 
     def take_tokens(self, i: int, which: int, cost: float, now_us: int) -> None:

@@ -215,6 +215,7 @@ class World:
         if not self.reports:
             return
         reports, self.reports = self.reports, []
+        self.nodes.fresh_us = self.now_us + self.settings.counts_lag_us
         for report in reports:
             if self.regions.alive[report.row]:
                 self._take(report)
