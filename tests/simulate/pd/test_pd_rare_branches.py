@@ -11,6 +11,7 @@ import pytest
 
 from ticdc_lab.simulate.pd.checkers import check_region, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
+from ticdc_lab.simulate.pd.commands import delete_store
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
 from ticdc_lab.simulate.pd.lifecycle import impossible
@@ -191,6 +192,14 @@ def judged(folder: Path, area: str, given: dict[str, Any], expect: dict[str, Any
     path = folder / "scenario.jsonl"
     path.write_text(json.dumps({"id": "test", "area": area, "given": given, "expect": expect}))
     return replay(path).records[0]
+
+
+def test_only_stores_of_tikv_are_needed_for_replicas() -> None:
+    """Another engine's store may always go, and does not stand in for one of TiKV."""
+    c = cluster(replace(JOINT, max_replicas=3), engine={4: "tiflash", 5: "other"})
+    assert delete_store(c, 4).error == "" and delete_store(c, 1).error == "ErrStoresNotEnough"
+    c = cluster(replace(JOINT, max_replicas=3), engine={4: "tikv", 5: "tiflash_compute"})
+    assert delete_store(c, 1).error == ""
 
 
 FOUR = [{"id": i, "region_count": 9} for i in (1, 2, 3, 4)]

@@ -25,7 +25,8 @@ class Told(NamedTuple):
 def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool = False) -> Told:
     """Take a store offline: ``pd-ctl store delete``.
 
-    Refused where fewer up stores than replicas would stay, or none that may lead; not so for a destroyed store.
+    Refused where fewer up TiKV stores than replicas would stay, or none that may lead; not so for a destroyed store, nor
+    for one of another engine, whose peers are learners.
     """
     store = cluster.stores.get(store_id)
     if store is None:
@@ -36,7 +37,7 @@ def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool 
         return Told(None, STORE_REMOVED)
     if store.physically_destroyed:
         return Told(None, STORE_DESTROYED)
-    if _is_up(store) and not physically_destroyed:
+    if _is_up(store) and _is_tikv(store) and not physically_destroyed:
         refusal = _cannot_spare(cluster, store)
         if refusal:
             return Told(None, *refusal)
@@ -47,8 +48,12 @@ def _is_up(store: Store) -> bool:
     return store.state in (PREPARING, SERVING)
 
 
+def _is_tikv(store: Store) -> bool:
+    return label(store, "engine") in ("", "tikv")
+
+
 def _cannot_spare(cluster: Cluster, store: Store) -> tuple[str, str] | None:
-    others = [s for s in cluster.stores.values() if _is_up(s) and label(s, "engine") != "tiflash" and s.id != store.id]
+    others = [s for s in cluster.stores.values() if _is_up(s) and _is_tikv(s) and s.id != store.id]
     need = cluster.config.max_replicas
     if len(others) < need:
         would = f"the number of up stores would be {len(others)} while need {need}"
