@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ticdc_lab.simulate.pd.checkers import check_region, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
+from ticdc_lab.simulate.pd.commands import delete_store
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
 from ticdc_lab.simulate.pd.lifecycle import impossible
@@ -21,6 +23,7 @@ from ticdc_lab.simulate.pd.operators import (
     EnterJoint,
     Kind,
     LeaveJoint,
+    Priority,
     PromoteLearner,
     RemovePeer,
     SplitRegion,
@@ -116,6 +119,32 @@ def test_no_merge_crosses_the_border_of_a_rule_for_labels() -> None:
     assert told.operators == () and told.because == "previous region: a rule for labels ends between the two"
 
 
+def test_rules_for_labels_split_before_placement_rules() -> None:
+    """Keys at the ends of a region, and the open end of a rule, split nothing; a split is not urgent."""
+    rules = (Rule("voter", 3), Rule("voter", 3, start_key="m"))
+    c, whole = cluster(JOINT, rules), region(1, 2, 3, start_key="c", end_key="t")
+    for borders, desc, keys in (
+        (frozenset(("", "c", "k", "t")), "labeler-split-region", (b"k",)),
+        (frozenset("ct"), "rule-split-region", (b"m",)),
+    ):
+        (op,) = check_split(c, whole, borders).operators
+        assert (op.desc, op.steps, op.priority) == (desc, (SplitRegion("usekey", keys),), Priority.MEDIUM)
+
+
+def test_the_limit_of_replica_operators_holds_every_repair_but_no_merge() -> None:
+    """A change of role waits, too, though it counts as another kind; a promotion without rules does not."""
+    leads = Rule("leader", 1, (Constraint("kind", "in", ("l",)),))
+    c = cluster(replace(JOINT, split_merge_interval_s=0), (leads, Rule("voter", 2)), kind={2: "l"})
+    full = {Kind.REPLICA: c.config.replica_schedule_limit}
+    wrong = region(1, 2, 3, size=1, end_key="k")
+    assert [op.desc for op in check_region(c, wrong).operators] == ["fix-leader-role"]
+    told = check_region(c, wrong, running=full)
+    assert told.operators == () and told.limit == "replica-schedule-limit 64"
+    no_rules = c._replace(config=replace(c.config, placement_rules=False))
+    learns = region(1, 2, 3, learners=(3,))
+    assert [op.desc for op in check_region(no_rules, learns, running=full).operators] == ["promote-learner"]
+
+
 def test_a_merge_makes_witnesses_match_first() -> None:
     """The same stores are not enough: the third peer must become a witness, too."""
     active, _ = merge_regions(cluster(NO_JOINT), region(1, 2, 3), region(1, 2, 3, witnesses=(3,))._replace(id=8))
@@ -163,6 +192,14 @@ def judged(folder: Path, area: str, given: dict[str, Any], expect: dict[str, Any
     path = folder / "scenario.jsonl"
     path.write_text(json.dumps({"id": "test", "area": area, "given": given, "expect": expect}))
     return replay(path).records[0]
+
+
+def test_only_stores_of_tikv_are_needed_for_replicas() -> None:
+    """Another engine's store may always go, and does not stand in for one of TiKV."""
+    c = cluster(replace(JOINT, max_replicas=3), engine={4: "tiflash", 5: "other"})
+    assert delete_store(c, 4).error == "" and delete_store(c, 1).error == "ErrStoresNotEnough"
+    c = cluster(replace(JOINT, max_replicas=3), engine={4: "tikv", 5: "tiflash_compute"})
+    assert delete_store(c, 1).error == ""
 
 
 FOUR = [{"id": i, "region_count": 9} for i in (1, 2, 3, 4)]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import Cluster, borders_within
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, keys_within
 from ticdc_lab.simulate.pd.create import leave_joint_state, set_role, split_region
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
+from ticdc_lab.simulate.pd.operators import Kind, Priority
 from ticdc_lab.simulate.pd.regions import VOTER, Region, in_joint_state, learners
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
@@ -31,17 +31,29 @@ def check_joint_state(cluster: Cluster, region: Region) -> Explained:
     return notes.explained((op._replace(priority=Priority.HIGH),), op.desc)
 
 
-def check_split(cluster: Cluster, region: Region) -> Explained:
-    """Split a region where a placement rule begins or ends within it."""
+def check_split(cluster: Cluster, region: Region, borders: frozenset[str] = frozenset()) -> Explained:
+    """Split a region where rules begin or end within it: those for labels, else placement rules.
+
+    Parameters
+    ----------
+    cluster
+        The cluster with its placement rules.
+    region
+        The region.
+    borders
+        Keys at which rules for labels begin or end.
+    """
     notes = Notes()
-    keys = borders_within(cluster, region)
+    keys, desc = keys_within(region, borders), "labeler-split-region"
+    if not keys:
+        keys, desc = borders_within(cluster, region), "rule-split-region"
     if not keys:
         return notes.explained((), "no rule begins or ends within the region")
     try:
-        op = split_region(region, "rule-split-region", "usekey", tuple(k.encode() for k in keys))
+        op = split_region(region, desc, "usekey", tuple(k.encode() for k in keys))
     except CannotBuild as e:
         return notes.explained((), str(e))
-    return notes.explained((op._replace(priority=Priority.HIGH),), f"rules begin or end at {', '.join(keys)}")
+    return notes.explained((op,), f"rules begin or end at {', '.join(keys)}")
 
 
 def check_learners(cluster: Cluster, region: Region) -> Explained:
@@ -85,15 +97,12 @@ def check_region(
     """
     counts = running or {}
     config = cluster.config
-    for check in (check_joint_state, check_split):
-        told = check(cluster, region)
+    for told in (check_joint_state(cluster, region), check_split(cluster, region, beside.borders)):
         if told.operators:
             return told
-    told = _repair(cluster, region, leaders_given)
+    told = _repair(cluster, region, leaders_given, counts.get(Kind.REPLICA, 0))
     if told.operators:
-        replica = limited_as(told.operators[0].kind) == Kind.REPLICA
-        limit = replica and counts.get(Kind.REPLICA, 0) >= config.replica_schedule_limit
-        return _held(told, f"replica-schedule-limit {config.replica_schedule_limit}") if limit else told
+        return told
     merge = check_merge(cluster, region, beside, up_s=up_s)
     if not merge.operators:
         return told
@@ -101,11 +110,17 @@ def check_region(
     return _held(merge, f"merge-schedule-limit {config.merge_schedule_limit}") if limit else merge
 
 
-def _repair(cluster: Cluster, region: Region, leaders_given: Mapping[int, int]) -> Explained:
-    if cluster.config.placement_rules:
-        return check_rules(cluster, region, leaders_given)
-    told = check_learners(cluster, region)
-    return told if told.operators else check_replicas(cluster, region)
+def _repair(cluster: Cluster, region: Region, leaders_given: Mapping[int, int], running: int) -> Explained:
+    """Check rules or replicas; what they want waits for the limit of replica operators, whatever its own kind."""
+    limit = cluster.config.replica_schedule_limit
+    if not cluster.config.placement_rules:
+        learners = check_learners(cluster, region)
+        if learners.operators:
+            return learners
+        told = check_replicas(cluster, region)
+    else:
+        told = check_rules(cluster, region, leaders_given)
+    return _held(told, f"replica-schedule-limit {limit}") if told.operators and running >= limit else told
 
 
 def _held(told: Explained, limit: str) -> Explained:

@@ -65,7 +65,12 @@ def fit_of(cluster: Cluster, region: Region) -> RegionFit:
 
 def borders_within(cluster: Cluster, region: Region) -> list[str]:
     """Give the keys inside a region at which a placement rule begins or ends."""
-    keys = {k for r in cluster.rules for k in (r.start_key, r.end_key) if k} if cluster.config.placement_rules else ()
+    rules = cluster.rules if cluster.config.placement_rules else ()
+    return keys_within(region, {k for r in rules for k in (r.start_key, r.end_key)})
+
+
+def keys_within(region: Region, keys: Iterable[str]) -> list[str]:
+    """Give those of some keys that lie inside a region, in order."""
     return sorted(k for k in keys if region.start_key < k and (not region.end_key or k < region.end_key))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, Store, is_disconnected, label
+from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, Store, is_disconnected, is_tikv
 
 STORES_NOT_ENOUGH, STORE_REMOVED = "ErrStoresNotEnough", "ErrStoreRemoved"
 STORE_DESTROYED, STORE_IS_UP = "ErrStoreDestroyed", "ErrStoreIsUp"
@@ -25,7 +25,8 @@ class Told(NamedTuple):
 def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool = False) -> Told:
     """Take a store offline: ``pd-ctl store delete``.
 
-    Refused where fewer up stores than replicas would stay, or none that may lead; not so for a destroyed store.
+    Refused where fewer up TiKV stores than replicas would stay, or none that may lead; not so for a destroyed store,
+    nor for one of another engine, whose peers are learners.
     """
     store = cluster.stores.get(store_id)
     if store is None:
@@ -36,7 +37,7 @@ def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool 
         return Told(None, STORE_REMOVED)
     if store.physically_destroyed:
         return Told(None, STORE_DESTROYED)
-    if _is_up(store) and not physically_destroyed:
+    if _is_up(store) and is_tikv(store) and not physically_destroyed:
         refusal = _cannot_spare(cluster, store)
         if refusal:
             return Told(None, *refusal)
@@ -48,7 +49,7 @@ def _is_up(store: Store) -> bool:
 
 
 def _cannot_spare(cluster: Cluster, store: Store) -> tuple[str, str] | None:
-    others = [s for s in cluster.stores.values() if _is_up(s) and label(s, "engine") != "tiflash" and s.id != store.id]
+    others = [s for s in cluster.stores.values() if _is_up(s) and is_tikv(s) and s.id != store.id]
     need = cluster.config.max_replicas
     if len(others) < need:
         would = f"the number of up stores would be {len(others)} while need {need}"

@@ -63,6 +63,11 @@ def label(store: Store, key: str) -> str:
     return store.labels.get(key.lower(), "")
 
 
+def is_tikv(store: Store) -> bool:
+    """Whether a store is TiKV's: the only ones with votes."""
+    return label(store, "engine") in ("", "tikv")
+
+
 def is_disconnected(store: Store) -> bool:
     """Silent for more than 20 seconds; a heartbeat brings the store back at once."""
     return store.heartbeat_age_s > DISCONNECTED_AFTER_S

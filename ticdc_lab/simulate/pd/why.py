@@ -66,7 +66,7 @@ def explain(
     answers = [
         Answer("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),
         Answer("joint-state checker", check_joint_state(cluster, region)),
-        Answer("split checker", check_split(cluster, region)),
+        Answer("split checker", check_split(cluster, region, beside.borders)),
     ]
     rules = cluster.config.placement_rules
     told = check_rules(cluster, region) if rules else check_replicas(cluster, region)

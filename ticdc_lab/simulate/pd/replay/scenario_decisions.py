@@ -45,7 +45,8 @@ def joint_state(record: Fields) -> Verdict:
 
 def split(record: Fields) -> Verdict:
     """Ask the checker of splits about the first region."""
-    return _checked(record, check_split)
+    borders = borders_of(given_of(record).settings)
+    return _checked(record, lambda cluster, region: check_split(cluster, region, borders))
 
 
 def learners(record: Fields) -> Verdict:
