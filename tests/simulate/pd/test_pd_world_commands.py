@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
 from worlds import S, small
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
+from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
 from ticdc_lab.simulate.pd.world.run import Watch, simulate
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, regions_of, spread_regions
 from ticdc_lab.simulate.pd.world.what_if import future, side_by_side, thrash
@@ -78,6 +81,35 @@ def test_settings_limits_weights_and_labels_are_set(world: World) -> None:
     pdctl(world, "store label 1 zone=z1")
     told = pdctl(world, "store 1")
     assert told["status"]["region_weight"] == 2.0 and told["store"]["labels"] == [{"key": "zone", "value": "z1"}]
+
+
+def test_placement_rules_are_saved_and_followed() -> None:
+    """Two voters in z1 and one learner in z2, on four stores of two zones."""
+    world = World(small(40, 4, limit=6000), seed=1)
+    for store, zone in ((1, "z1"), (2, "z1"), (3, "z1"), (4, "z2")):
+        pdctl(world, f"store label {store} zone={zone}")
+    rules = [
+        {"group_id": "pd", "id": zone, "role": role, "count": count,
+         "label_constraints": [{"key": "zone", "op": "in", "values": [zone]}]}
+        for zone, role, count in (("z1", "voter", 2), ("z2", "learner", 1))
+    ]  # fmt: skip
+    pdctl(world, f"config placement-rules save '{json.dumps(rules)}'")
+    world.run(120 * S)
+    regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
+    assert all(len(r.peers) == 3 and r.peer_on(4) is not None for r in regions)
+    assert {p.role for r in regions for p in r.peers if p.store == 4} == {"learner"}
+    with pytest.raises(Refused, match=r"rule\.role"):
+        pdctl(world, "config placement-rules save '{\"count\": 1}'")
+
+
+def test_a_policy_is_changed_in_the_middle_of_a_run() -> None:
+    """From then on peers stay where they are."""
+    lazy = Policy("balance-region-scheduler", lambda seen: NOTHING, Kind.REGION)
+    run = simulate(small(120, 4, on=(1, 2, 3), limit=60), 40 * S)
+    other = run.again(20 * S, [UsePolicy(lazy)])
+    late = [o for o in other.operators.to_pylist() if o["started_us"] > 20 * S]
+    assert not [o for o in late if o["desc"] == "balance-region-scheduler"]
+    assert any(o["started_us"] > 20 * S for o in run.operators.to_pylist())
 
 
 def test_a_store_is_retired_and_taken_back(world: World) -> None:

@@ -1,1 +1,71 @@
-"""A whole cluster: PD with simulated stores, in virtual time and with one source of chance."""
+"""A whole cluster: PD with simulated stores, in virtual time and with one source of chance.
+
+::
+
+    start = Start(stores=tuple(StoreStart(i) for i in range(1, 6)), regions=spread_regions(600, [1, 2, 3]))
+    run = simulate(start, 600 * SECOND_US, changes=[Timed(60 * SECOND_US, Pdctl("store limit all 60"))])
+    run.stores, run.operators, run.placements, run.reasons, run.trace      # Arrow tables
+    faster = run.again(120 * SECOND_US, ["store limit all 200"])
+    side_by_side({"as it is": run, "limit 200": faster}, 120 * SECOND_US)
+    pdctl(run.world, "scheduler describe balance-region-scheduler")
+"""
+
+from ticdc_lab.simulate.pd.world.changes import (
+    Grow,
+    Pdctl,
+    ResumeStore,
+    SetFlow,
+    SetRules,
+    StartStore,
+    StopStore,
+    Timed,
+    UsePolicy,
+)
+from ticdc_lab.simulate.pd.world.compare_policies import on_reference, with_policy
+from ticdc_lab.simulate.pd.world.outlook import how_long, why_nothing
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
+from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
+from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate
+from ticdc_lab.simulate.pd.world.settings import REFERENCE, SECOND_US, WorldSettings
+from ticdc_lab.simulate.pd.world.start import RegionsStart, Start, StoreStart, regions_of, spread_regions, start_from
+from ticdc_lab.simulate.pd.world.what_if import Future, future, side_by_side
+from ticdc_lab.simulate.pd.world.world import World
+
+__all__ = [
+    "DEFAULT_POLICIES",
+    "REFERENCE",
+    "SECOND_US",
+    "Answer",
+    "Future",
+    "Grow",
+    "Pdctl",
+    "Policy",
+    "Refused",
+    "RegionsStart",
+    "ResumeStore",
+    "Run",
+    "Seen",
+    "SetFlow",
+    "SetRules",
+    "Start",
+    "StartStore",
+    "StopStore",
+    "StoreStart",
+    "Timed",
+    "UsePolicy",
+    "Watch",
+    "World",
+    "WorldSettings",
+    "future",
+    "how_long",
+    "on_reference",
+    "pdctl",
+    "regions_of",
+    "side_by_side",
+    "simulate",
+    "spread_regions",
+    "start_from",
+    "why_nothing",
+    "with_policy",
+]

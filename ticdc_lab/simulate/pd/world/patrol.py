@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.checkers import ALONE, check_region
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.filters import REGION_TARGET, TARGET, state_forbids
+from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.places import distances, may_improve
@@ -25,12 +25,12 @@ from ticdc_lab.simulate.pd.rules import ANY_VOTER, default_rules
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.stores import ADD
+from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
 _LATER_US = 200_000
 _TRIED_A_SLOT = 4
 SOON = "tried again soon"
-_ADD_LIMIT = "add-limit:"
+_LIMIT_WORDS = (("add-limit:", ADD), ("remove-limit:", REMOVE))
 
 
 class Waits(NamedTuple):
@@ -164,11 +164,12 @@ class Patrol:
         return told
 
     def _waits(self, told: Explained) -> Waits | None:
-        """Give the add-peer limits that stand in the way, where nothing else does."""
-        passing = [r for r in told.rejected if r.filter == "state" and r.role == TARGET]
-        if told.limit or not passing or not all(_ADD_LIMIT in r.why for r in passing):
-            return None
-        return Waits(tuple((self.regions.at[r.store], ADD) for r in passing), every=False)
+        """Give the store limits that stand in the way, where nothing else does."""
+        passing = [r for r in told.rejected if r.filter == "state"]
+        limits = tuple(
+            (self.regions.at[r.store], which) for r in passing for word, which in _LIMIT_WORDS if r.why.startswith(word)
+        )
+        return Waits(limits, every=False) if limits and len(limits) == len(passing) and not told.limit else None
 
     def later(self, row: int, now_us: int, waits: Waits | None = None) -> None:
         """Look at a region again in a while, or when the limits that it waits for have room."""

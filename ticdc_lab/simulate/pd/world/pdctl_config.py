@@ -6,8 +6,10 @@ import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.replay.fields import Fields
+from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.world.pdctl import Refused
 
@@ -30,7 +32,7 @@ _REPLICATION = ("max-replicas", "location-labels", "isolation-level", "enable-pl
 
 
 def config(world: World, words: list[str]) -> Any:
-    """``config show [all|schedule|replication] | set NAME VALUE | placement-rules show``."""
+    """``config show [all|schedule|replication] | set NAME VALUE | placement-rules show | .. save JSON``."""
     match words:
         case ["show"] | ["show", "all"]:
             return shown(world.config)
@@ -43,6 +45,14 @@ def config(world: World, words: list[str]) -> Any:
             return DONE
         case ["placement-rules", "show"]:
             return [told_rule(r) for r in world.cluster().rules]
+        case ["placement-rules", "save", text]:
+            told = orjson.loads(text)
+            rules = told if isinstance(told, list) else [told]
+            try:
+                world.rules = tuple(rule_of(Fields(r, "rule")) for r in rules) or None
+            except Malformed as e:
+                raise Refused(f"config placement-rules save: {e}") from e
+            return DONE
         case _:
             raise Refused(f"config {' '.join(words)}: no such command")
 
