@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pd.replay.fields import Fields
 from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 
-REFERENCE = Path(__file__).parents[2] / "data" / "golden" / "pd" / "reference.jsonl.gz"
+REFERENCE = Path(__file__).parents[3] / "data" / "pd_reference.jsonl.gz"
 S = SECOND_US
 
 
