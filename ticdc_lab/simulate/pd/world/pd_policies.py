@@ -71,8 +71,9 @@ def no_region_pays(seen: Seen) -> str:
     moved = table.influence(cluster, "region_size")
     widened = np.abs(moved) * _AMPLIFICATION + by.tolerance
     after = region_scores(table.columns, cluster.config, moved)
-    takes = table.may[REGION_TARGET]
-    out = np.where(table.may[REGION_SOURCE], region_scores(table.columns, cluster.config, -widened), -np.inf)
+    gives = table.may[REGION_SOURCE]
+    takes = table.may[REGION_TARGET] & gives  # PD looks for targets among the sources that come after one
+    out = np.where(gives, region_scores(table.columns, cluster.config, -widened), -np.inf)
     into = np.where(takes, region_scores(table.columns, cluster.config, widened), np.inf)
     order = np.argsort(-after, kind="stable")
     lowest_below = np.minimum.accumulate(into[order][::-1])[::-1]
