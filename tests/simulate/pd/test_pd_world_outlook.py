@@ -21,7 +21,7 @@ from ticdc_lab.simulate.scenario import scenario_from_text
 
 SCENARIO = """
 model: pd
-until: 60s
+until: 200s
 cluster: {stores: 4, regions: 40, on: [1, 2, 3], store_limit: 600}
 assert:
   - {always: no violation}
