@@ -15,23 +15,33 @@ import ticdc_lab
 from ticdc_lab.cli import main
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_python_example_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The README's Python block runs as it stands, on the suite's session, and shows the topic's resolved_ts."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = (block for block in BLOCKS if "local_session" in block)
     monkeypatch.setattr(ticdc_lab, "local_session", lambda: spark)
     monkeypatch.chdir(Path(__file__).parent.parent)
     exec(compile(code.replace("/tmp/small", f"{tmp_path}/small"), "README.md", "exec"), {})
     assert "470603993791332352" in capfd.readouterr().out
 
 
+def test_the_other_python_examples_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """The model of PD needs no session: a cluster, its other future, and pd-ctl's words."""
+    others = [block for block in BLOCKS if "local_session" not in block]
+    assert len(others) == 1
+    exec(compile(others[0], "README.md", "exec"), {})
+    shown = capfd.readouterr().out
+    assert "balance-region-scheduler" in shown and "limit 2000" in shown
+
+
 def test_every_command_shown_exists() -> None:
     """Each ``ticdc-lab COMMAND`` of the README is a command with the options that are shown."""
     shown = re.findall(r"^ticdc-lab ([\w-]+) +(.*?)(?:#.*)?$", README, re.MULTILINE)
-    assert len(shown) == 42
+    assert len(shown) == 44
     for name, rest in shown:
         command = main.commands[name]
         if isinstance(command, click.Group):
