@@ -146,3 +146,20 @@ def test_a_store_that_dies_costs_no_quorum_by_operators() -> None:
     assert found.violated is None
     repairs = {desc: n for desc, n in found.world.controller.created.items() if desc.startswith("replace-rule-down")}
     assert sum(repairs.values()) == 36, repairs
+
+
+@pytest.mark.parametrize("store", [1, 4])
+def test_a_store_that_dies_while_operators_run_is_not_their_doing(store: int) -> None:
+    """Neither the store that moves come from nor the one they go to: their operators end with fewer healthy replicas."""
+    start = small(300, 5, (1, 2, 3), 6000, io_mib_a_tick=100.0)
+    found = simulate(start, 40 * S, changes=[Timed(10 * S, StopStore(store))])
+    assert found.violated is None
+    assert any(o["status"] == "SUCCESS" or o["status"] == "success" for o in found.operators.to_pylist())
+
+
+def test_leaders_transferred_by_hand_pass_the_limit_of_schedulers() -> None:
+    """An administrator's operators are asked for no limit, so that many of them violate none."""
+    words = [Pdctl(f"operator add transfer-leader {i} {i % 4 + 1}") for i in range(1, 60, 2)]
+    config = Config(leader_schedule_limit=1)
+    found = simulate(small(60, 4, config=config), 20 * S, changes=[Timed(5 * S, w) for w in words])
+    assert found.violated is None

@@ -35,7 +35,7 @@ class Monitor:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.healthy_at_start: dict[int, int] = {}
+        self.at_start: dict[int, tuple[int, frozenset[int]]] = {}
 
     def region_changed(self, row: int, before: Region) -> None:
         """Check a region after a heartbeat that told something new."""
@@ -54,12 +54,11 @@ class Monitor:
         votes = [p for p in region.peers if p.role != LEARNER]
         return self.healthy(region) * 2 > len(votes)
 
-    def healthy(self, region: Region) -> int:
-        """Count voters that run and have their data."""
+    def healthy(self, region: Region, ran: frozenset[int] = frozenset()) -> int:
+        """Count voters that have their data and run, or ran before, on stores by position."""
         at, nodes = self.world.regions.at, self.world.nodes.all
-        return sum(
-            p.role != LEARNER and p.store not in region.pending and nodes[at[p.store]].runs for p in region.peers
-        )
+        data = [at[p.store] for p in region.peers if p.role != LEARNER and p.store not in region.pending]
+        return sum(nodes[i].runs or i in ran for i in data)
 
     def operator_changed(self, r: Running, before: str) -> None:
         """Check an operator in a new state."""
@@ -69,12 +68,15 @@ class Monitor:
             self._started(r)
         elif r.status == SUCCESS:
             self._succeeded(r)
+        if r.status != STARTED:
+            self.at_start.pop(r.number, None)
 
     def _started(self, r: Running) -> None:
         world = self.world
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
-        self.healthy_at_start[r.number] = self.healthy(world.regions.region(r.row))
+        running = frozenset(i for i, n in enumerate(world.nodes.all) if n.runs)
+        self.at_start[r.number] = self.healthy(world.regions.region(r.row)), running
         kind = limited_as(r.op.kind)
         limit = getattr(world.config, LIMITS[kind]) if kind in LIMITS else None
         count = world.controller.counts[kind]
@@ -88,10 +90,10 @@ class Monitor:
                     raise Violated(STORE_LIMIT, f"store {node.told.id} is over its {name} limit")
 
     def _succeeded(self, r: Running) -> None:
-        before = self.healthy_at_start.pop(r.number, 0)
+        before, ran = self.at_start.get(r.number, (0, frozenset()))
         if merges(r.op) is not None or not self.world.regions.alive[r.row]:
             return
-        now = self.healthy(self.world.regions.region(r.row))
+        now = self.healthy(self.world.regions.region(r.row), ran)  # a store that fell silent is not the operator's doing
         if now < before and now < self.world.config.max_replicas:
             raise Violated(FEWER, f"region {r.op.region} has {now} healthy replicas after {r.op.desc}, had {before}")
 
