@@ -11,6 +11,7 @@ from ticdc_lab.simulate.pd.operators import (
     BecomeNonWitness,
     BecomeWitness,
     DemoteVoter,
+    LeaveJoint,
     Operator,
     PromoteLearner,
     RemovePeer,
@@ -70,6 +71,8 @@ def impossible(cluster: Cluster, region: Region, step: Step) -> str:
             return _out_of_order(cluster, store)
         case RemovePeer(store):
             return f"the peer on store {store} leads" if region.leader == store else ""
+        case LeaveJoint(_, down) if region.leader in down:
+            return f"the peer on store {region.leader} leads and would be demoted"
         case PromoteLearner(store) | DemoteVoter(store) | BecomeWitness(store) | BecomeNonWitness(store):
             return f"the region has no peer on store {store}" if region.peer_on(store) is None else ""
         case _:

@@ -39,22 +39,29 @@ def after(region: Region, step: Step) -> Region | None:
         case PromoteLearner(store):
             return _in_role(region, {store}, VOTER, (LEARNER,))
         case DemoteVoter(store):
-            return _in_role(region, {store}, LEARNER, (VOTER,))
+            return _led_by_voter(_in_role(region, {store}, LEARNER, (VOTER,)))
         case RemovePeer(store):
             return _without(region, store)
         case EnterJoint(up, down):
             single = len(up) + len(down) == 1
             entered = _in_role(region, up, VOTER if single else INCOMING, (LEARNER,))
-            return entered and _in_role(entered, down, LEARNER if single else DEMOTING, (VOTER,))
+            return _led_by_voter(entered and _in_role(entered, down, LEARNER if single else DEMOTING, (VOTER,)))
         case LeaveJoint():
             now = {INCOMING: VOTER, DEMOTING: LEARNER}
-            return region._replace(peers=tuple(p._replace(role=now.get(p.role, p.role)) for p in region.peers))
+            left = region._replace(peers=tuple(p._replace(role=now.get(p.role, p.role)) for p in region.peers))
+            return _led_by_voter(left)
         case BecomeWitness(store) | BecomeNonWitness(store):
             witness = isinstance(step, BecomeWitness)
             peers = tuple(p._replace(witness=witness) if p.store == store else p for p in region.peers)
             return region._replace(peers=peers)
         case _:
             return None
+
+
+def _led_by_voter(region: Region | None) -> Region | None:
+    """Give the region, None where its leader would be demoted: TiKV refuses that, as it refuses to remove it."""
+    leader = region.peer_on(region.leader) if region is not None else None
+    return None if leader is not None and leader.role == LEARNER else region
 
 
 def _in_role(region: Region, stores: Collection[int], role: str, before: tuple[str, ...]) -> Region | None:

@@ -154,8 +154,10 @@ class Controller:
         self.counts[limited_as(r.op.kind)] += 1
         for step in r.op.steps:
             self.unfinished.add(effects_of(step, r.op.size), 1)
+        urgent, at_s = r.op.kind & Kind.ADMIN, now_us / SECOND_US
         for i, which, cost in self._costs(r.op):
-            self.nodes.take_tokens(i, which, cost, now_us)
+            if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
+                self.nodes.take_tokens(i, which, cost, now_us)
         before = r.status
         r.become(STARTED, now_us)
         r.started_us = now_us

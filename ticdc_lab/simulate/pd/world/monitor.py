@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ticdc_lab.simulate.pd.balance_leader import BATCH
 from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.operators import Kind, limited_as
-from ticdc_lab.simulate.pd.regions import LEARNER, Region
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.world.rounds import LIMITS
-from ticdc_lab.simulate.pd.world.running import Running, merges
+from ticdc_lab.simulate.pd.world.running import CHECKER, Running, merges
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -54,11 +54,17 @@ class Monitor:
         votes = [p for p in region.peers if p.role != LEARNER]
         return self.healthy(region) * 2 > len(votes)
 
-    def healthy(self, region: Region, ran: frozenset[int] = frozenset()) -> int:
-        """Count voters that have their data and run, or ran before, on stores by position."""
-        at, nodes = self.world.regions.at, self.world.nodes.all
-        data = [at[p.store] for p in region.peers if p.role != LEARNER and p.store not in region.pending]
-        return sum(nodes[i].runs or i in ran for i in data)
+    def healthy(self, region: Region) -> int:
+        """Count voters that run and have their data."""
+        return sum(p.role != LEARNER and self._serves(region, p) for p in region.peers)
+
+    def lasting(self, region: Region, ran: frozenset[int] = frozenset()) -> int:
+        """Count those of them that stay voters, also on stores, by position, that ran before."""
+        return sum(p.role not in (LEARNER, DEMOTING) and self._serves(region, p, ran) for p in region.peers)
+
+    def _serves(self, region: Region, p: Peer, ran: frozenset[int] = frozenset()) -> bool:
+        i = self.world.regions.at[p.store]
+        return p.store not in region.pending and (i in ran or self.world.nodes.all[i].runs)
 
     def operator_changed(self, r: Running, before: str) -> None:
         """Check an operator in a new state."""
@@ -76,9 +82,10 @@ class Monitor:
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
         running = frozenset(i for i, n in enumerate(world.nodes.all) if n.runs)
-        self.at_start[r.number] = self.healthy(world.regions.region(r.row)), running
+        self.at_start[r.number] = self.lasting(world.regions.region(r.row)), running
         kind = limited_as(r.op.kind)
-        limit = getattr(world.config, LIMITS[kind]) if kind in LIMITS else None
+        asked = kind in LIMITS and (r.source != CHECKER or kind == Kind.REPLICA)  # checkers are asked for no other
+        limit = getattr(world.config, LIMITS[kind]) if asked else None
         count = world.controller.counts[kind]
         if limit is not None and count > limit + _EXTRA.get(kind, 0):
             raise Violated(LIMIT, f"{count} operators run as {kind.name}, the limit is {limit}")
@@ -93,7 +100,8 @@ class Monitor:
         before, ran = self.at_start.get(r.number, (0, frozenset()))
         if merges(r.op) is not None or not self.world.regions.alive[r.row]:
             return
-        now = self.healthy(self.world.regions.region(r.row), ran)  # a store that fell silent is not the operator's doing
+        # A store that fell silent meanwhile counts as healthy: that was not the operator's doing.
+        now = self.lasting(self.world.regions.region(r.row), ran)
         if now < before and now < self.world.config.max_replicas:
             raise Violated(FEWER, f"region {r.op.region} has {now} healthy replicas after {r.op.desc}, had {before}")
 

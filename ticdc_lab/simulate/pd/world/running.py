@@ -18,6 +18,9 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.replay.expected import step_text
 
+CHECKER = "checker"
+"""The source of operators that the checkers of single regions make."""
+
 
 @dataclass(slots=True)
 class Running:

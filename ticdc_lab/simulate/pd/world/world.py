@@ -40,7 +40,7 @@ from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
 from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
-from ticdc_lab.simulate.pd.world.running import Running, ends_of, merges
+from ticdc_lab.simulate.pd.world.running import CHECKER, Running, ends_of, merges
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.stores import Nodes
@@ -349,7 +349,7 @@ class World:
             return
         self._note("checkers", told)
         self._count_leader(row, op)
-        self.add([op], told.because, "checker")
+        self.add([op], told.because, CHECKER)
 
     def _count_leader(self, row: int, op: Operator) -> None:
         """Count who led while an offline leader was replaced, itself too."""
