@@ -28,6 +28,12 @@ def world() -> World:
     return there
 
 
+def test_words_may_begin_with_the_name_of_the_tool(world: World) -> None:
+    """As one copies them from a terminal."""
+    assert pdctl(world, "pd-ctl store limit 1 30") == "Success!"
+    assert pdctl(world, "store limit")[1] == {"add-peer": 30.0, "remove-peer": 30.0}
+
+
 def test_a_leader_is_transferred_by_hand(world: World) -> None:
     """``operator add transfer-leader`` takes a region and a store, and runs as admin, urgently."""
     assert pdctl(world, "operator add transfer-leader 2 4") == "Success!"
@@ -44,7 +50,18 @@ def test_a_leader_is_transferred_by_hand(world: World) -> None:
         ("store delete 9", "ErrStoreNotFound"),
         ("operator add transfer-leader 2 1", "cannot lead"),
         ("operator add transfer-leader 999 1", "region 999 not found"),
-        ("config set leader-schedule-limit many", "invalid literal"),
+        ("config set leader-schedule-limit many", "limit many: expected a whole number"),
+        ("config set leader-schedule-limit -3", "expected a number from 0 on"),
+        ("config set max-store-down-time banana", "a duration such as 1h30m"),
+        ("config set low-space-ratio 2", "from 0 to 1"),
+        ("config set leader-schedule-policy weight", "expected count or size"),
+        ("store limit all x", "expected a number"),
+        ("store limit 1", "expected STORE or all"),
+        ("store weight 1 -1 1", "leader weight -1"),
+        ("store label 1 zone z1", "expected KEY=VALUE, found zone z1"),
+        ("operator add", "no such command"),
+        ("operator add shuffle 1", "operator add shuffle 1: no such command"),
+        ("store limit 'all", "No closing quotation"),
         ("config set no-such-thing 1", "not found"),
         ("scheduler add no-such-scheduler", "not known"),
         ("scheduler remove evict-leader-scheduler", "ErrSchedulerNotFound"),

@@ -63,6 +63,23 @@ def test_a_cluster_that_cannot_be_is_refused(text: str, says: str) -> None:
         scenario_from_text(f"model: pd\ncluster: {{{text}}}\n")
 
 
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        ("pdctl: sore delete 4", "x.yaml:6: pd-ctl sore delete 4: no such command"),
+        ("read: 1 7 999", r"expected regions of the start; found \[999\]"),
+        ("write: 5 led by store-9", "expected 5 led by store-9; found 0"),
+        ("grow: 999", r"found \[999\]"),
+    ],
+)
+def test_an_event_that_cannot_come_is_refused_before_the_run(event: str, says: str) -> None:
+    """A word that pd-ctl does not have and a region that is not there would else do nothing, in silence."""
+    text = "model: pd\nname: x\nuntil: 1m\ncluster: {stores: 4, regions: 60}\nevents:\n  - {at: 10s, %s}\n"
+    scenario = scenario_from_text(text % event, "x.yaml")
+    with pytest.raises(ScenarioError, match=says):
+        scenario.model.play(scenario)
+
+
 def test_a_sentence_that_nobody_knows_is_refused() -> None:
     """With those that are known."""
     with pytest.raises(ScenarioError, match="peers are even"):

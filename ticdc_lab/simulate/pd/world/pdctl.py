@@ -11,6 +11,7 @@ What pd-ctl prints as JSON is given as dicts and lists. `pd_notes.md` section 11
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -48,14 +49,30 @@ def pdctl(world: World, words: str) -> Any:
     Refused
         PD refuses (its error stands in the message, ``ErrStoresNotEnough`` for instance), or it knows no such words.
     """
-    verbs = _verbs()
-    said = shlex.split(words)
-    if not said or said[0] not in verbs:
-        raise Refused(f"pd-ctl {words}: no such command", hint=f"Known: {', '.join(sorted(verbs))}.")
+    verb, rest = read_words(words)
     try:
-        return verbs[said[0]](world, said[1:])
+        return verb(world, rest)
     except (ValueError, IndexError, KeyError) as e:
         raise Refused(f"pd-ctl {words}: {e}", hint="Compare the words with pd-ctl's own help.") from e
+
+
+def read_words(words: str) -> tuple[Verb, list[str]]:
+    """Find the command that words begin with, ``pd-ctl`` before it or not, and what follows it.
+
+    Raises
+    ------
+    Refused
+        There is none.
+    """
+    verbs = _verbs()
+    try:
+        said = shlex.split(words)
+    except ValueError as e:
+        raise Refused(f"pd-ctl {words}: {e}", hint="Quote JSON as a shell wants it, with '...'.") from e
+    said = said[1:] if said[:1] == ["pd-ctl"] else said
+    if not said or said[0] not in verbs:
+        raise Refused(f"pd-ctl {' '.join(said)}: no such command", hint=f"Known: {', '.join(sorted(verbs))}.")
+    return verbs[said[0]], said[1:]
 
 
 def _verbs() -> dict[str, Verb]:
@@ -84,6 +101,17 @@ def number(word: str, what: str) -> int:
     if not word.isdigit():
         raise Refused(f"{what} {word}: expected a whole number")
     return int(word)
+
+
+def decimal(word: str, what: str) -> float:
+    """Read a rate or a weight, which is not below zero."""
+    try:
+        found = float(word)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise Refused(f"{what} {word}: expected a number from 0 on")
+    return found
 
 
 def row_of(world: World, word: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ _FIELDS = {f.name: f for f in fields(Config)}
 _NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {v: k for k, v in _OTHER_NAMES.items()}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_WORDS = {"leader_schedule_policy": ("count", "size"), "region_score_formula_version": ("v1", "v2")}
 DONE = "Success!"
 _REPLICATION = ("max-replicas", "location-labels", "isolation-level", "enable-placement-rules")
 
@@ -54,7 +56,8 @@ def config(world: World, words: list[str]) -> Any:
                 raise Refused(f"config placement-rules save: {e}") from e
             return DONE
         case _:
-            raise Refused(f"config {' '.join(words)}: no such command")
+            known = "show [all|schedule|replication], set NAME VALUE, placement-rules show, placement-rules save JSON"
+            raise Refused(f"config {' '.join(words)}: no such command", hint=f"Known: {known}.")
 
 
 def shown(c: Config) -> dict[str, Any]:
@@ -76,9 +79,20 @@ def with_setting(c: Config, name: str, value: object) -> Config:
     default = getattr(Config(), field)
     try:
         changed: dict[str, Any] = {field: _read(value, default)}
+        _check(field, changed[field])
         return replace(c, **changed)
     except (TypeError, ValueError) as e:
         raise Refused(f"config set {name} {value}: {e}") from e
+
+
+def _check(field: str, value: object) -> None:
+    """Refuse what PD does: limits and times below zero, parts above one, words that it does not know."""
+    if isinstance(value, int | float) and not 0 <= value < math.inf:
+        raise ValueError("expected a number from 0 on")
+    if field in ("low_space_ratio", "high_space_ratio") and isinstance(value, float) and value > 1:
+        raise ValueError("expected a number from 0 to 1")
+    if field in _WORDS and value not in _WORDS[field]:
+        raise ValueError(f"expected {' or '.join(_WORDS[field])}")
 
 
 def _read(value: object, default: object) -> object:
@@ -88,9 +102,13 @@ def _read(value: object, default: object) -> object:
         return str(value).lower() == "true"
     if isinstance(default, tuple):
         return tuple(value) if isinstance(value, list | tuple) else tuple(v for v in str(value).split(",") if v)
-    if isinstance(default, float):
-        return seconds(str(value))
-    return int(str(value)) if isinstance(default, int) else str(value)
+    if isinstance(default, str):
+        return str(value)
+    wanted = "a number, or a duration such as 1h30m" if isinstance(default, float) else "a whole number"
+    try:
+        return seconds(str(value)) if isinstance(default, float) else int(str(value))
+    except ValueError as e:
+        raise ValueError(f"expected {wanted}") from e
 
 
 def seconds(text: str) -> float:

@@ -47,7 +47,9 @@ def operator(world: World, words: list[str]) -> Any:
         case ["history", *_]:
             return [f._asdict() for f in world.controller.ended]
         case _:
-            raise Refused(f"operator {' '.join(words)}: no such command")
+            raise Refused(
+                f"operator {' '.join(words)}: no such command", hint="Known: show, add, remove, check, history."
+            )
 
 
 def _shown(world: World, kinds: list[str]) -> list[dict[str, Any]]:
@@ -77,7 +79,16 @@ def _checked(world: World, region: str) -> dict[str, Any]:
     return ended[-1]._asdict()
 
 
+ADDED = (
+    "transfer-leader REGION STORE", "add-peer REGION STORE", "add-learner REGION STORE", "remove-peer REGION STORE",
+    "transfer-peer REGION FROM TO", "transfer-region REGION STORE...", "merge-region REGION REGION",
+    "split-region REGION [--policy=scan]", "scatter-region REGION",
+)  # fmt: skip
+
+
 def _add(world: World, what: str, args: list[str]) -> str:
+    if not args or what not in {known.split()[0] for known in ADDED}:
+        raise Refused(f"operator {' '.join(['add', what, *args])}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
     cluster, rows = world.cluster(), [row_of(world, args[0])]
     region = world.regions.region(rows[0])
     try:
@@ -117,7 +128,8 @@ def _made(world: World, c: Cluster, what: str, region: Region, args: list[str]) 
         case "scatter-region", []:
             return (_scattered(world, c, region),)
         case _:
-            raise Refused(f"operator add {what} {' '.join(args)}: no such command")
+            said = " ".join([str(region.id), *args])
+            raise Refused(f"operator add {what} {said}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
 
 
 def _scattered(world: World, c: Cluster, region: Region) -> Operator:

@@ -111,4 +111,4 @@ def hot(world: World, words: list[str]) -> Any:
                 f"bytes-{kind}-rate": {i: loads[0] for i, loads in flow.stores.items()} for kind, flow in flows.items()
             }
         case _:
-            raise Refused(f"hot {' '.join(words)}: no such command")
+            raise Refused(f"hot {' '.join(words)}: no such command", hint="Known: read, write, store.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ticdc_lab.simulate.pd.commands import Told, bring_up, delete_store
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, Store, labelled, shown_state
-from ticdc_lab.simulate.pd.world.pdctl import Refused, number, position_of
+from ticdc_lab.simulate.pd.world.pdctl import Refused, decimal, position_of
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -29,9 +29,8 @@ def store(world: World, words: list[str]) -> Any:
         case ["label", which, *pairs]:
             return _label(world, which, pairs)
         case ["weight", which, leader, region]:
-            world.nodes.change(
-                position_of(world, which), leader_weight=float(leader), region_weight=float(region)
-            )  # fmt: skip
+            weights = decimal(leader, "leader weight"), decimal(region, "region weight")
+            world.nodes.change(position_of(world, which), leader_weight=weights[0], region_weight=weights[1])
             return DONE
         case ["limit", *rest]:
             return _limit(world, rest)
@@ -44,7 +43,8 @@ def store(world: World, words: list[str]) -> Any:
         case [which]:
             return described(world, world.cluster().stores[world.nodes.all[position_of(world, which)].told.id])
         case _:
-            raise Refused(f"store {' '.join(words)}: no such command")
+            known = "store [ID], check, delete, cancel-delete, label, weight, limit, remove-tombstone"
+            raise Refused(f"store {' '.join(words)}: no such command", hint=f"Known: {known}.")
 
 
 def stores(world: World, _: list[str]) -> dict[str, Any]:
@@ -112,6 +112,11 @@ def _cancel_delete(world: World, which: str) -> str:
 
 def _label(world: World, which: str, pairs: list[str]) -> str:
     i = position_of(world, which)
+    wrong = [p for p in pairs if not all(p.partition("="))]
+    if wrong or not pairs:
+        raise Refused(
+            f"store label {which} {' '.join(pairs)}: expected KEY=VALUE, found {' '.join(wrong) or 'nothing'}"
+        )
     new = dict(p.split("=", 1) for p in pairs)
     world.nodes.change(i, labels=labelled({**world.nodes.all[i].told.labels, **new}))
     return DONE
@@ -122,11 +127,16 @@ def _limit(world: World, words: list[str]) -> Any:
     if not words:
         known = [n for n in world.nodes.all if n.known]
         return {n.told.id: {"add-peer": n.rates[0], "remove-peer": n.rates[1]} for n in known}
+    if len(words) not in (2, 3):
+        said = " ".join(words)
+        raise Refused(
+            f"store limit {said}: expected STORE or all, a rate a minute, and add-peer or remove-peer or neither"
+        )
     which, rate, *kinds = words
     chosen = range(len(world.nodes.all)) if which == "all" else [position_of(world, which)]
     if kinds and kinds[0] not in ("add-peer", "remove-peer"):
         raise Refused(f"store limit {' '.join(words)}: expected add-peer or remove-peer, found {kinds[0]}")
-    new = float(number(rate, "rate")) if rate.isdigit() else float(rate)
+    new = decimal(rate, "store limit, peers a minute:")
     for i in chosen:
         add, remove = world.nodes.all[i].rates
         rates = (remove if kinds == ["remove-peer"] else new, new)

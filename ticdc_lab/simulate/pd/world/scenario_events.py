@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.world.changes import (
     StopStore,
     Timed,
 )
+from ticdc_lab.simulate.pd.world.pdctl import Refused, read_words
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import RegionsStart
 from ticdc_lab.simulate.planned import Duration, Node, Text
@@ -95,6 +96,10 @@ def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
 def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Change:
     match what:
         case Words(words):
+            try:
+                read_words(words)
+            except Refused as e:
+                raise ScenarioError(f"{where}: {str(e).partition(chr(10))[0]}", hint=e.hint or "") from e
             return Pdctl(words)
         case Stop(store, down_us):
             return StopStore(_id(store), None if down_us is None else down_us / SECOND_US)
@@ -107,6 +112,7 @@ def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Chang
         case Write(text, mib_s):
             return SetFlow("write", _regions(text, regions, where), mib_s * _MIB)
         case _:
+            _known([what.region], regions, where)
             return Grow(what.region, what.mib_s * tick_us / SECOND_US)
 
 
@@ -117,10 +123,19 @@ def _id(store: str) -> int:
 def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
     if match := _LED.fullmatch(text):
         led = regions.id[regions.leader == int(match[2])].tolist()
+        if len(led) < int(match[1]):
+            raise ScenarioError(f"{where}: expected {text}; found {len(led)} at first.", hint="Take fewer, or others.")
         return tuple(led[: int(match[1])])
     try:
-        return tuple(int(word) for word in text.replace(",", " ").split())
+        return _known([int(word) for word in text.replace(",", " ").split()], regions, where)
     except ValueError as e:
         raise ScenarioError(
             f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`."
         ) from e
+
+
+def _known(ids: list[int], regions: RegionsStart, where: str) -> tuple[int, ...]:
+    if unknown := sorted(set(ids) - set(regions.id.tolist())):
+        there = f"There are {regions.id.min()} to {regions.id.max()}; those that splits make come later."
+        raise ScenarioError(f"{where}: expected regions of the start; found {unknown}.", hint=there)
+    return tuple(ids)
