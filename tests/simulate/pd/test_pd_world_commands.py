@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from worlds import S, small
 
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.ctl.load import from_pd_ctl
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
 from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
@@ -26,6 +29,29 @@ def world() -> World:
     there = World(small(60, 4), seed=1)
     there.run(2 * S)
     return there
+
+
+def test_what_it_prints_is_a_cluster_for_explain(world: World, tmp_path: Path) -> None:
+    """Stores, regions, settings and rules of a run are read as those of real pd-ctl: same roles, states and numbers."""
+    outages.stop(world, 4)
+    world.run(40 * S)
+    asked = {
+        "stores": "store",
+        "regions": "region",
+        "config": "config show all",
+        "rules": "config placement-rules show",
+    }
+    for name, words in asked.items():
+        (tmp_path / name).write_text(json.dumps(pdctl(world, words)))
+    there = from_pd_ctl(*(tmp_path / name for name in asked))
+    here = world.cluster()
+    assert there.cluster.config == here.config
+    assert [(s.id, s.state, s.leader_count) for s in there.cluster.stores.values()] == [
+        (s.id, s.state, s.leader_count) for s in here.stores.values()
+    ]
+    ages = [(there.cluster.stores[i].heartbeat_age_s, s.heartbeat_age_s) for i, s in here.stores.items()]
+    assert ages[3][1] > 30 and all(abs(a - b) < 0.01 for a, b in ages)
+    assert pdctl(world, "region 1")["peers"][0]["role_name"] == "Voter"
 
 
 def test_words_may_begin_with_the_name_of_the_tool(world: World) -> None:

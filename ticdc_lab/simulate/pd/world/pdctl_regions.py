@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ticdc_lab.simulate.pd.regions import Region, learners, voters
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.simulate.pd.stores import REMOVING
 from ticdc_lab.simulate.pd.world.outages import rows_on
 from ticdc_lab.simulate.pd.world.pdctl import Refused, number, position_of, row_of
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
 _TOP = 16
+_ROLES = {VOTER: "Voter", LEARNER: "Learner", INCOMING: "IncomingVoter", DEMOTING: "DemotingVoter"}
+"""Roles by pd-ctl's names, in the order of its numbers."""
 _OVERSIZED = 1.5
 
 
@@ -52,7 +54,9 @@ def described(r: Region) -> dict[str, Any]:
     """Tell a region as pd-ctl does."""
 
     def peer(p: Any) -> dict[str, Any]:
-        return {"id": p.id, "store_id": p.store, "role_name": p.role}
+        told = {"id": p.id, "store_id": p.store, "role_name": _ROLES[p.role]}
+        told |= {"role": list(_ROLES).index(p.role)} if p.role != VOTER else {}
+        return told | ({"is_learner": True} if p.role == LEARNER else {}) | ({"is_witness": True} if p.witness else {})
 
     leader = r.peer_on(r.leader)
     return {

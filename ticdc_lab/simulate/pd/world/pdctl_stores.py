@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.simulate.pd.commands import Told, bring_up, delete_store
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.pdctl import Refused, decimal, position_of
+from ticdc_lab.simulate.scheduler.clock import EPOCH_MS
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -61,6 +63,7 @@ def health(world: World, _: list[str]) -> list[dict[str, Any]]:
 def described(world: World, s: Store) -> dict[str, Any]:
     """Tell a store as pd-ctl does."""
     config = world.config
+    heard_ms = EPOCH_MS + round(world.now_us / 1000 - s.heartbeat_age_s * 1000)
     return {
         "store": {
             "id": s.id,
@@ -83,6 +86,7 @@ def described(world: World, s: Store) -> dict[str, Any]:
             "pending_peer_count": s.pending_peers,
             "sending_snap_count": s.sending_snapshots,
             "receiving_snap_count": s.receiving_snapshots,
+            "last_heartbeat_ts": datetime.fromtimestamp(heard_ms / 1000, UTC).isoformat(),
             "last_heartbeat_age_s": s.heartbeat_age_s,
         },
     }
