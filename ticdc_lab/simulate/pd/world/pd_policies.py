@@ -38,8 +38,7 @@ def balance_regions(seen: Seen) -> Answer:
     """One attempt of balance-region; of equally good targets one is taken by chance."""
     retries = seen.memory.get("retries", {})
     running = seen.running.get(Kind.REGION, 0)
-    draw = _hopeful(seen)
-    told, seen.memory["retries"] = balance_region.schedule(seen.cluster, draw, retries, running=running)
+    told, seen.memory["retries"] = balance_region.schedule(seen.cluster, seen.draw, retries, running=running)
     return Answer((seen.chance.choice(told.operators),) if told.operators else (), told)
 
 
@@ -53,7 +52,7 @@ def balance_leaders(seen: Seen) -> Answer:
 
 
 def _hopeful(seen: Seen) -> Draw:
-    """Draw only from stores with a region that could move by their scores; of others every one would be refused."""
+    """Draw only from stores that have a region whose leader could move; of others every one would be refused."""
     hopes: dict[str, frozenset[int]] = seen.memory.get("hopes", {})
 
     def draw(store: int, kind: str) -> Iterable[Region]:
@@ -77,10 +76,7 @@ def no_region_pays(seen: Seen) -> str:
     into = np.where(takes, region_scores(table.columns, cluster.config, widened), np.inf)
     order = np.argsort(-after, kind="stable")
     lowest_below = np.minimum.accumulate(into[order][::-1])[::-1]
-    pays = out[order][:-1] > lowest_below[1:]
-    if pays.any():
-        giving = frozenset(table.columns.id[order[:-1][pays]].tolist())
-        seen.memory["hopes"] = dict.fromkeys(balance_region.ORDER, giving)
+    if (out[order][:-1] > lowest_below[1:]).any():
         return ""
     if not takes.any():
         return _stuck(seen, "no store takes peers now")
