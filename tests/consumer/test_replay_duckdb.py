@@ -126,6 +126,7 @@ def test_row_mode_shows_torn_transactions_on_its_way(spark: SparkSession, tmp_pa
     assert differ == {"_ticdc_lab.progress", "bank2.accounts_4", "bank2.accounts_5"}
 
 
+@pytest.mark.soak
 def test_a_comparison_after_row_mode_says_what_was_overtaken(spark: SparkSession, tmp_path: Path) -> None:
     """Also where partitions stand at different commit_ts: each counts as far as it was applied."""
     log, known = decoded(spark, BANK)

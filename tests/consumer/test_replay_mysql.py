@@ -71,7 +71,8 @@ def test_every_table_is_what_the_log_says_with_its_keys(spark: SparkSession, ser
     assert {name for (_, _, name, *_) in server.ask("SHOW INDEX FROM Fin_Ops.Ledger")} == {"PRIMARY", "u_ref", "i_acct"}
 
 
-@pytest.mark.parametrize("mode", ["transaction", pytest.param("row", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["transaction", "row"])
 def test_a_killed_consumer_goes_on(spark: SparkSession, server: mariadb.Server, tmp_path: Path, mode: str) -> None:
     """Killed before, inside and between transactions, and around DDL, which commit by themselves."""
     log, known = decoded(spark, OPEN)

@@ -134,6 +134,7 @@ def test_columns_dispatch_cannot_place_a_delete_without_old_value(spark: SparkSe
     }
 
 
+@pytest.mark.soak
 def test_the_golden_log_shows_what_raw_mode_costs(events_of: Any) -> None:
     """Joined again, the small log's updates of unique values break their order twice as often as split ones."""
     events = events_of("messages_open-protocol_small.jsonl.gz")
