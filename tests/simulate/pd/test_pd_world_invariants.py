@@ -160,7 +160,7 @@ def test_a_store_that_dies_while_operators_run_is_not_their_doing(store: int, se
     ended = found.operators.to_pylist()
     refused = {o["region"] for o in ended if "would be demoted" in (o["ended_because"] or "")}
     left = {o["region"] for o in ended if o["desc"] == "leave-joint-state" and o["status"] == "success"}
-    assert left <= refused and bool(left) == (store == 1)
+    assert left and left <= refused  # both draws come across such a region
 
 
 def test_a_peer_added_by_hand_takes_no_tokens_that_are_not_there() -> None:
