@@ -126,6 +126,25 @@ class Chaos(NamedTuple):
     part_us: int = 4_000_000
 
 
+def replanned(planned: Sequence[Fault], at_us: int, faults: Sequence[Fault]) -> list[Fault]:
+    """Give other faults from a moment on, after those that were planned before it.
+
+    Nodes that would have joined later still do, unless another :class:`Join` says when: without one they would be there
+    from the beginning.
+
+    Raises
+    ------
+    ValueError
+        A new fault lies before ``at_us``.
+    """
+    early = [f for f in faults if f.at_us < at_us]
+    if early:
+        raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
+    joining = {f.node for f in faults if isinstance(f, Join)}
+    kept = [f for f in planned if f.at_us < at_us or (isinstance(f, Join) and f.node not in joining)]
+    return [*kept, *faults]
+
+
 def drawn(chaos: Chaos, nodes: Sequence[str], centre: str, seed: int) -> list[Fault]:
     """Draw faults.
 

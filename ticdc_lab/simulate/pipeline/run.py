@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.simulate.cycles import no_cycles
-from ticdc_lab.simulate.faults import Chaos, Fault, Join, Restart, drawn
+from ticdc_lab.simulate.faults import Chaos, Fault, Join, Restart, drawn, replanned
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
@@ -134,13 +134,9 @@ class Run:
         ValueError
             A new fault lies before ``at_us``.
         """
-        early = [f for f in faults if f.at_us < at_us]
-        if early:
-            raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
-        joining = {f.node for f in faults if isinstance(f, Join)}
-        kept = [f for f in self.faults if f.at_us < at_us or (isinstance(f, Join) and f.node not in joining)]
+        planned = replanned(self.faults, at_us, faults)
         return simulate(
-            self.settings, self.load, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us,
+            self.settings, self.load, faults=planned, seed=self.seed, until_us=self.until_us,
             network=self.network, level=self.level, **self.also,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.faults import Chaos, Fault, Join, drawn
+from ticdc_lab.simulate.faults import Chaos, Fault, drawn, replanned
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
@@ -66,21 +66,17 @@ class Run:
     def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
         """Run once more with other faults from ``at_us`` on: the same world up to there.
 
-        Nodes that would have joined later still do, unless another :class:`Join` says when: without one they would be
-        there from the beginning.
+        Nodes that would have joined later still do, unless another ``Join`` says when: without one they would be there
+        from the beginning.
 
         Raises
         ------
         ValueError
             A new fault lies before ``at_us``.
         """
-        early = [f for f in faults if f.at_us < at_us]
-        if early:
-            raise ValueError(f"{early[0]} lies before {at_us} µs, where the new run begins to differ")
-        joining = {f.node for f in faults if isinstance(f, Join)}
-        kept = [f for f in self.faults if f.at_us < at_us or (isinstance(f, Join) and f.node not in joining)]
+        planned = replanned(self.faults, at_us, faults)
         return simulate(
-            self.settings, faults=[*kept, *faults], seed=self.seed, until_us=self.until_us, network=self.network,
+            self.settings, faults=planned, seed=self.seed, until_us=self.until_us, network=self.network,
             level=self.level, **self.also,
         )  # fmt: skip
 
