@@ -1,7 +1,101 @@
-"""ticdc_lab: from a TiCDC change log to a proved answer."""
+"""ticdc_lab: from a TiCDC change log to a proved answer.
 
-from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.load import ChangeLog, load
-from ticdc_lab.session import local_session
+What most people need is here; each name is imported when it is first used.
+"""
 
-__all__ = ["ChangeLog", "TiCDCLabError", "load", "local_session"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab import figures, simulate, widgets
+    from ticdc_lab.audit import audit
+    from ticdc_lab.change_log import ChangeLog
+    from ticdc_lab.consumer.replay import replay
+    from ticdc_lab.consumer.sinks.open import open_sink
+    from ticdc_lab.consumer.study import Study
+    from ticdc_lab.dispatch.advise import advise
+    from ticdc_lab.dispatch.dispatching import dispatch
+    from ticdc_lab.dispatch.whatif import WhatIf
+    from ticdc_lab.errors import TiCDCLabError
+    from ticdc_lab.export import write
+    from ticdc_lab.ingest import ingest
+    from ticdc_lab.load import load
+    from ticdc_lab.produce import produce
+    from ticdc_lab.provenance import provenance
+    from ticdc_lab.repartition.expand import expand
+    from ticdc_lab.report import report
+    from ticdc_lab.sample import Sample
+    from ticdc_lab.session import local_session
+    from ticdc_lab.stall_causes import stall_causes
+    from ticdc_lab.summary import summarise
+    from ticdc_lab.survey import survey
+    from ticdc_lab.tables import table_as_of, table_history
+    from ticdc_lab.transactions import transactions
+    from ticdc_lab.watermarks import partition_watermarks, topic_watermarks
+    from ticdc_lab.widgets.workbench import workbench
+    from ticdc_lab.workload import Workload, generate
+
+__all__ = [
+    "ChangeLog",
+    "Sample",
+    "Study",
+    "TiCDCLabError",
+    "WhatIf",
+    "Workload",
+    "advise",
+    "audit",
+    "dispatch",
+    "expand",
+    "figures",
+    "generate",
+    "ingest",
+    "load",
+    "local_session",
+    "open_sink",
+    "partition_watermarks",
+    "produce",
+    "provenance",
+    "replay",
+    "report",
+    "simulate",
+    "stall_causes",
+    "summarise",
+    "survey",
+    "table_as_of",
+    "table_history",
+    "topic_watermarks",
+    "transactions",
+    "widgets",
+    "workbench",
+    "write",
+]
+
+lazily(
+    __name__,
+    __all__,
+    {
+        "ChangeLog": "change_log",
+        "Sample": "sample",
+        "Study": "consumer.study",
+        "TiCDCLabError": "errors",
+        "WhatIf": "dispatch.whatif",
+        "Workload": "workload.settings",
+        "advise": "dispatch.advise",
+        "dispatch": "dispatch.dispatching",
+        "expand": "repartition.expand",
+        "generate": "workload.generate",
+        "local_session": "session",
+        "open_sink": "consumer.sinks.open",
+        "partition_watermarks": "watermarks",
+        "replay": "consumer.replay",
+        "summarise": "summary",
+        "table_as_of": "tables.as_of",
+        "table_history": "tables.history",
+        "topic_watermarks": "watermarks",
+        "workbench": "widgets.workbench",
+        "write": "export",
+    },
+)

@@ -1,12 +1,12 @@
 """Look into a log: messages by partition and offset, and the life of one row.
 
-Answers come from DuckDB over the Parquet files that :meth:`ticdc_lab.load.ChangeLog.materialise` wrote, in a fraction
-of a second and without a Spark job: it skips what lies in other partitions and offsets.
+Answers come from DuckDB over the Parquet files that :meth:`ticdc_lab.change_log.ChangeLog.materialise` wrote, in a
+fraction of a second and without a Spark job: it skips what lies in other partitions and offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -18,10 +18,13 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal, quoted
 
 if TYPE_CHECKING:
-    from ticdc_lab.load import ChangeLog
+    from ticdc_lab.change_log import ChangeLog
 
 PAGE = 50
 """Messages on a page, unless another number is asked for."""
+
+BESIDE = 2
+"""Offsets before and behind a message that is looked for."""
 
 LIVES = 500
 """Versions of one row that are shown at most."""
@@ -48,6 +51,10 @@ FROM read_parquet([{{files}}])
 """
 
 
+_SHOWN = """topic, partition, "offset", seq, kind_of AS kind, commit_ts, table_of AS "table", op, key_of AS key, what,
+incomplete"""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Which messages to show.
@@ -68,6 +75,8 @@ class Page:
         Empty for all.
     n
         How many events.
+    commit_ts
+        Only what has this one, as a transaction does; None for all.
     """
 
     partition: int | None = None
@@ -77,6 +86,7 @@ class Page:
     text: str = ""
     topic: str = ""
     n: int = PAGE
+    commit_ts: int | None = None
 
 
 class Browser:
@@ -86,9 +96,12 @@ class Browser:
     ----------
     files
         Local Parquet files in the form of :data:`ticdc_lab.schema.DECODED`.
+    made_from
+        How their log can be loaded again, see :class:`ticdc_lab.origin.Origin`.
     """
 
-    def __init__(self, files: list[str]) -> None:
+    def __init__(self, files: list[str], *, made_from: Mapping[str, Any] | None = None) -> None:
+        self.made_from = made_from
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
         listed = ", ".join(map(literal, files))
@@ -109,7 +122,7 @@ class Browser:
                 f"{log.source} is not decoded into local files, so it cannot be browsed.",
                 hint='Decode it once first: log = log.materialise("/tmp/decoded")',
             )
-        return cls([unquote(urlsplit(f).path) for f in files])
+        return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from)
 
     def page(self, page: Page) -> pd.DataFrame:
         """Events in the order of topic, partition, offset and place in the message.
@@ -124,12 +137,39 @@ class Browser:
         where, values = _conditions(page)
         return self._frame(
             f"""
-            SELECT topic, partition, "offset", seq, kind_of AS kind, commit_ts, table_of AS "table", op,
-                   key_of AS key, what, incomplete
+            SELECT {_SHOWN}
             FROM log WHERE {where}
             ORDER BY topic, partition, "offset", seq LIMIT {int(page.n)}
             """,
             values,
+        )
+
+    def messages(self, places: Sequence[tuple[int, int]], *, beside: int = BESIDE) -> pd.DataFrame:
+        """Messages at some places and those beside them, as :meth:`page` gives them.
+
+        Parameters
+        ----------
+        places
+            Partition and offset of each, as :func:`ticdc_lab.audit.places_of` gives those of a finding.
+        beside
+            How many offsets before and behind each are given, too.
+
+        Returns
+        -------
+        DataFrame
+            The columns of :meth:`page`, and ``named`` (bool: it is at one of the places); at most :data:`PAGE` times
+            as many events as there are places.
+        """
+        if not places:
+            return self.page(Page(n=0)).assign(named=False)
+        listed = ", ".join(f"({int(p)}, {int(o)})" for p, o in places)
+        return self._frame(
+            f"""
+            WITH places (p, o) AS (VALUES {listed})
+            SELECT {_SHOWN}, bool_or(o = "offset") AS named
+            FROM log JOIN places ON partition = p AND "offset" BETWEEN o - {int(beside)} AND o + {int(beside)}
+            GROUP BY ALL ORDER BY topic, partition, "offset", seq LIMIT {PAGE * len(places)}
+            """
         )
 
     def span(self) -> pd.DataFrame:
@@ -182,6 +222,38 @@ class Browser:
         )
         return _with_changes(found)
 
+    def transaction(self, commit_ts: int, *, n: int = PAGE) -> pd.DataFrame:
+        """The rows of a transaction in an order that is safe to apply, before and after.
+
+        Parameters
+        ----------
+        commit_ts
+            TSO.
+        n
+            Deliveries at most.
+
+        Returns
+        -------
+        DataFrame
+            ``op, table, key`` (as ``column=value``), ``before``, ``after`` (as ``column=value, ..``; None where the
+            protocol keeps none or there is none), ``topic, partition, offset, seq``, ``again`` (bool: the same change
+            was delivered before). Deletes come first, as in :func:`ticdc_lab.transactions.transaction_rows`.
+        """
+        return self._frame(
+            f"""
+            SELECT op, table_of AS "table", key_of AS key,
+                   array_to_string({_cells("before", keys=False)}, ', ') AS before,
+                   array_to_string({_cells("columns", keys=False)}, ', ') AS after,
+                   topic, partition, "offset", seq, row_number() OVER alike > 1 AS again
+            FROM log WHERE kind = 'row' AND commit_ts = ?
+            WINDOW alike AS (PARTITION BY op, coalesce(key_hash, change_hash) ORDER BY "offset", partition, topic, seq)
+            ORDER BY CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
+                     partition, "offset", seq
+            LIMIT {int(n)}
+            """,
+            [int(commit_ts)],
+        )
+
     def images(self, table: str, *, until_ts: int | None = None, n: int = IMAGES) -> pd.DataFrame:
         """The values that the first row changes of a table gave its rows.
 
@@ -219,6 +291,8 @@ def _conditions(page: Page) -> tuple[str, list[Any]]:
     conditions: dict[str, Any] = {'"offset" >= ?': page.first_offset}
     if page.partition is not None:
         conditions["partition = ?"] = page.partition
+    if page.commit_ts is not None:
+        conditions["commit_ts = ?"] = page.commit_ts
     if page.topic:
         conditions["topic = ?"] = page.topic
     if page.kind:

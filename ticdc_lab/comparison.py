@@ -17,6 +17,8 @@ from ticdc_lab.dispatch.whatif import Choice, WhatIf
 MEASURED = ("row_order", "table_order", "transactions")
 """The guarantees of the seed's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
 
+_MEASURES = ("strategy", "guarantee", "cases", "violations", "undecided", "max_over_mean")
+_PLACED = ("strategy", "target_partition", "rows")
 _WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transaction consistency"}
 
 TsRange = tuple[int, int]
@@ -38,6 +40,8 @@ class OverTime:
         Alignment events of each bucket.
     unplaced
         Row changes that the dispatcher cannot place, so that they are nowhere in this.
+    stretches_ms
+        First and last physical millisecond of each bucket.
     """
 
     load: npt.NDArray[np.int64]
@@ -45,6 +49,7 @@ class OverTime:
     broken: pd.DataFrame
     alignments: npt.NDArray[np.int64]
     unplaced: int = 0
+    stretches_ms: tuple[tuple[int, int], ...] = ()
 
 
 def guarantee_frame(
@@ -84,7 +89,7 @@ def guarantee_frame(
             lost = what_if.unplaced(strategy=strategy, tables=tables, ts_range=ts_range)
             none = {"cases": 0, "violations": 0, "undecided": lost}
             out.append({"strategy": words, "guarantee": "balance", **none, "max_over_mean": even})
-    return pd.DataFrame(out)
+    return pd.DataFrame(out, columns=list(_MEASURES))
 
 
 def _shown(what_if: WhatIf, partitions: int, more: Mapping[str, Choice]) -> dict[str, Choice]:
@@ -104,7 +109,7 @@ def placement(
         what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=words)
         for words, s in _shown(what_if, partitions, more).items()
     ]
-    return pd.concat(each, ignore_index=True)[["strategy", "target_partition", "rows"]]
+    return pd.concat(each, ignore_index=True)[list(_PLACED)] if each else pd.DataFrame(columns=list(_PLACED))
 
 
 def skew_frame(
@@ -137,7 +142,10 @@ def over_time(
     if aligned:
         alignments = what_if.alignments(partitions=partitions, tables=aligned, ts_range=ts_range)
     unplaced = what_if.unplaced(strategy=strategy, **chosen)
-    return OverTime(load, what_if.seconds(ts_range), broken, alignments, unplaced)
+    seconds = what_if.seconds(ts_range)
+    begin_ms = what_if.span_ms[0] + 1000 * seconds - what_if.width_ms / 2
+    stretches = tuple((round(ms), round(ms + what_if.width_ms)) for ms in begin_ms)
+    return OverTime(load, seconds, broken, alignments, unplaced, stretches)
 
 
 def first_violation(
@@ -174,6 +182,7 @@ def _finding(row: dict[str, Any], *, strategy: str, partitions: int) -> dict[str
             "offset": e["offset"],
             "commit_ts": e["commit_ts"],
             "text": f"recorded in {e['partition']} at {e['offset']}",
+            "recorded_partition": e["partition"],
         }
         for e in (before, after)
     ]

@@ -21,8 +21,8 @@ from ticdc_lab.codecs import Known, decoder, detect
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.kernel.batch import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.decoding import known_of
 from ticdc_lab.errors import ProtocolError, SourceError
-from ticdc_lab.load import known_of
 from ticdc_lab.schema import DECODED, MESSAGES
 from ticdc_lab.sources import capture, data_files, local_path, parquet
 

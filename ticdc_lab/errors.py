@@ -6,7 +6,8 @@ A message has two parts: what is wrong (where, what was expected, what was found
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class TiCDCLabError(Exception):
@@ -69,3 +70,16 @@ class ScenarioError(TiCDCLabError):
 
 class StreamingError(TiCDCLabError):
     """A transform that needs the whole log was given a streaming DataFrame."""
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Say an error of this package in words and go on after the block.
+
+    For notebooks: what one log cannot answer does not keep the next question from being asked. Every other exception
+    goes through.
+    """
+    try:
+        yield
+    except TiCDCLabError as error:
+        print(error)

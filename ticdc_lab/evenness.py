@@ -9,7 +9,13 @@ import numpy.typing as npt
 
 
 def gini(totals: Sequence[float] | npt.NDArray[np.number]) -> float:
-    """Gini coefficient: 0 where all are equal, towards 1 where one has everything."""
+    """Gini coefficient: 0 where all are equal, towards 1 where one has everything.
+
+    Examples
+    --------
+    >>> gini([5, 5, 5, 5]), round(gini([20, 0, 0, 0]), 2)
+    (0.0, 0.75)
+    """
     v = np.sort(np.asarray(totals, dtype=float))
     if not len(v) or v.sum() == 0:
         return 0.0

@@ -8,17 +8,26 @@ from collections.abc import Mapping
 
 HIDDEN = "***"
 
-_SECRET_KEY = re.compile(r"password|jaas|secret|token|credential|keystore\.key|private", re.IGNORECASE)
+_SECRET_KEY = re.compile(
+    r"passw|passphrase|jaas|secret|token|credential|keystore\.key|private|(?:account|api|access)[._-]?key"
+    r"|user\.info",
+    re.IGNORECASE,
+)
 _ASSIGNED = re.compile(
-    r"""(?P<name>[\w.]*(?:password|secret|token)[\w.]*["']?\s*[=:]\s*)"""
+    r"""(?P<name>[\w.]*(?:passw(?:or)?d|passphrase|secret|token)[\w.]*["']?\s*[=:]\s*)"""
     r"""(?P<value>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s;,"'}]+)""",
     re.IGNORECASE,
 )
 
 
+def is_secret(name: str) -> bool:
+    """Whether the value of an option of this name must not be shown."""
+    return bool(_SECRET_KEY.search(name))
+
+
 def secrets(options: Mapping[str, str]) -> frozenset[str]:
     """Texts that must not be shown: the values of secret options, and the passwords inside a JAAS line."""
-    values = [value for key, value in options.items() if _SECRET_KEY.search(key)]
+    values = [value for key, value in options.items() if is_secret(key)]
     inside = [m["value"].strip("\"'") for value in values for m in _ASSIGNED.finditer(value)]
     return frozenset(text for text in (*values, *inside) if text.strip())
 
@@ -32,7 +41,13 @@ def redacted(text: str, options: Mapping[str, str]) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """A URL without what may be secret in it: the name and password, the query."""
+    """A URL without what may be secret in it: the name and password, the query.
+
+    Examples
+    --------
+    >>> without_secrets("mysql://root:hidden@127.0.0.1:3306/shop")
+    'mysql://127.0.0.1:3306/shop'
+    """
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     before, _, after = rest.rpartition("@")
     place = "..." if re.search("[?#]", before) else re.split("[?#]", after)[0]

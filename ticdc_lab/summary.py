@@ -6,17 +6,21 @@ This is the only place between Spark and the figures. Each function aggregates i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit import audit
+from ticdc_lab.audit import audit, events_at, places_of
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.dispatch.infer import move_causes
-from ticdc_lab.load import ChangeLog, Counts
+from ticdc_lab.limits import Counts
+from ticdc_lab.sample import Sample
+from ticdc_lab.schema import FINDINGS
 from ticdc_lab.transactions import transactions
 from ticdc_lab.tso import physical_ms_col
 from ticdc_lab.watermarks import partition_watermarks, table_watermarks, watermark_timeline
@@ -26,6 +30,12 @@ POINTS = 2_000
 
 LISTED = 200
 """Most entries of a list that a person reads."""
+
+TOLD = 300
+"""Characters of a message that are shown."""
+
+FOUND = 500
+"""Most findings of a guarantee."""
 
 HELD = 20_000
 """Most groups that :func:`contents` counts."""
@@ -39,15 +49,17 @@ class Summary:
 
     Attributes
     ----------
-    source, protocol, has_commit_ts, limits, counts
-        As of :class:`ticdc_lab.load.ChangeLog`.
+    source, protocol, has_commit_ts, limits, counts, sample
+        As of :class:`ticdc_lab.change_log.ChangeLog`.
     contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
-    load_by_table, findings
+    load_by_table, findings, messages
         What :func:`contents`, :func:`ddl_list`, :func:`quarantine_reasons`,
         :func:`ticdc_lab.watermarks.partition_watermarks`, :func:`ticdc_lab.watermarks.table_watermarks`,
         :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
-        :func:`load_over_time` (twice) and :func:`ticdc_lab.audit.audit` give. Those that need commit_ts are empty
-        where the log has none.
+        :func:`load_over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages` give. Those that
+        need commit_ts are empty where the log has none.
+    made_from
+        How the log can be loaded again, see :class:`ticdc_lab.origin.Origin`.
     """
 
     source: str
@@ -67,6 +79,9 @@ class Summary:
     incidents: pd.DataFrame = field(default_factory=pd.DataFrame)
     transaction_totals: pd.DataFrame = field(default_factory=pd.DataFrame)
     transactions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    made_from: Mapping[str, Any] | None = None
+    sample: Sample | None = None
 
 
 def small(df: DataFrame) -> pd.DataFrame:
@@ -74,7 +89,7 @@ def small(df: DataFrame) -> pd.DataFrame:
     return df.toArrow().to_pandas(types_mapper=_EXACT.get)
 
 
-def summarise(log: ChangeLog, *, causes: DataFrame | None = None) -> Summary:
+def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool = True) -> Summary:
     """Aggregate a log into all the small frames of a report.
 
     Parameters
@@ -83,6 +98,13 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None) -> Summary:
         A materialised log; a lazy one is decoded once per frame.
     causes
         As for :func:`ticdc_lab.audit.audit`; by default what :func:`ticdc_lab.dispatch.infer.move_causes` tells.
+    audited
+        False leaves ``findings`` empty: the audit takes as long as all else; see :func:`findings_of`.
+
+    Returns
+    -------
+    Summary
+        Small pandas frames: contents, watermarks, transactions, findings, ..
     """
     events = log.events
     held = small(events.transform(contents))
@@ -99,8 +121,7 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None) -> Summary:
             "transactions": small(restored.transform(transaction_sample)),
         }
         restored.unpersist()
-    why = events.transform(move_causes) if causes is None else causes
-    found = audit(events, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=why, max_per_guarantee=500)
+    found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
     return Summary(
         source=log.source,
         protocol=log.protocol,
@@ -112,9 +133,58 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None) -> Summary:
         quarantine=small(log.quarantine.transform(quarantine_reasons)),
         load=small(events.transform(load_over_time, by=("topic", "partition"))),
         load_by_table=small(events.transform(load_over_time, by=("schema_name", "table_name"))),
-        findings=small(found),
+        findings=found,
+        messages=_messages(events, found),
+        sample=log.sample,
+        made_from=log.made_from,
         **with_time,
     )
+
+
+def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
+    """Give the messages that findings are about, an event a row, in order.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    places
+        Partition and offset of each, see :func:`ticdc_lab.audit.places_of`.
+
+    Returns
+    -------
+    DataFrame
+        ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the columns
+        after the change, or the statement; cut).
+    """
+    values = F.transform(F.coalesce("columns", "before"), _name_and_value)
+    told = F.substring(F.coalesce("query", F.array_join(values, ", ")), 1, TOLD).alias("what")
+    of_table = F.when(F.col("table_name") != "", F.col("table_name"))
+    table = F.when(F.col("schema_name").isNotNull(), F.concat_ws(".", "schema_name", of_table)).alias("table")
+    found = events_at(events, places)
+    return found.select("topic", "partition", "offset", "seq", "kind", "commit_ts", table, "op", told)
+
+
+def _name_and_value(column: Column) -> Column:
+    return F.concat(column["name"], F.lit("="), F.coalesce(column["value"], F.lit("NULL")))
+
+
+def _messages(events: DataFrame, findings: pd.DataFrame) -> pd.DataFrame:
+    """Those of the first findings; of a log that was decoded without images none."""
+    named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
+    if not named or not {"columns", "before"} <= set(events.columns):
+        return pd.DataFrame()
+    return small(events.transform(finding_messages, places=sorted(named)))
+
+
+def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> pd.DataFrame:
+    """Audit a log: :data:`ticdc_lab.schema.FINDINGS`, of each guarantee the ``most`` first; ``causes`` as above."""
+    why = log.events.transform(move_causes) if causes is None else causes
+    found = audit(
+        log.events, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=why, max_per_guarantee=most,
+        sample=log.sample,
+    )  # fmt: skip
+    return small(found)
 
 
 def contents(events: DataFrame, *, most: int = HELD) -> DataFrame:

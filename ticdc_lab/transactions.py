@@ -75,6 +75,19 @@ def transactions(events: DataFrame) -> DataFrame:
     One shuffle moves the rows, by commit_ts. Sorted, they pass batch by batch through
     :func:`ticdc_lab.restoration.restored`, which keeps of a transaction no more than its tables and partitions. Spark's
     own aggregates of lists cost four times as much.
+
+    Examples
+    --------
+    >>> found = log.events.transform(transactions).orderBy("commit_ts")
+    >>> found.select("commit_ts", "n_rows", "partitions", "complete").show(3)
+    +------------------+------+----------+--------+
+    |         commit_ts|n_rows|partitions|complete|
+    +------------------+------+----------+--------+
+    |470603993584500736|     1|       [3]|    true|
+    |470603993584762883|     1|       [3]|    true|
+    |470603993585025024|     1|       [3]|    true|
+    +------------------+------+----------+--------+
+    only showing top 3 rows
     """
     return restored_transactions(events, resolved=_resolved(events))
 

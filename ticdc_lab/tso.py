@@ -1,18 +1,30 @@
-"""Timestamp oracle arithmetic: ``ts = physical_ms << 18 | logical`` (`design/protocols.md`; PD's TSO)."""
+"""Timestamp oracle arithmetic: ``ts = physical_ms << 18 | logical`` (`design/protocols.md`; PD's TSO).
+
+Figures and the command line need it too, so Spark is imported by the functions on columns alone.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 LOGICAL_BITS = 18
 LOGICAL_MASK = (1 << LOGICAL_BITS) - 1
 
 
 def compose(physical_ms: int, logical: int = 0) -> int:
-    """Build a TSO from milliseconds since 1970 and a logical counter."""
+    """Build a TSO from milliseconds since 1970 and a logical counter.
+
+    Examples
+    --------
+    >>> compose(1_795_258_305_000, 7)
+    470616193105920007
+    >>> physical_ms(compose(1_795_258_305_000, 7)), logical(compose(1_795_258_305_000, 7))
+    (1795258305000, 7)
+    """
     return physical_ms << LOGICAL_BITS | logical
 
 
@@ -27,16 +39,37 @@ def logical(ts: int) -> int:
 
 
 def to_datetime(ts: int) -> dt.datetime:
-    """UTC time of a TSO's physical part."""
+    """UTC time of a TSO's physical part.
+
+    Examples
+    --------
+    >>> to_datetime(470603993791332352).isoformat()
+    '2026-11-20T21:56:08.308000+00:00'
+    """
     return dt.datetime.fromtimestamp(physical_ms(ts) / 1000, tz=dt.UTC)
+
+
+def utc_words(ts: int) -> str:
+    """UTC time of a TSO to the millisecond, as people read it.
+
+    Examples
+    --------
+    >>> utc_words(470603993791332352)
+    '2026-11-20 21:56:08.308 UTC'
+    """
+    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
 
 
 def physical_ms_col(ts: Column | str) -> Column:
     """Milliseconds since 1970 (bigint) of a TSO column."""
+    from pyspark.sql import functions as F
+
     return F.shiftright(ts, LOGICAL_BITS)
 
 
 def lag_s_col(ts: Column | str, *, now_ts: Column | int) -> Column:
     """Seconds (double) by which the physical part of ``ts`` is behind that of ``now_ts``."""
+    from pyspark.sql import functions as F
+
     now = F.lit(now_ts) if isinstance(now_ts, int) else now_ts
     return (physical_ms_col(now) - physical_ms_col(ts)) / F.lit(1000.0)

@@ -5,7 +5,7 @@ TiCDC's owner broadcasts its global checkpoint_ts to every partition, where it i
 everything up to the smallest of the partitions' resolved_ts (seed, "Kafka Consumer 逻辑").
 
 - ``resolved_ts``: what a reader of the log may rely on; the greatest watermark of a partition, the least over
-partitions.
+  partitions.
 - ``checkpoint_ts``: what the changefeed had reached; the greatest watermark stated anywhere in the topic.
 
 All timestamps are TSO (bigint). Seconds are differences of their physical parts.
@@ -126,6 +126,19 @@ def partition_watermarks(events: DataFrame, *, stall_s: float = STALL_S) -> Data
     Notes
     -----
     The events are read once. Of what is no watermark one row a partition is left before anything is ordered.
+
+    Examples
+    --------
+    >>> found = log.events.transform(partition_watermarks).orderBy("partition")
+    >>> found.select("partition", "n_watermarks", "n_rows", "n_regressions", "n_stalls").show()
+    +---------+------------+------+-------------+--------+
+    |partition|n_watermarks|n_rows|n_regressions|n_stalls|
+    +---------+------------+------+-------------+--------+
+    |        0|          31|   661|            0|       0|
+    |        1|          31|   449|            0|       0|
+    |        2|          31|   321|            0|       0|
+    |        3|          31|   670|            0|       0|
+    +---------+------------+------+-------------+--------+
     """
     require_columns(events, "kind", "commit_ts", *POSITION)
     require_batch(events, function="partition_watermarks", why="a running maximum follows the offsets of a partition")
@@ -176,6 +189,15 @@ def topic_watermarks(events: DataFrame) -> DataFrame:
     References
     ----------
     Seed, "Kafka Consumer 逻辑" 3.2, and golden README section 6: "0 until every partition has had one".
+
+    Examples
+    --------
+    >>> log.events.transform(topic_watermarks).select("resolved_ts", "holders", "n_rows").show()
+    +------------------+------------+------+
+    |       resolved_ts|     holders|n_rows|
+    +------------------+------------+------+
+    |470603993791332352|[0, 1, 2, 3]|  2101|
+    +------------------+------------+------+
     """
     require_columns(events, "kind", "commit_ts", "topic", "partition", "offset")
     require_batch(events, function="topic_watermarks", why="it aggregates an aggregate")
@@ -222,6 +244,19 @@ def table_watermarks(events: DataFrame) -> DataFrame:
         (array<string>),
         ``partitions`` (array<int>), ``resolved_ts`` (null if one of them has no watermark), ``unresolved_rows`` (above
         it; all of them where it is null), ``unresolved_s``.
+
+    Examples
+    --------
+    >>> found = log.events.transform(table_watermarks).orderBy("schema_name", "table_name")
+    >>> found.select("schema_name", "table_name", "n_rows", "partitions", "unresolved_rows").show(3)
+    +-----------+----------+------+------------+---------------+
+    |schema_name|table_name|n_rows|  partitions|unresolved_rows|
+    +-----------+----------+------+------------+---------------+
+    |    Fin_Ops| Customers|   229|[0, 1, 2, 3]|              0|
+    |    Fin_Ops|    Ledger|   400|[0, 1, 2, 3]|              0|
+    |    Fin_Ops|      nopk|   416|         [3]|              0|
+    +-----------+----------+------+------------+---------------+
+    only showing top 3 rows
     """
     require_columns(events, "kind", "commit_ts", "schema_name", "table_name", *POSITION)
     require_batch(events, function="table_watermarks", why="rows are compared with the last watermark of the log")

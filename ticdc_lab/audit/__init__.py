@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from ticdc_lab.audit.explain import with_causes
 from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
+from ticdc_lab.audit.messages import events_at, messages_of, places_of
 from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit
 
-__all__ = ["GUARANTEES", "MAX_PER_GUARANTEE", "Guarantee", "audit", "checks_possible", "with_causes"]
+__all__ = [
+    "GUARANTEES",
+    "MAX_PER_GUARANTEE",
+    "Guarantee",
+    "audit",
+    "checks_possible",
+    "events_at",
+    "messages_of",
+    "places_of",
+    "with_causes",
+]

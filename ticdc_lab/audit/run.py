@@ -15,6 +15,7 @@ from ticdc_lab.audit.history import ROWS_AT_ONCE, row_history
 from ticdc_lab.audit.marks import NAMES
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.prefix import POSITION
+from ticdc_lab.sample import Sample
 from ticdc_lab.schema import FINDINGS, require_batch, require_columns
 
 MAX_PER_GUARANTEE = 10_000
@@ -30,6 +31,7 @@ def audit(
     causes: DataFrame | None = None,
     with_keys: bool = True,
     chunk: int = ROWS_AT_ONCE,
+    sample: Sample | None = None,
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
 
@@ -55,6 +57,9 @@ def audit(
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
         Changes of rows that a task judges at once; changes nothing but its memory.
+    sample
+        What of the log ``events`` hold (:meth:`ticdc_lab.change_log.ChangeLog.sampled`); what it alone could make fail
+        is not checked.
 
     Returns
     -------
@@ -73,10 +78,16 @@ def audit(
     References
     ----------
     Seed, section "约束".
+
+    Examples
+    --------
+    >>> found = log.events.transform(audit, protocol="canal-json", checks=["watermarks_are_monotone"])
+    >>> found.count()
+    0
     """
     require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
     require_batch(events, function="audit", why="a row may change again at any later offset")
-    names = _chosen(checks, protocol=protocol, has_commit_ts=has_commit_ts)
+    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows = [n for n in names if GUARANTEES[n].row]
     of_log = [n for n in names if GUARANTEES[n].log]
     found = []
@@ -96,8 +107,7 @@ def audit(
     return whole.repartition(1).sortWithinPartitions(*_order()).select(*FINDINGS.names)
 
 
-def _chosen(checks: Iterable[str] | None, *, protocol: str, has_commit_ts: bool) -> list[str]:
-    possible = checks_possible(protocol, has_commit_ts=has_commit_ts)
+def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]:
     if checks is None:
         return [n for n, why in possible.items() if not why]
     names = list(dict.fromkeys(checks))
@@ -110,7 +120,8 @@ def _chosen(checks: Iterable[str] | None, *, protocol: str, has_commit_ts: bool)
     for n in names:
         if possible[n]:
             raise ProtocolError(
-                f"{n} cannot be checked: {possible[n]}.", hint="Record the topic with a protocol that has it."
+                f"{n} cannot be checked: {possible[n]}.",
+                hint="Take the whole log, or record the topic with a protocol that has it.",
             )
     return names
 

@@ -17,6 +17,7 @@ from ticdc_lab.cli.common import (
     json_flag,
     main,
     print_json,
+    sample_options,
     session_of,
     settings_option,
     small,
@@ -24,12 +25,17 @@ from ticdc_lab.cli.common import (
 )
 
 _FSCK_SAID = 10_000
+_LINE_CHARS = 200
 
 
 @main.command()
 @source_options
+@click.option(
+    "--messages-of", type=click.IntRange(min=1), help="Show what finding number N is about, message by message."
+)
+@sample_options
 @json_flag
-def audit(source: str, as_json: bool, **where: Any) -> None:
+def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> None:
     """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
     from ticdc_lab.audit import checks_possible
 
@@ -39,9 +45,14 @@ def audit(source: str, as_json: bool, **where: Any) -> None:
         counts: dict[str, int] = {}
         for f in found:
             counts[f["guarantee"]] = counts.get(f["guarantee"], 0) + 1
-        possible = checks_possible(log.protocol, has_commit_ts=log.has_commit_ts)
+        possible = checks_possible(log.protocol, has_commit_ts=log.has_commit_ts, sample=log.sample)
+        about = None if messages_of is None else _messages(log, found, messages_of)
         if as_json:
-            print_json(facts_of(log) | {"findings": found, "counts": counts, "not_checked": _why_not(possible)})
+            told = {} if about is None else {"messages": about}
+            print_json(facts_of(log) | {"findings": found, "counts": counts, "not_checked": _why_not(possible)} | told)
+        elif about is not None and messages_of is not None:
+            _print_finding(messages_of, found[messages_of - 1])
+            _print_messages(about)
         else:
             _print_findings(found, possible)
     sys.exit(FINDINGS if found else CLEAN)
@@ -57,11 +68,39 @@ def _findings(log: Any) -> list[dict[str, Any]]:
 
     events = log.events
     causes = events.transform(move_causes)
-    found = small(events.transform(check, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=causes))
+    how = {"protocol": log.protocol, "has_commit_ts": log.has_commit_ts, "sample": log.sample}
+    found = small(events.transform(check, causes=causes, **how))
     if log.protocol in ("simple", "avro"):  # no other carries row checksums
         differ = events.transform(verify_checksums).select(*FINDINGS.names)
         found += small(differ.orderBy("severity", "partition", "offset").limit(MAX_PER_GUARANTEE))
     return found
+
+
+def _messages(log: Any, found: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """The messages that a finding names and those beside them; ``named`` tells them apart."""
+    import pandas as pd
+
+    from ticdc_lab.audit import places_of
+    from ticdc_lab.browse import Browser
+
+    if number > len(found):
+        raise click.BadParameter(f"{number}: the audit has {len(found)} findings", param_hint="--messages-of")
+    rows = Browser.of(log).messages(places_of(found[number - 1])).to_dict("records")
+    return [{str(k): None if pd.isna(v) else v for k, v in r.items()} for r in rows]
+
+
+def _print_messages(about: list[dict[str, Any]]) -> None:
+    if not about:
+        click.echo("It names no message: it is about what is missing.")
+    for m in about:
+        said = " ".join(str(m[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if m[c])
+        mark = ">" if m["named"] else " "
+        click.echo(f"{mark} {m['topic']} partition {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
+
+
+def _print_finding(number: int, f: dict[str, Any]) -> None:
+    where = f"{f['table'] or ''} {f['key'] or ''} partition {f['partition']} offset {f['offset']}"
+    click.echo(f"    #{number} {f['severity']}: {where}: {f['message']}")
 
 
 def _why_not(possible: dict[str, str]) -> dict[str, str]:
@@ -70,11 +109,10 @@ def _why_not(possible: dict[str, str]) -> dict[str, str]:
 
 def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, most: int = 20) -> None:
     for name, why in possible.items():
-        mine = [f for f in found if f["guarantee"] == name]
+        mine = [(i, f) for i, f in enumerate(found, start=1) if f["guarantee"] == name]
         click.echo(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or f'{len(mine)} findings'}")
-        for f in mine[:most]:
-            where = f"{f['table'] or ''} {f['key'] or ''} partition {f['partition']} offset {f['offset']}"
-            click.echo(f"    {f['severity']}: {where}: {f['message']}")
+        for i, f in mine[:most]:
+            _print_finding(i, f)
         if len(mine) > most:
             click.echo(f"    and {len(mine) - most} more; --json shows all")
 

@@ -9,14 +9,16 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab import progress
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.redaction import redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 
@@ -33,24 +35,49 @@ settings_option = click.option(
 )
 
 
+_reading_options = (
+    click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
+    click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or kafka."),
+    click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
+    click.option("--claim-check", help="The folder that large messages were put in."),
+    settings_option,
+    click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
+    click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
+    click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+)
+
+
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the source, and how it is read, to a command; every error of it ends in a sentence."""
-    options = (
-        click.argument("source"),
-        click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
-        click.option(
-            "--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or kafka."
-        ),
-        click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
-        click.option("--claim-check", help="The folder that large messages were put in."),
-        settings_option,
-        click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
-        click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
-        click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
-    )
-    for option in reversed(options):
+    return _with_options(command, click.argument("source"))
+
+
+def sources_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`source_options`, for a command that takes any number of sources."""
+    return _with_options(command, click.argument("sources", metavar="SOURCE...", nargs=-1))
+
+
+def _with_options(command: Callable[..., Any], argument: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed((argument, *_reading_options)):
         command = option(command)
     return guarded(command)
+
+
+def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the choice of a sample, which :func:`decoded` takes as ``sample``; goes below :func:`source_options`."""
+
+    @click.option("--tables", default="", metavar="SCHEMA.TABLE,..", help="A sample: only row changes of these tables.")
+    @click.option(
+        "--from", "first", default="", metavar="MOMENT", help="A sample: only row changes from then on (UTC or TSO)."
+    )
+    @click.option("--to", "last", default="", metavar="MOMENT", help="A sample: only row changes up to then.")
+    @wraps(command)
+    def run(*args: Any, tables: str, first: str, last: str, **kwargs: Any) -> None:
+        from ticdc_lab.sample import sample_of
+
+        command(*args, sample=sample_of(tables, first, last), **kwargs)
+
+    return run
 
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else there.")
@@ -98,6 +125,8 @@ def _said(error: Exception) -> str:
 
 def session_of(driver_memory: str) -> SparkSession:
     """The session of a caller from Python, brought as ``obj``, or a local one."""
+    from pyspark.sql import SparkSession
+
     from ticdc_lab.session import local_session
 
     own = click.get_current_context().find_object(SparkSession)
@@ -125,8 +154,11 @@ def decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> It
         opened(source, where) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
-        with progress.shown(spark, f"decoding {log.protocol}"):
-            log = log.materialise(f"{folder}/decoded", images=images)
+        if "sample" in where:
+            log = log.sampled(where["sample"])
+        target = f"{folder}/decoded"
+        with progress.shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
+            log = log.materialise(target, images=images)
         say_counts(log)
         log.require_events()
         yield spark, log
@@ -140,6 +172,8 @@ def say_counts(log: Any) -> None:
         f" + {n.quarantined} quarantined",
         err=True,
     )
+    if log.sample is not None:
+        click.echo(f"  {n.kept} row changes are in the sample", err=True)
     if n.quarantined:
         for r in small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
             click.echo(f"  quarantined {r['count']} x {r['error_class']}", err=True)
@@ -163,7 +197,7 @@ def facts_of(log: Any) -> dict[str, Any]:
         "quarantined": n.quarantined,
         "events": n.events,
         "limits": list(log.limits),
-    }
+    } | ({} if log.sample is None else {"sample": log.sample.words, "kept": n.kept})
 
 
 def print_json(value: dict[str, Any]) -> None:

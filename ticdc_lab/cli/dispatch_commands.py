@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from pyspark.sql import DataFrame
 
 from ticdc_lab import progress
 from ticdc_lab.cli.common import (
@@ -22,6 +21,9 @@ from ticdc_lab.cli.common import (
     small,
     source_options,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @main.command()
@@ -48,7 +50,7 @@ def dispatch(
     from ticdc_lab.catalog import catalog_of
     from ticdc_lab.dispatch import alignments
     from ticdc_lab.dispatch.conflict import CONFLICT
-    from ticdc_lab.dispatch.strategies import ADDED
+    from ticdc_lab.dispatch.dispatching import ADDED
     from ticdc_lab.export import require_apart, write
     from ticdc_lab.schema import EVENTS
 

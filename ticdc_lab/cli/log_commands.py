@@ -17,6 +17,7 @@ from ticdc_lab.cli.common import (
     opened,
     print_json,
     print_table,
+    sample_options,
     say_counts,
     session_of,
     small,
@@ -53,6 +54,27 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 
 @main.command()
 @source_options
+@json_flag
+def survey(source: str, as_json: bool, **where: Any) -> None:
+    """What lies there, how large it is, and what to do with it; reads the first messages only."""
+    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.survey import survey as look
+
+    settings, options = settings_among(where["options"])
+    given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
+    found = look(session_of(where["driver_memory"]), source, settings=settings, options=options, **given)
+    if as_json:
+        print_json(found.facts())
+        return
+    for sentence in (f"{source}: {found.words}", *found.unknown, *found.advice):
+        click.echo(sentence)
+    if found.is_large:
+        click.echo(f"  ticdc-lab report {source} {found.flags}")
+
+
+@main.command()
+@source_options
+@sample_options
 @json_flag
 def watermarks(source: str, as_json: bool, **where: Any) -> None:
     """How far the log is complete: per topic, partition and table."""
@@ -107,6 +129,7 @@ def _laggard_sentence(span: dict[str, Any]) -> str:
 
 @main.command()
 @source_options
+@sample_options
 @click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
@@ -173,19 +196,6 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
                                  "limits": [*facts["limits"], *found.limits]})  # fmt: skip
         else:
             click.echo(f"{name} at {found.ts} ({at}){but_for(log)}: {out}")
-
-
-@main.command()
-@source_options
-@click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
-def report(source: str, out: str, **where: Any) -> None:
-    """Everything about a log in one HTML file that needs no network."""
-    from ticdc_lab.export import require_apart
-    from ticdc_lab.report import report as write_report
-
-    require_apart(source, out)
-    with decoded(source, where) as (spark, log), progress.shown(spark, "report"):
-        click.echo(str(write_report(log, out)))
 
 
 @main.command()

@@ -192,8 +192,8 @@ def _play(
     scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, why_at: str | None,
     files: _Files | None, *, as_json: bool,
 ) -> int:  # fmt: skip
+    from ticdc_lab.simulate.playing import counts_messages
     from ticdc_lab.simulate.recorder import CHANGES, EVENTS
-    from ticdc_lab.simulate.scheduler.play import counts_messages
     from ticdc_lab.simulate.trace_files import needs_spark, write_trace
 
     level = EVENTS if out or counts_messages(scenario) else CHANGES

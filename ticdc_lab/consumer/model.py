@@ -22,6 +22,7 @@ from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
+from ticdc_lab.giving_up import still_wanted
 from ticdc_lab.neighbours import changes_in, lasts_in
 
 
@@ -109,7 +110,7 @@ class _Consumer:
 
     def run(self) -> Run:
         while self._step():
-            pass
+            still_wanted()
         (deliveries, read), (unread, rest) = self.trace.deliveries(), self.trace.unread()
         changes, places = pa.concat_tables([deliveries, unread]), np.concatenate([read, rest])
         return Run(changes, len(deliveries), places, self.trace.steps(), self._end)

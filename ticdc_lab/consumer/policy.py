@@ -45,6 +45,12 @@ class Policy:
     References
     ----------
     Seed, "Kafka Consumer 逻辑" and "CDC Processor 异常下线"; golden README section 6.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> replace(SEED_ROW, name="row mode, nothing filtered", duplicates="none").waits_for
+    'partition'
     """
 
     name: str

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import DDL, Catalog
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
 from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.tables.knowledge import Knowledge, LogFacts, knowledge
 from ticdc_lab.tables.refusals import at, require_dated, require_resolved
 
@@ -68,7 +68,7 @@ def replay(
     Parameters
     ----------
     log
-        A decoded log (:meth:`ticdc_lab.load.ChangeLog.materialise`).
+        A decoded log (:meth:`ticdc_lab.change_log.ChangeLog.materialise`).
     sink
         The target (:func:`ticdc_lab.consumer.sinks.open.open_sink`).
     mode

@@ -13,11 +13,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import TableDef
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import tables_at
 from ticdc_lab.consumer.replay_plan import Progress
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.tables import TableAsOf, table_as_of
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
 

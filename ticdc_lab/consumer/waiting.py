@@ -93,7 +93,7 @@ def held_by_partition(run: Run, log: Log, *, at_us: int) -> pd.DataFrame:
         the first), ``state`` (``reads``, ``stands at a DDL``, ``is down``, ``is at its end``).
     """
     now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
-    return pd.DataFrame(now)[["topic", "partition", "held", "resolved", "state"]]
+    return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
 
 
 def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:

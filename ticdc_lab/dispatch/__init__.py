@@ -5,11 +5,12 @@ from __future__ import annotations
 from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml, read_changefeed
 from ticdc_lab.dispatch.conflict import conflict_placements
 from ticdc_lab.dispatch.conflict_alignments import alignments
+from ticdc_lab.dispatch.dispatching import check_strategy, dispatch
 from ticdc_lab.dispatch.guarantees import GUARANTEES, SEED_GUARANTEES, balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
 from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
-from ticdc_lab.dispatch.strategies import STRATEGIES, check_strategy, dispatch
+from ticdc_lab.dispatch.strategies import STRATEGIES
 from ticdc_lab.dispatch.topics import shared_topics, topic_balance
 from ticdc_lab.dispatch.whatif import WhatIf
 

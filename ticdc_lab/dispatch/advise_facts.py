@@ -14,8 +14,8 @@ from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.definitions import unique_columns, with_answers
+from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.key_updates import key_change
-from ticdc_lab.dispatch.strategies import dispatch
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_batch, require_columns
 

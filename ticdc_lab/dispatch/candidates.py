@@ -10,15 +10,14 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, ColumnDef, TableDef, TableVersion
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.dispatching import reads_crcs, with_hash
 from ticdc_lab.dispatch.strategies import (
     Request,
     Verdict,
     by_table_columns,
     columns_answer,
     index_answer,
-    reads_crcs,
     strategy_of,
-    with_hash,
 )
 from ticdc_lab.dispatch.unique_keys import beside_handle
 

@@ -133,7 +133,17 @@ def read_changefeed(path: str | Path, *, sink_uri: str | None = None, flavour: F
 def changefeed_from_toml(
     text: str, *, sink_uri: str | None = None, flavour: Flavour = "new", name: str = "the text"
 ) -> Changefeed:
-    """As :func:`read_changefeed`, from the text of a file."""
+    """As :func:`read_changefeed`, from the text of a file.
+
+    Examples
+    --------
+    >>> feed = changefeed_from_toml('''
+    ... [sink]
+    ... dispatchers = [{matcher = ["shop.*"], partition = "index-value"}]
+    ... ''')
+    >>> feed.rules[0].partition
+    'index-value'
+    """
     try:
         config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:

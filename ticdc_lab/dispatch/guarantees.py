@@ -42,7 +42,7 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     Parameters
     ----------
     dispatched
-        Events with ``target_partition``, as :func:`ticdc_lab.dispatch.strategies.dispatch` gives them. Each change
+        Events with ``target_partition``, as :func:`ticdc_lab.dispatch.dispatching.dispatch` gives them. Each change
         counts once, however often it was delivered; those without commit_ts are left out, because nothing orders them.
         With ``alignment`` (bigint: barriers of the table before the row, as conflict detection writes them), a change
         with a greater one follows whatever its partition, because consumers wait for each other at a barrier.

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.definitions import with_answers
+from ticdc_lab.dispatch.dispatching import ADDED, decided, reads_crcs, with_hash
 from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import Choice, Flavour
-from ticdc_lab.dispatch.strategies import ADDED, Request, Verdict, decided, reads_crcs, strategy_of, with_hash
+from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.errors import DispatchError
@@ -48,6 +49,11 @@ def rules_from_config(config: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     ------
     DispatchError
         A rule has both ``partition`` and its old name ``dispatcher``, as TiCDC refuses it.
+
+    Examples
+    --------
+    >>> rules_from_config([{"matcher": ["shop.*"], "partition": "columns", "columns": ["user_id"]}])
+    (Rule(matcher=('shop.*',), partition='columns', index='', columns=('user_id',), topic=''),)
     """
     return tuple(_rule(c) for c in config)
 
@@ -98,7 +104,7 @@ def dispatch_by_rules(
     Parameters
     ----------
     events
-        The events contract, as for :func:`ticdc_lab.dispatch.strategies.dispatch`. May be a stream.
+        The events contract, as for :func:`ticdc_lab.dispatch.dispatching.dispatch`. May be a stream.
     rules
         Rules in order, see :func:`rules_from_config`.
     partitions

@@ -7,25 +7,20 @@ conflict detection is none, because it needs the order of changes: :mod:`ticdc_l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch import from_crcs, hashing
-from ticdc_lab.dispatch.conflict import CONFLICT, dispatch_by_conflict
-from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns, with_answers
+from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns
 from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import require_columns
-
-ADDED = ("target_partition", "dispatch_key", "dispatch_error")
-"""The columns that dispatch adds to events."""
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
 NO_ROWID = (
@@ -205,111 +200,14 @@ STRATEGIES: Mapping[str, Strategy] = {
 ``default-no-old-value`` for v5.4."""
 
 
-def check_strategy(strategy: str) -> None:
-    """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
-    if strategy.lower() not in {CONFLICT, *STRATEGIES}:
-        raise DispatchError(
-            f"Unknown dispatch rule {strategy!r}; expected one of {sorted((CONFLICT, *STRATEGIES))}.",
-            hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
-        )
-
-
 def strategy_of(name: str) -> Strategy:
     """The strategy TiCDC uses for a rule name, in any case; ``table`` for a name it does not know."""
     return STRATEGIES.get(name.lower(), by_table)
 
 
-def dispatch(
-    events: DataFrame,
-    *,
-    strategy: str,
-    partitions: int,
-    index: str | None = None,
-    columns: Sequence[str] | None = None,
-    catalog: Catalog | None = None,
-    flavour: Flavour = "new",
-) -> DataFrame:
-    """Add the partition that a dispatcher chooses for every row change.
-
-    Parameters
-    ----------
-    events
-        The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
-        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.schema.DISPATCH`, which is read
-        many times faster). May be a stream.
-    strategy
-        A name of :data:`STRATEGIES` in any case, or ``conflict``
-        (:func:`ticdc_lab.dispatch.conflict.dispatch_by_conflict`). Another name means ``table``, as in TiCDC; see
-        :func:`check_strategy`.
-    partitions
-        Number of partitions of the topic, N.
-    index
-        Index name for ``index-value``, in any case; needs a catalog. Default: the handle key.
-    columns
-        Column names for ``columns``, in any case.
-    catalog
-        Table definitions over time; tells TiCDC's own errors from columns the log does not carry.
-    flavour
-        ``new`` or ``classic`` architecture, see :data:`ticdc_lab.dispatch.hashing.Flavour`.
-
-    Returns
-    -------
-    DataFrame
-        Events with ``target_partition int``, ``dispatch_key string`` (TiCDC's partition key) and ``dispatch_error
-        string``: TiCDC's own text where it begins with ``[CDC:ErrDispatcherFailed]``, else why the log cannot tell.
-        Where there is an error the others are null. All three are null unless ``kind`` is ``row``. For ``conflict``
-        there is ``alignment`` (bigint) too.
-
-    Raises
-    ------
-    DispatchError
-        The rule cannot be applied to any row: N below 1, an index without catalog, no columns, an unknown flavour.
-    ContractError
-        ``events`` lacks a column.
-    StreamingError
-        ``events`` is a stream, and the strategy ``conflict``, which needs the order of changes.
-    """
-    if strategy.lower() == CONFLICT:
-        return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
-    crcs = reads_crcs(events, [strategy])
-    request = Request(
-        _checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour), crcs=crcs
-    )
-    verdict = strategy_of(strategy)(request)
-    require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
-    out = events
-    if verdict.question is not None and catalog is not None:
-        out = with_answers(out, catalog=catalog, questions={request.answer: verdict.question})
-    if verdict.choice is not None:
-        out = with_hash(out, choice=verdict.choice, flavour=request.flavour)
-    out = decided(out, partition=verdict.partition, key=verdict.key, error=verdict.error)
-    return out.select(*events.columns, *ADDED)
-
-
-def reads_crcs(events: DataFrame, strategies: Iterable[str]) -> bool:
-    """Whether dispatch by these strategies can do without images: ``tidb-rowid`` needs a value itself."""
-    return from_crcs.available(events) and "tidb-rowid" not in {s.lower() for s in strategies}
-
-
-def with_hash(events: DataFrame, *, choice: Choice | CrcChoice, flavour: Flavour) -> DataFrame:
-    """Add the scratch columns of a choice, from the images or from :data:`ticdc_lab.schema.DISPATCH`."""
-    if isinstance(choice, CrcChoice):
-        return from_crcs.with_hash(events, choice=choice, flavour=flavour)
-    return hashing.with_hash(events, choice=choice, flavour=flavour)
-
-
 def _way(request: Request) -> ModuleType:
     """Where the hash comes from; both modules choose columns by the same names."""
     return from_crcs if request.crcs else hashing
-
-
-def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:
-    """Add the three columns of :func:`dispatch`, step by step so that Spark computes each expression once."""
-    is_row = F.col("kind") == "row"
-    good = is_row & F.col("dispatch_error").isNull()
-    return events.withColumn("dispatch_error", F.when(is_row, error)).withColumns(
-        {"target_partition": F.when(good, partition.cast("int")), "dispatch_key": F.when(good, key)}
-    )
 
 
 def unsigned_mod(value: Column, n: int) -> Column:
@@ -429,23 +327,3 @@ def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
 
 def _not_carried(columns: Column) -> Column:
     return F.concat(F.lit("the log carries only part of this row, without all of the dispatch columns: "), columns)
-
-
-def _tuple(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(columns, str):
-        raise DispatchError(
-            f"columns must be a list of names; found the text {columns!r}.", hint="Pass columns=['a', 'b']."
-        )
-    return None if columns is None else tuple(columns)
-
-
-def _checked_partitions(partitions: int) -> int:
-    if not 1 <= partitions < 2**31:
-        raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
-    return partitions
-
-
-def _checked_flavour(flavour: str) -> Flavour:
-    if flavour not in ("new", "classic"):
-        raise DispatchError(f"Unknown flavour {flavour!r}; expected 'new' or 'classic'.")
-    return flavour  # type: ignore[return-value]

@@ -41,7 +41,14 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """A parsed matcher: of all its patterns, the last one that matches a table decides; ``!`` excludes."""
+    """A parsed matcher: of all its patterns, the last one that matches a table decides; ``!`` excludes.
+
+    Examples
+    --------
+    >>> found = TableFilter.parse(["shop.*", "!shop.audit"])
+    >>> found.matches("shop", "orders"), found.matches("shop", "audit")
+    (True, False)
+    """
 
     rules: tuple[tuple[bool, Pattern, Pattern], ...]
     case_sensitive: bool = False

@@ -39,6 +39,10 @@ def check_topic(expression: str, *, protocol: str | None = None, flavour: Flavou
         ``avro`` asks for ``{schema}`` and ``{table}``; a plain name serves it in the new architecture only.
     flavour
         The classic architecture allows each part once, ``{schema}`` before ``{table}``.
+
+    Examples
+    --------
+    >>> check_topic("cdc_{schema}", protocol="canal-json")
     """
     avro = protocol is not None and protocol.lower().endswith("avro") and protocol.lower() != "simple-avro"
     if not expression or (flavour == "new" and _PLAIN.fullmatch(expression)):
@@ -72,7 +76,15 @@ def _names(expression: str) -> list[str] | None:
 
 
 def topic_name(expression: str, schema_name: str, table_name: str, *, default_topic: str = "") -> str:
-    """Name of the topic for a table, as TiCDC writes it."""
+    """Name of the topic for a table, as TiCDC writes it.
+
+    Examples
+    --------
+    >>> topic_name("cdc_{schema}_{table}", "shop", "orders")
+    'cdc_shop_orders'
+    >>> topic_name("", "shop", "orders", default_topic="all")
+    'all'
+    """
     if not expression:
         return default_topic
     if _PLAIN.fullmatch(expression):

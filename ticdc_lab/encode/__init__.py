@@ -56,6 +56,11 @@ def encoder(protocol: str) -> Encoder:
     ------
     ProtocolError
         There is none.
+
+    Examples
+    --------
+    >>> encoder("canal-json").lost["start_ts"]
+    'no field for it'
     """
     if protocol not in ENCODERS:
         raise ProtocolError(

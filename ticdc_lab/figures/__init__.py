@@ -5,58 +5,65 @@ Each title is the finding in words, and one sentence under the figure says what 
 
 from __future__ import annotations
 
-from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
-from ticdc_lab.figures.assignment_gantt import assignment_gantt
-from ticdc_lab.figures.beside import beside
-from ticdc_lab.figures.column_families import column_families, column_families_stepped
-from ticdc_lab.figures.consumer_lanes import consumer_lanes
-from ticdc_lab.figures.counterexample import counterexample
-from ticdc_lab.figures.ddl_timeline import ddl_timeline
-from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
-from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
-from ticdc_lab.figures.fleet_map import fleet_map, fleet_map_stepped
-from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
-from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
-from ticdc_lab.figures.invariant_curve import invariant_curve
-from ticdc_lab.figures.key_heat import key_heat
-from ticdc_lab.figures.label_topology import label_topology
-from ticdc_lab.figures.lag import lag
-from ticdc_lab.figures.lane_layout import moments
-from ticdc_lab.figures.lane_scene import Order
-from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
-from ticdc_lab.figures.listing import listing
-from ticdc_lab.figures.operator_timeline import operator_timeline
-from ticdc_lab.figures.ownership_gantt import ownership_gantt
-from ticdc_lab.figures.partition_change import partition_change, procedure_faults
-from ticdc_lab.figures.partition_load import partition_load
-from ticdc_lab.figures.partition_rows import partition_rows
-from ticdc_lab.figures.pd_answers import pd_answers
-from ticdc_lab.figures.pipeline_picture import pipeline_picture
-from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
-from ticdc_lab.figures.queue_curves import queue_curves
-from ticdc_lab.figures.region_map import region_map, region_map_stepped
-from ticdc_lab.figures.row_life import row_life
-from ticdc_lab.figures.scan_and_stream import scan_and_stream
-from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
-from ticdc_lab.figures.schema_timeline import schema_timeline
-from ticdc_lab.figures.semantics_matrix import semantics_matrix
-from ticdc_lab.figures.sequence_diagram import sequence_diagram
-from ticdc_lab.figures.skew_curves import skew_curves
-from ticdc_lab.figures.stepped import stepped, stepped_by
-from ticdc_lab.figures.store_bars import store_bars
-from ticdc_lab.figures.theme import CONFIG, themed
-from ticdc_lab.figures.time_left import time_left
-from ticdc_lab.figures.transaction_spans import transaction_spans
-from ticdc_lab.figures.two_futures import two_futures
-from ticdc_lab.figures.variant_comparison import variant_comparison
-from ticdc_lab.figures.violations import violations
-from ticdc_lab.figures.watermark_curves import watermark_curves
-from ticdc_lab.figures.watermark_ladder import watermark_ladder
-from ticdc_lab.figures.watermark_levels import watermark_levels
-from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
-from ticdc_lab.figures.why_nothing import why_nothing
-from ticdc_lab.figures.why_stuck import why_stuck
-from ticdc_lab.figures.why_table import why_table
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
+    from ticdc_lab.figures.assignment_gantt import assignment_gantt
+    from ticdc_lab.figures.beside import beside
+    from ticdc_lab.figures.column_families import column_families, column_families_stepped
+    from ticdc_lab.figures.consumer_lanes import consumer_lanes
+    from ticdc_lab.figures.counterexample import counterexample
+    from ticdc_lab.figures.ddl_timeline import ddl_timeline
+    from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
+    from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
+    from ticdc_lab.figures.fleet_map import fleet_map, fleet_map_stepped
+    from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
+    from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
+    from ticdc_lab.figures.in_notebook import notebook
+    from ticdc_lab.figures.invariant_curve import invariant_curve
+    from ticdc_lab.figures.key_heat import key_heat
+    from ticdc_lab.figures.label_topology import label_topology
+    from ticdc_lab.figures.lag import lag
+    from ticdc_lab.figures.lane_layout import moments
+    from ticdc_lab.figures.lane_scene import Order
+    from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
+    from ticdc_lab.figures.listing import listing
+    from ticdc_lab.figures.log_spans import log_spans
+    from ticdc_lab.figures.operator_timeline import operator_timeline
+    from ticdc_lab.figures.ownership_gantt import ownership_gantt
+    from ticdc_lab.figures.partition_change import partition_change, procedure_faults
+    from ticdc_lab.figures.partition_load import partition_load
+    from ticdc_lab.figures.partition_rows import partition_rows
+    from ticdc_lab.figures.pd_answers import pd_answers
+    from ticdc_lab.figures.pipeline_picture import pipeline_picture
+    from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
+    from ticdc_lab.figures.queue_curves import queue_curves
+    from ticdc_lab.figures.region_map import region_map, region_map_stepped
+    from ticdc_lab.figures.row_life import row_life
+    from ticdc_lab.figures.scan_and_stream import scan_and_stream
+    from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
+    from ticdc_lab.figures.schema_timeline import schema_timeline
+    from ticdc_lab.figures.semantics_matrix import semantics_matrix
+    from ticdc_lab.figures.sequence_diagram import sequence_diagram
+    from ticdc_lab.figures.skew_curves import skew_curves
+    from ticdc_lab.figures.stepped import stepped, stepped_by
+    from ticdc_lab.figures.store_bars import store_bars
+    from ticdc_lab.figures.theme import CONFIG, themed
+    from ticdc_lab.figures.time_left import time_left
+    from ticdc_lab.figures.transaction_spans import transaction_spans
+    from ticdc_lab.figures.two_futures import two_futures
+    from ticdc_lab.figures.variant_comparison import variant_comparison
+    from ticdc_lab.figures.violations import violations
+    from ticdc_lab.figures.watermark_curves import watermark_curves
+    from ticdc_lab.figures.watermark_ladder import watermark_ladder
+    from ticdc_lab.figures.watermark_levels import watermark_levels
+    from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
+    from ticdc_lab.figures.why_nothing import why_nothing
+    from ticdc_lab.figures.why_stuck import why_stuck
+    from ticdc_lab.figures.why_table import why_table
 
 __all__ = [
     "CONFIG",
@@ -82,7 +89,9 @@ __all__ = [
     "label_topology",
     "lag",
     "listing",
+    "log_spans",
     "moments",
+    "notebook",
     "operator_timeline",
     "ownership_gantt",
     "partition_change",
@@ -121,3 +130,26 @@ __all__ = [
     "why_stuck",
     "why_table",
 ]
+
+lazily(
+    __name__,
+    __all__,
+    {
+        "CONFIG": "theme",
+        "Order": "lane_scene",
+        "column_families_stepped": "column_families",
+        "consumer_lanes_stepped": "lanes_player",
+        "fleet_map_stepped": "fleet_map",
+        "grafana_panel": "grafana_panels",
+        "moments": "lane_layout",
+        "pipeline_picture_stepped": "pipeline_player",
+        "notebook": "in_notebook",
+        "procedure_faults": "partition_change",
+        "region_map_stepped": "region_map",
+        "scheduling_at": "scheduling_player",
+        "scheduling_stepped": "scheduling_player",
+        "stepped_by": "stepped",
+        "themed": "theme",
+        "watermark_tree_stepped": "watermark_tree",
+    },
+)

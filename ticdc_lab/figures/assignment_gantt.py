@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.fleet_map import workers_of
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, HEAT, WRONG, count, finish, label, look, sentence
 from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, Fleet
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
@@ -89,8 +90,8 @@ def _bars(fleet: Fleet, clusters: list[str]) -> list[go.Bar]:
     for i, worker in enumerate(workers_of(fleet)):
         mine = held[(held["worker"] == worker) & ~held["lost"]]
         for owned in (True, False):
-            shape = {"shape": "" if owned else "/", "fgcolor": "white", "size": 6, "solidity": 0.5}
-            marker = {"color": look(i)["color"], "pattern": shape, "line": {"width": 0.5, "color": "white"}}
+            lines = {"shape": "" if owned else "/", "fillmode": "overlay", "fgcolor": "white", "solidity": 0.4}
+            marker = {"color": look(i)["color"], "pattern": lines, "line": {"width": 0.5, "color": "white"}}
             part = mine[(mine["status"] == IS_OWNER) == owned]
             name = worker if owned else f"{worker}, not yet"
             out.append(_bar(part, row, marker, name, show=owned and len(part) > 0))
@@ -119,11 +120,13 @@ def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], 
         f"{r.since_us / 1e6:,.3f} to {r.until_us / 1e6:,.3f} s"
         for r in mine.itertuples()
     ]
-    return go.Bar(
+    bars = go.Bar(
         orientation="h", base=(mine["since_us"] / 1e6).tolist(),
         x=((mine["until_us"] - mine["since_us"]) / 1e6).tolist(), y=[row[c] for c in mine["cluster"]], width=0.78,
         marker=marker, name=label(name).replace("ddl-service-", ""), hovertext=hover, hoverinfo="text", showlegend=show,
     )  # fmt: skip
+    owners = [w if isinstance(w, str) and " and " not in w else None for w in mine["worker"]]
+    return marked(bars, [Selection(capture=w) if w else None for w in owners])
 
 
 def _counts(fleet: Fleet) -> list[go.Heatmap]:

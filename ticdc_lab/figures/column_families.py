@@ -51,7 +51,7 @@ def column_families(
     times = moments(rows)
     moment = times[-1] if at_us is None else at_us
     before = max((t for t in times if t < moment), default=-1)
-    above_px, below_px = _GRID_PX * (1 + max(2, _most(rows, times))), _BAR_PX * len(rows) + 40
+    above_px, below_px = _GRID_PX * (2 + max(2, _most(rows, times))), _BAR_PX * len(rows) + 40
     whole_px = above_px + _GAP_PX + below_px
     top, share = 1 - above_px / whole_px, below_px / whole_px
     fig = go.Figure([*_grids(rows, moment, before, names, top), *_history(rows, times[-1], names)])
@@ -64,8 +64,8 @@ def column_families(
     fig.update_xaxes(title_text="virtual time, s", zeroline=False, domain=[_LEFT, 1])
     fig.update_layout(barmode="overlay", showlegend=False)
     title = label(finding, most=300) or _told(rows, moment, names)
-    fig = finish(fig, title=title, note=_NOTE, height=whole_px + 220)
-    return fig.update_layout(margin_t=92)
+    fig = finish(fig, title=title, note=_NOTE, height=whole_px + 220, least_px=860)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
 def column_families_stepped(families: pa.Table, *, names: Mapping[int, str] = _NO_NAMES) -> go.Figure:

@@ -76,7 +76,7 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
     )  # fmt: skip
     fig.update_layout(
         showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "trace"},
+        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "constant"},
         hovermode="closest",
     )
     legend_px = _legend_px(fig)

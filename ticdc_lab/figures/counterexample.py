@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 
 _NOTE = (
@@ -41,20 +42,19 @@ def counterexample(finding: Mapping[str, Any]) -> go.Figure:
     for p in lanes:
         mine = [(x, e) for x, _, e in points if e["partition"] == p]
         style = look(p)
-        fig.add_trace(
-            go.Scatter(
-                x=[x for x, _ in mine],
-                y=[place[p]] * len(mine),
-                mode="markers+text",
-                marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
-                text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, e in mine],
-                textposition="top center",
-                hovertext=[f"partition {p}, offset {e['offset']}<br>commit_ts {e['commit_ts']}" for _, e in mine],
-                hoverinfo="text",
-                name=f"partition {p}",
-                showlegend=False,
-            )
+        points_of_lane = go.Scatter(
+            x=[x for x, _ in mine],
+            y=[place[p]] * len(mine),
+            mode="markers+text",
+            marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
+            text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, e in mine],
+            textposition="top center",
+            hovertext=[f"partition {p}, offset {e['offset']}<br>commit_ts {e['commit_ts']}" for _, e in mine],
+            hoverinfo="text",
+            name=f"partition {p}",
+            showlegend=False,
         )
+        fig.add_trace(marked(points_of_lane, [message_of(finding, e) for _, e in mine]))
     _arrows(fig, points)
     fig.update_xaxes(
         title_text="order upstream (commit ts)",
@@ -64,10 +64,19 @@ def counterexample(finding: Mapping[str, Any]) -> go.Figure:
         showgrid=False,
     )
     ticks = [f"partition {p}" for p in lanes]
-    fig.update_yaxes(tickvals=[place[p] for p in lanes], ticktext=ticks, range=[-0.8, len(lanes) - 0.2], showgrid=False)
+    fig.update_yaxes(tickvals=[place[p] for p in lanes], ticktext=ticks, range=[-1.1, len(lanes) - 0.2], showgrid=False)
     torn = len(lanes) > 1 and evidence[0]["commit_ts"] == evidence[-1]["commit_ts"] is not None
     note = _ONE_TRANSACTION if torn else _NOTE if len(lanes) > 1 else _SAME_LANE
-    return finish(fig, title=_title(finding), note=note, height=260 + 60 * len(lanes))
+    return finish(fig, title=_title(finding), note=note, height=276 + 64 * len(lanes))
+
+
+def message_of(finding: Mapping[str, Any], evidence: Mapping[str, Any]) -> Selection:
+    """The message that a piece of evidence names, as it was recorded, with the finding's table and row."""
+    table, key = (finding[c] if isinstance(finding.get(c), str) else None for c in ("table", "key"))
+    return Selection(
+        partition=evidence.get("recorded_partition", evidence["partition"]), table=table, key=key,
+        offset=evidence["offset"], commit_ts=evidence["commit_ts"],
+    )  # fmt: skip
 
 
 def _title(finding: Mapping[str, Any]) -> str:

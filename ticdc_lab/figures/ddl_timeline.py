@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
 _NOTE = (
@@ -79,17 +80,16 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     group = {"legendgroup": name, "name": name}
     fig.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **group))
     mark = {"symbol": f"{style['symbol']}-open", "size": 9, "color": style["color"], "line": {"width": 2}}
-    fig.add_trace(
-        go.Scatter(
-            x=(mine["seen_at"] / 1000).tolist(),
-            y=mine["_y"].tolist(),
-            mode="markers",
-            marker=mark,
-            text=[_hover(r) for r in mine.to_dict("records")],
-            hovertemplate="%{text}<extra>" + name + "</extra>",
-            **group,
-        )
+    seen = go.Scatter(
+        x=(mine["seen_at"] / 1000).tolist(),
+        y=mine["_y"].tolist(),
+        mode="markers",
+        marker=mark,
+        text=[_hover(r) for r in mine.to_dict("records")],
+        hovertemplate="%{text}<extra>" + name + "</extra>",
+        **group,
     )
+    fig.add_trace(marked(seen, [Selection(commit_ts=ts) for ts in mine["ddl_commit_ts"]]))
     done = mine[mine["executed_at"].notna()]
     ran = {"symbol": "diamond", "size": 9, "color": style["color"]}
     fig.add_trace(

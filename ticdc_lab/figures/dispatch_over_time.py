@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ticdc_lab.evenness import gini
+from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     fig.update_yaxes(title_text="partition", row=1, col=1)
     fig.update_yaxes(title_text="per time bucket", rangemode="tozero", row=2, col=1)
     fig.update_xaxes(title_text="commit ts, s since the first row (clock of the TSO)", row=2, col=1)
-    fig.update_xaxes(title_text=f"{weight} in all", rangemode="tozero", showgrid=False, row=1, col=2)
+    fig.update_xaxes(
+        title_text=f"{weight} in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2
+    )
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
     return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=640)
 
@@ -66,7 +69,12 @@ def _heat(fig: go.Figure, o: OverTime, weight: str) -> None:
         z=o.load.T, x=o.seconds, y=list(range(o.load.shape[1])), colorscale=HEAT, zmin=0, zmax=int(o.load.max()),
         hovertemplate=hover, colorbar=bar, name="load",
     )  # fmt: skip
-    fig.add_trace(heat, 1, 1)
+    nothing = [None] * o.load.shape[1]  # where a row would go is no partition of the log
+    fig.add_trace(marked_cells(heat, rows=nothing, columns=_stretches(o)), 1, 1)
+
+
+def _stretches(o: OverTime) -> list[Selection]:
+    return [Selection(between_ms=ends) for ends in o.stretches_ms]
 
 
 def _totals(fig: go.Figure, totals: npt.NDArray[np.int64]) -> None:
@@ -83,13 +91,14 @@ def _below(fig: go.Figure, o: OverTime) -> None:
         mine = o.broken[o.broken["guarantee"] == guarantee].set_index("bucket")["violations"]
         y = mine.reindex(range(len(o.seconds)), fill_value=0).to_numpy()
         line = {"color": look(k)["color"], "dash": look(k)["dash"], "width": 1.5, "shape": "hvh"}
-        _line(fig, o.seconds, y, f"breaks {words}", line)
-    _line(fig, o.seconds, o.alignments, "alignments", {"color": GREY, "width": 2, "shape": "hvh"})
+        _line(fig, o, y, f"breaks {words}", line)
+    _line(fig, o, o.alignments, "alignments", {"color": GREY, "width": 2, "shape": "hvh"})
 
 
-def _line(fig: go.Figure, x: npt.NDArray[np.float64], y: npt.NDArray[np.int64], name: str, line: object) -> None:
+def _line(fig: go.Figure, o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> None:
     hover = "%{y:,} at %{x:,.3f} s<extra>" + name + "</extra>"
-    fig.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, name=name, hovertemplate=hover), 2, 1)
+    drawn = go.Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
+    fig.add_trace(marked(drawn, _stretches(o)), 2, 1)
 
 
 def _finding(o: OverTime, strategy: str, weight: str) -> str:

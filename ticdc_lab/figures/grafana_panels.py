@@ -10,6 +10,7 @@ import pyarrow as pa
 from plotly.subplots import make_subplots
 
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, label, look, sentence
 from ticdc_lab.figures.watermark_curves import incident_lines
 from ticdc_lab.simulate.lags import GLOBAL, end_us
@@ -107,14 +108,19 @@ def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[go.Scatter
         style = look(captures[series])
         color = STATE_LOOK[series][0] if series in STATE_LOOK else style["color"]
         line = {"color": color, "dash": style["dash"], "width": 1.8, "shape": "hv" if panel.holds else "linear"}
-        out.append(
-            go.Scatter(
-                x=(mine["time_us"] / 1e6).tolist(), y=mine["value"].tolist(), mode="lines", line=line,
-                name=label(series), legendgroup=label(series),
-                hovertemplate="%{y:,.4g} at %{x:.3f} s<extra>" + label(series) + "</extra>",
-            )
+        drawn = go.Scatter(
+            x=(mine["time_us"] / 1e6).tolist(), y=mine["value"].tolist(), mode="lines", line=line,
+            name=label(series), legendgroup=label(series),
+            hovertemplate="%{y:,.4g} at %{x:.3f} s<extra>" + label(series) + "</extra>",
         )  # fmt: skip
+        out.append(_marked(drawn, series, name))
     return out
+
+
+def _marked(drawn: go.Scatter, series: str, name: str) -> go.Scatter:
+    if name == "slowest table":
+        return marked(drawn, Selection(table=series.removeprefix("table ")))
+    return marked(drawn, Selection(capture=series)) if series.startswith("capture-") else drawn
 
 
 def _numbers(order: list[str]) -> Mapping[str, int]:

@@ -63,7 +63,7 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str =
     names = [f"<b>{label(s)}</b>" if s == recorded else label(s) for s in strategies]
     fig = grid(drawn, rows=names, columns=list(GUARANTEES.values()))
     title = _finding(measured, strategies, partitions)
-    fig = finish(fig, title=title, note=_NOTE, height=190 + 62 * len(strategies), note_below_px=14)
+    fig = finish(fig, title=title, note=_NOTE, height=190 + 62 * len(strategies), note_below_px=14, least_px=800)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 26)
 
 
@@ -92,7 +92,7 @@ def _content(cell: dict[str, object] | None, strategy: str, column: int) -> tupl
     if column == 3:
         value = float(cell["max_over_mean"])  # type: ignore[arg-type]
         lost = int(cell.get("undecided") or 0)  # type: ignore[call-overload]
-        placed = f", {lost:,} rows not placed" if lost else ""
+        placed = f"<br>{lost:,} rows not placed" if lost else ""
         return f"max/mean {value:.2f}{placed}<br>seed: {promise}", _BROKEN.format(min(0.45, 0.12 * (value - 1) + 0.02))
     broken, cases = int(cell["violations"]), int(cell["cases"])  # type: ignore[call-overload]
     share = f" ({percent(broken, cases)})" if broken else ""

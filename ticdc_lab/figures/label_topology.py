@@ -9,6 +9,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.label_brackets import in_order
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import HEAT, count, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import Sample
 from ticdc_lab.simulate.pd.stores import REMOVED, Store, shown_state
@@ -64,12 +65,13 @@ def label_topology(sample: Sample, *, finding: str = "") -> go.Figure:
             hovertemplate="<b>%{label}</b><br>%{text}<br>%{color:,.0f} peers a store<extra></extra>",
         )
     )  # fmt: skip
-    fig.update_layout(uniformtext={"minsize": 9, "mode": "hide"})
+    fig.update_layout(uniformtext={"minsize": 12, "mode": "hide"})
     leaves = {b.id for b in boxes} - {b.parent for b in boxes}
+    marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
     fig.data[0].values = [max(b.peers, 0.2) if b.id in leaves else 0 for b in boxes]
     depth = 2 + len(sample.cluster.config.location_labels)
     title = label(finding, most=300) or told(sample, boxes)
-    return finish(fig, title=title, note=_NOTE, height=170 + _LEVEL_PX * depth, note_below_px=16)
+    return finish(fig, title=title, note=_NOTE, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=760)
 
 
 def boxes_of(sample: Sample) -> list[Box]:

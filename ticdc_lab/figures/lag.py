@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.progress import Progress, lane_name, progress
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, look, sentence
 
 _NOTE = (
@@ -15,34 +16,38 @@ _NOTE = (
 )
 
 
-def lag(steps: pd.DataFrame, *, partitions: pd.DataFrame, topic: str | None = None) -> go.Figure:
+def lag(
+    steps: pd.DataFrame, *, partitions: pd.DataFrame, topic: str | None = None, partition: int | None = None
+) -> go.Figure:
     """Draw each partition's lag behind the newest watermark; parameters as :func:`watermark_ladder`'s."""
     if steps.empty:
         return sentence("There is no lag to show", "The log holds no watermark message.")
     of = progress(steps, partitions)
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
-    late = {lane: p.x_s - v for lane, v in p.stands_s.items()}
+    chosen = [lane for lane in p.stands_s if partition is None or lane[1] == partition]
+    if not chosen:
+        return sentence(f"Partition {partition} holds no event", "Choose another partition.")
+    late = {lane: p.x_s - p.stands_s[lane] for lane in chosen}
     if all(np.nansum(v) == 0 and not np.isnan(v).any() for v in late.values()):
         gap = float(np.diff(p.x_s).max()) if len(p.x_s) > 1 else 0.0
         every = f"{count(p.steps_total, 'watermark')}, the longest gap between two is {gap:,.3g} s."
         return sentence(
-            "No partition ever lags behind another",
-            f"Every partition states every one of the topic's {every}",
+            "No partition ever lags behind another" if partition is None else f"Partition {partition} never lags",
+            f"{'Every partition' if partition is None else 'It'} states every one of the topic's {every}",
         )
     fig = go.Figure()
     for lane, y in late.items():
         style = look(lane[1])
         line = {"shape": "hv", "width": 1.8, "color": style["color"], "dash": style["dash"]}
-        fig.add_trace(
-            go.Scatter(
-                x=p.x_s,
-                y=y,
-                mode="lines",
-                line=line,
-                name=lane_name(lane, one_topic=True),
-                hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>%{fullData.name}</extra>",
-            )
+        drawn = go.Scatter(
+            x=p.x_s,
+            y=y,
+            mode="lines",
+            line=line,
+            name=lane_name(lane, one_topic=True),
+            hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>%{fullData.name}</extra>",
         )
+        fig.add_trace(marked(drawn, Selection(topic=lane[0], partition=lane[1])))
     fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)")
     fig.update_yaxes(title_text="lag, s", rangemode="tozero")
     return finish(fig, title=_finding(p, late), note=_NOTE)

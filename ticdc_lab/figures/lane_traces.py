@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, Scene
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, label
 
 _TICKS = ("line-ns", "line-ne", "line-nw", "cross-thin", "x-thin", "y-up", "y-down")
@@ -75,28 +77,32 @@ def ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
         mine = (of == table).to_numpy()
         r, at = s.rows[mine], states[mine]
         color, small = OKABE_ITO[k % len(OKABE_ITO)], _is_small(s)
-        out.append(
-            go.Scatter(
-                x=r["x"].tolist(),
-                y=(r["lane"] + r["dy"]).round(3).tolist(),
-                mode="markers+text" if small else "markers",
-                marker={
-                    "symbol": _TICKS[k],
-                    "size": [dense * _SIZE[a] for a in at],
-                    "opacity": [_SHOWN[a] for a in at],
-                    "line": {"width": [dense * _WIDTH[a] for a in at], "color": color},
-                    "color": color,
-                },
-                name=label(table),
-                text=[str(ts) for ts in r["commit_ts"]] if small else None,
-                textposition="bottom center",
-                customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
-                hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>"
-                + label(table)
-                + "</extra>",
-            )
+        points = go.Scatter(
+            x=r["x"].tolist(),
+            y=(r["lane"] + r["dy"]).round(3).tolist(),
+            mode="markers+text" if small else "markers",
+            marker={
+                "symbol": _TICKS[k],
+                "size": [dense * _SIZE[a] for a in at],
+                "opacity": [_SHOWN[a] for a in at],
+                "line": {"width": [dense * _WIDTH[a] for a in at], "color": color},
+                "color": color,
+            },
+            name=label(table),
+            text=[str(ts) for ts in r["commit_ts"]] if small else None,
+            textposition="bottom center",
+            customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
+            hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>" + label(table) + "</extra>",
         )
+        out.append(marked(points, [_message(s, row) for row in r.to_dict("records")]))
     return out
+
+
+def _message(s: Scene, row: dict[Any, Any]) -> Selection:
+    topic, partition = s.lanes[row["lane"]]
+    return Selection(
+        topic=topic, partition=partition, table=str(row["table"]), offset=row["offset"], commit_ts=row["commit_ts"]
+    )
 
 
 def thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
@@ -137,20 +143,19 @@ def controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     for name, which, symbol, color, dy, size in styles:
         mine = m[which]
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
-        out.append(
-            go.Scatter(
-                x=mine["x"].tolist(),
-                y=(mine["lane"] + dy).tolist(),
-                mode="markers+text" if _is_small(s) else "markers",
-                marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
-                name=name,
-                text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
-                textposition="middle right",
-                customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
-                hovertemplate="%{customdata}<extra>" + name + "</extra>",
-                showlegend=bool((flags if name == "resolved event" else ddl).any()),
-            )
+        drawn = go.Scatter(
+            x=mine["x"].tolist(),
+            y=(mine["lane"] + dy).tolist(),
+            mode="markers+text" if _is_small(s) else "markers",
+            marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
+            name=name,
+            text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
+            textposition="middle right",
+            customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+            hovertemplate="%{customdata}<extra>" + name + "</extra>",
+            showlegend=bool((flags if name == "resolved event" else ddl).any()),
         )
+        out.append(marked(drawn, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in mine["lane"]]))
     return out
 
 

@@ -11,15 +11,11 @@ from ticdc_lab.figures.consumer_lanes import drawn
 from ticdc_lab.figures.lane_layout import scene
 from ticdc_lab.figures.lane_scene import Order, Scene
 from ticdc_lab.figures.lane_traces import ms
+from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
 _CONTROLS_PX = 84
 _FRAME_MS = 350
-_AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-_PLAYING = {
-    "mode": "immediate", "fromcurrent": True, "frame": {"duration": _FRAME_MS, "redraw": True},
-    "transition": {"duration": 0},
-}  # fmt: skip
 
 
 def consumer_lanes_stepped(
@@ -57,8 +53,9 @@ def consumer_lanes_stepped(
     fig.frames = [go.Frame(name=name, data=[_moving(t) for t in f.data]) for name, f in figures.items()]
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
     return fig.update_layout(
-        sliders=[_slider(list(figures), start, bottom)], updatemenus=[_buttons(bottom)], height=height,
-        margin_b=bottom + _CONTROLS_PX,
+        **player_controls(
+            list(figures), start, below_px=bottom, frame_ms=_FRAME_MS, prefix="consumer time: "
+        ), height=height, margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
 
 
@@ -86,20 +83,3 @@ def _moving(trace: Any) -> dict[str, Any]:
         line = {"width": width, "color": color}
         return {"type": "scatter", "marker": {"size": size, "opacity": shown, "line": line}}
     return {"type": "scatter"} | {k: v for k, v in plain.items() if k not in ("showlegend",)}
-
-
-def _slider(names: list[str], start: int, below_px: int) -> dict[str, Any]:
-    steps = [{"method": "animate", "label": name, "args": [[name], _AT_ONCE]} for name in names]
-    return {
-        "active": start, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
-        "currentvalue": {"prefix": "consumer time: ", "xanchor": "left"},
-    }  # fmt: skip
-
-
-def _buttons(below_px: int) -> dict[str, Any]:
-    play = {"method": "animate", "label": "play", "args": [None, _PLAYING]}
-    pause = {"method": "animate", "label": "pause", "args": [[None], _AT_ONCE]}
-    return {
-        "type": "buttons", "direction": "left", "buttons": [play, pause], "x": 0, "xanchor": "left", "y": 0,
-        "yanchor": "top", "pad": {"t": below_px + 22}, "showactive": False,
-    }  # fmt: skip

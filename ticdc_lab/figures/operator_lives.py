@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.pd_looks import kind_look, pattern
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, label
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.world.running import Finished
@@ -38,24 +39,24 @@ def lives_bars(lives: Sequence[Finished], lanes: Mapping[int, int]) -> list[go.B
         out.append(_bars(mine, begin, [f.finished_us for f in mine], lanes, pattern(*kind_look(desc))))
     failed = [f for f in lives if f.status not in (SUCCESS, "started")]
     if failed:
-        out.append(
-            go.Scatter(
-                x=[f.finished_us / 1e6 for f in failed], y=[lanes[f.number] for f in failed], mode="markers",
-                marker={"symbol": "x", "color": WRONG, "size": 8}, hovertext=[hover(f) for f in failed],
-                hoverinfo="text", showlegend=False,
-            )
+        crosses = go.Scatter(
+            x=[f.finished_us / 1e6 for f in failed], y=[lanes[f.number] for f in failed], mode="markers",
+            marker={"symbol": "x", "color": WRONG, "size": 8}, hovertext=[hover(f) for f in failed],
+            hoverinfo="text", showlegend=False,
         )  # fmt: skip
+        out.append(marked(crosses, [Selection(region=f.region) for f in failed]))
     return out
 
 
 def _bars(
     mine: Sequence[Finished], a: Sequence[int], b: Sequence[int], lanes: Mapping[int, int], marker: dict[str, object]
 ) -> go.Bar:
-    return go.Bar(
+    bars = go.Bar(
         orientation="h", base=[t / 1e6 for t in a], x=[(v - u) / 1e6 for u, v in zip(a, b, strict=True)],
         y=[lanes[f.number] for f in mine], width=0.8, marker=marker, hovertext=[hover(f) for f in mine],
         hoverinfo="text", showlegend=False,
     )  # fmt: skip
+    return marked(bars, [Selection(region=f.region) for f in mine])
 
 
 def hover(f: Finished) -> str:

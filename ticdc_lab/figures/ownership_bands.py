@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label
 from ticdc_lab.simulate.counts import bands, writers_over_time
 from ticdc_lab.simulate.coverage import coverage
@@ -69,11 +70,12 @@ _LINES = {
 
 def _band(mine: pd.DataFrame, capture: str, state: str, look: tuple[str, str], *, first: bool) -> go.Scatter:
     pattern = {"shape": look[1], "fgcolor": "white", "bgcolor": look[0], "size": 6, "solidity": 0.15}
-    return go.Scatter(
+    band = go.Scatter(
         x=(mine["time_us"] / 1e6).tolist(), y=mine["n"].tolist(), stackgroup=capture, name=state, legendgroup=state,
         line={"width": 0.5, "shape": "hv", "color": look[0]}, fillcolor=look[0], showlegend=first,
         fillpattern=pattern if look[1] else None, hovertemplate="%{y:,} tables<extra>" + state + "</extra>",
     )  # fmt: skip
+    return marked(band, Selection(capture=capture))
 
 
 def _wrong(mine: pd.DataFrame, what: str, color: str) -> go.Scatter:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ticdc_lab.figures.ownership_bands import ownership_bands
 from ticdc_lab.figures.ownership_rows import By, Clock, Rows, capture_ticks, rows_of
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
 from ticdc_lab.simulate.ownership import PAUSED
 
@@ -34,13 +35,14 @@ _NAMED = 0.055
 
 _NOTE = (
     "A row per {by}, coloured by the state of the table's pipeline; replicating and stopping ones write. Look for red: "
-    "two captures write the table at once; and for hatched grey: nobody does. Lines down are new owners, crashes, …"
+    "two captures write the table at once; and for hatched grey: nobody does. Lines down are new owners, crashes and "
+    "restarts."
 )
 
 
 def ownership_gantt(
-    trace: pa.Table, *, by: By = "table", clock: Clock = "us", tables: tuple[str, ...] = (), most: int = 60,
-    finding: str = "",
+    trace: pa.Table, *, by: By = "table", clock: Clock = "us", tables: tuple[str, ...] = (),
+    captures: tuple[str, ...] = (), most: int = 60, finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw who owns what over time.
 
@@ -54,12 +56,14 @@ def ownership_gantt(
         ``us`` for virtual time; ``step`` for a counterexample of the explorer, whose times are numbers of steps.
     tables
         Those drawn (ids as text); by default all.
+    captures
+        Only tables that these ever had are drawn, on whomever they were; by default all.
     most
         Rows drawn; of more tables :func:`ticdc_lab.figures.ownership_bands` draws how many are in which state.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
-    r = rows_of(trace, by=by, clock=clock, tables=tables)
+    r = rows_of(trace, by=by, clock=clock, tables=tables, captures=captures)
     if r.bars.empty:
         return sentence("No capture ever has a table", "In this run no table was dispatched.")
     if r.lanes > most:
@@ -118,16 +122,16 @@ def _states(r: Rows, by: By) -> list[go.Bar]:
         wide = ((mine["x1"] - mine["x0"]) / span > _NAMED) & (mine["height"] > 0.3) & (state == "replicating")
         lines = {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}
         marker = {"color": color, "line": {"width": 0.5, "color": "white"}, "pattern": lines}
-        out.append(
-            go.Bar(
-                orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
-                width=mine["height"].tolist(), marker=marker, name=state,
-                text=[label(n, most=20) if w else "" for n, w in zip(mine[other], wide, strict=True)],
-                textposition="inside", insidetextanchor="start", textfont={"size": 12, "color": "white"},
-                textangle=0, constraintext="none", cliponaxis=True,
-                hovertext=_hover(mine), hoverinfo="text", showlegend=len(mine) > 0,
-            )
+        bars = go.Bar(
+            orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
+            width=mine["height"].tolist(), marker=marker, name=state,
+            text=[label(n, most=20) if w else "" for n, w in zip(mine[other], wide, strict=True)],
+            textposition="inside", insidetextanchor="start", textfont={"size": 12, "color": "white"},
+            textangle=0, constraintext="none", cliponaxis=True,
+            hovertext=_hover(mine), hoverinfo="text", showlegend=len(mine) > 0,
         )  # fmt: skip
+        held = zip(mine["table"], mine["capture"], strict=True)
+        out.append(marked(bars, [Selection(table=t, capture=c) for t, c in held]))
     return out
 
 
@@ -162,11 +166,12 @@ def _unowned(r: Rows, by: By) -> list[go.Bar]:
 
 
 def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: list[str]) -> go.Bar:
-    return go.Bar(
+    bars = go.Bar(
         orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
         width=mine["height"].tolist(), marker=marker, name=name, hovertext=texts, hoverinfo="text",
         showlegend=len(mine) > 0,
     )  # fmt: skip
+    return marked(bars, [Selection(table=t) for t in mine["table"]])
 
 
 def _lines(r: Rows) -> list[go.Scatter]:
@@ -184,11 +189,11 @@ def _lines(r: Rows) -> list[go.Scatter]:
             for c, b in zip(mine["capture"], mine["because"], strict=True)
             for t in [f"{name}: {label(c)}{f'<br>{label(b, most=120)}' if b else ''}"] * 3
         ]
-        out.append(
-            go.Scatter(
-                x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash, "width": 1.6},
-                marker={"symbol": symbol, "size": sizes, "color": color, "opacity": 1}, name=name, hovertext=hover,
-                hoverinfo="text",
-            )
+        line = go.Scatter(
+            x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash, "width": 1.6},
+            marker={"symbol": symbol, "size": sizes, "color": color, "opacity": 1}, name=name, hovertext=hover,
+            hoverinfo="text",
         )  # fmt: skip
+        who = [Selection(capture=c) if c else None for c in mine["capture"]]
+        out.append(marked(line, [pick for pick in who for _ in range(3)]))
     return out

@@ -50,7 +50,9 @@ class Rows:
     unit: str
 
 
-def rows_of(trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = ()) -> Rows:
+def rows_of(
+    trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = (), captures: tuple[str, ...] = ()
+) -> Rows:
     """Lay the stretches of a trace out; ``x`` is in seconds (milliseconds in a run of less than a second) or steps.
 
     Parameters
@@ -63,9 +65,12 @@ def rows_of(trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = 
         ``us`` for virtual time, ``step`` for a counterexample, whose time is the number of a step.
     tables
         Those drawn; by default all.
+    captures
+        Only tables that these ever had, with all who had them too; by default all.
     """
     held = stretches(trace)
     held = held[held["table"].isin(tables)] if tables else held
+    held = held[held["table"].isin(held[held["capture"].isin(captures)]["table"])] if captures else held
     two, nobody = overlaps(trace, held), gaps(trace, held)
     last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
     scale, unit = _scale(clock, last)

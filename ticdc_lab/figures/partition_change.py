@@ -90,6 +90,7 @@ def procedure_faults(faults: pd.DataFrame) -> go.Figure:
                 marker={"color": style["color"], "pattern": pattern},
                 text=[f"{n:,}" for n in mine["changes"]],
                 textposition="outside",
+                constraintext="none",
                 hovertext=[_example(r) for r in mine.to_dict("records")],
                 hoverinfo="text",
             )

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ticdc_lab.evenness import gini
+from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, percent, sentence
 
 _NOTE = (
@@ -16,7 +17,7 @@ _NOTE = (
 )
 
 
-def partition_load(load: pd.DataFrame, *, by: str = "partition") -> go.Figure:
+def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int | None = None) -> go.Figure:
     """Draw the load heat map.
 
     Parameters
@@ -25,6 +26,8 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition") -> go.Figure:
         :func:`ticdc_lab.summary.load_over_time`.
     by
         ``partition`` or ``table``: which lanes ``load`` holds.
+    partition
+        The only one that is drawn, and that the title is about; by default all are.
     """
     if load.empty:
         return sentence("There is no load to show", "The log holds no row change.")
@@ -37,38 +40,36 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition") -> go.Figure:
     for keys, b, n in zip(load[columns].itertuples(index=False, name=None), load["bucket"], load["n"], strict=True):
         z[place[keys], int(b)] += int(n)
     totals = z.sum(axis=1)
+    left_out = int(load["lanes_total"].max()) - len(names)
+    title = _finding([lanes[k] for k in names], totals, z, by)
+    mean = float(totals.mean())
+    if partition is not None:
+        mine = [i for i, keys in enumerate(names) if keys[1] == partition]
+        title = f"Partition {partition} takes {percent(float(totals[mine].sum()), float(totals.sum()))} of the rows"
+        names, z, totals, left_out = [names[i] for i in mine], z[mine], totals[mine], 0
+    if not names:
+        return sentence(title, "None of its rows lies among those drawn: choose another partition.")
     x, unit = _axis(load, n_buckets)
     fig = make_subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
     y = list(range(len(names)))
     hover = [[f"{lanes[k]}<br>{count(int(v), 'row')}<br>at {at:,.3f} {unit}" for at, v in zip(x, row, strict=True)]
              for k, row in zip(names, z, strict=True)]  # fmt: skip
     bar = {"title": {"text": "rows"}, "x": 1.01, "thickness": 12, "outlinewidth": 0}
-    fig.add_trace(
-        go.Heatmap(
-            z=z,
-            x=x,
-            y=y,
-            colorscale=HEAT,
-            zmin=0,
-            zmax=max(1, int(z.max())),
-            hovertext=hover,
-            hoverinfo="text",
-            colorbar=bar,
-            ygap=1,
-        ),
-        1,
-        1,
-    )
+    heat = go.Heatmap(
+        z=z, x=x, y=y, colorscale=HEAT, zmin=0, zmax=max(1, int(z.max())), hovertext=hover, hoverinfo="text",
+        colorbar=bar, ygap=1,
+    )  # fmt: skip
+    picks = [_pick(keys, by) for keys in names]
+    fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches(load, n_buckets)), 1, 1)
     bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "textposition": "auto"}
-    fig.add_trace(go.Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars), 1, 2)
-    fig.add_vline(x=float(totals.mean()), line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
+    drawn = go.Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars)
+    fig.add_trace(marked(drawn, picks), 1, 2)
+    fig.add_vline(x=mean, line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
     fig.update_yaxes(title_text=by, row=1, col=1)
     fig.update_yaxes(autorange="reversed", row=1, col=2)
     fig.update_xaxes(title_text=unit, row=1, col=1)
-    fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, row=1, col=2)
-    title = _finding([lanes[k] for k in names], totals, z, by)
-    left_out = int(load["lanes_total"].max()) - len(names)
+    fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
     more = f" {count(left_out, 'lighter lane is', 'lighter lanes are')} not drawn." if left_out > 0 else ""
     return finish(fig, title=title, note=_NOTE + more, height=max(300, 190 + 26 * len(names)))
 
@@ -84,6 +85,19 @@ def _finding(names: list[str], totals: np.ndarray, z: np.ndarray, by: str) -> st
 
 def _columns(by: str) -> list[str]:
     return ["topic", "partition"] if by == "partition" else ["schema_name", "table_name"]
+
+
+def _pick(keys: tuple[object, ...], by: str) -> Selection:
+    if by == "table":
+        return Selection(table=f"{keys[0]}.{keys[1]}")
+    return Selection(topic=str(keys[0]), partition=int(keys[1]))  # type: ignore[call-overload]
+
+
+def _stretches(load: pd.DataFrame, n_buckets: int) -> list[Selection | None]:
+    """The time of each bucket; None where it is not known."""
+    timed = load[["bucket", "from_ms", "to_ms"]].dropna().drop_duplicates("bucket")
+    known = {int(b): (int(lo), int(hi)) for b, lo, hi in timed.itertuples(index=False, name=None)}
+    return [Selection(between_ms=known[b]) if b in known else None for b in range(n_buckets)]
 
 
 def _lanes(load: pd.DataFrame, by: str) -> dict[tuple[object, ...], str]:

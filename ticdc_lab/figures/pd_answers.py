@@ -45,7 +45,8 @@ def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> go.Figure:
     refused = [h for h in happened if h.error]
     said = count(len(happened), "command or event", "commands and events")
     title = label(finding, most=300) or f"{said}; PD {f'refuses {len(refused)}' if refused else 'refuses none'}"
-    return finish(fig, title=title, note=_NOTE, height=150 + 19 * lines, note_below_px=10).update_layout(margin_l=20)
+    fig = finish(fig, title=title, note=_NOTE, height=150 + 19 * lines, note_below_px=10, least_px=760)
+    return fig.update_layout(margin_l=20)
 
 
 def _answer(h: Happened) -> str:

@@ -75,7 +75,8 @@ def drawn(s: Scene, at_us: int) -> go.Figure:
     full = "the sorter's memory" if s.full["sorter"] else "the most seen"
     more = f" {count(s.more, 'more table')} not drawn." if s.more else ""
     height = 238 + _LANE_PX * len(s.lanes)
-    return finish(fig, title=told(s, at_us), note=_NOTE.format(full=full) + more, height=height, note_below_px=38)
+    note = _NOTE.format(full=full) + more
+    return finish(fig, title=told(s, at_us), note=note, height=height, note_below_px=38, least_px=1000)
 
 
 def told(s: Scene, at_us: int) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.pipeline_picture import drawn, fullest, nothing, told
 from ticdc_lab.figures.pipeline_scene import Scene, scene
 from ticdc_lab.figures.pipeline_traces import dots, moving
+from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
 from ticdc_lab.simulate.pipeline.samples import Seen
 
@@ -17,11 +16,6 @@ _PHASES = 3
 """Frames between two samples, in which only dots move."""
 
 _CONTROLS_PX, _FRAME_MS = 88, 110
-_AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-_PLAYING = {
-    "mode": "immediate", "fromcurrent": True, "frame": {"duration": _FRAME_MS, "redraw": True},
-    "transition": {"duration": 0},
-}  # fmt: skip
 
 
 def pipeline_picture_stepped(
@@ -52,7 +46,9 @@ def pipeline_picture_stepped(
     fig.layout.annotations[-1].text += f"<br>Play, or move the slider; between samples only dots move.{thinned}"
     bottom = int(fig.layout.margin.b) + 22
     return fig.update_layout(
-        sliders=[_slider(times, times.index(start), bottom)], updatemenus=[_buttons(bottom)],
+        **player_controls(
+            list(map(_name, times)), times.index(start), below_px=bottom, frame_ms=_FRAME_MS, prefix="at "
+        ),
         height=int(fig.layout.height) + _CONTROLS_PX + 22, margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
 
@@ -78,20 +74,3 @@ def _title(s: Scene, at_us: int, finding: str) -> str:
 
 def _name(at_us: int) -> str:
     return f"{at_us / 1e6:,.3f} s"
-
-
-def _slider(times: list[int], start: int, below_px: int) -> dict[str, Any]:
-    steps = [{"method": "animate", "label": _name(t), "args": [[_name(t)], _AT_ONCE]} for t in times]
-    return {
-        "active": start, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
-        "currentvalue": {"prefix": "at ", "xanchor": "left"},
-    }  # fmt: skip
-
-
-def _buttons(below_px: int) -> dict[str, Any]:
-    play = {"method": "animate", "label": "play", "args": [None, _PLAYING]}
-    pause = {"method": "animate", "label": "pause", "args": [[None], _AT_ONCE]}
-    return {
-        "type": "buttons", "direction": "left", "buttons": [play, pause], "x": 0, "xanchor": "left", "y": 0,
-        "yanchor": "top", "pad": {"t": below_px + 22}, "showactive": False,
-    }  # fmt: skip

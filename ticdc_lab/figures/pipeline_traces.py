@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from ticdc_lab.figures.pipeline_scene import Scene, Spot
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, label, look
 from ticdc_lab.simulate.pipeline.stages import STAGES
 
@@ -99,7 +100,8 @@ def _rows(spot: Spot, stage: str) -> str:
 
 
 def _regions(s: Scene, there: list[tuple[int, Spot]]) -> go.Scatter:
-    x, y, colors, frames, texts, hover = [], [], [], [], [], []
+    x, y, colors, frames, texts, hover, picks = [], [], [], [], [], [], []
+    tables = list(s.lanes.values())
     for k, spot in there:
         for i, (region, store, state, locks) in enumerate(spot.regions[:_REGIONS]):
             x.append(AT["tikv"] - 0.3 + 0.3 * (i % 3))
@@ -110,13 +112,15 @@ def _regions(s: Scene, there: list[tuple[int, Spot]]) -> go.Scatter:
             held = f", {count(locks, 'transaction')} hold{'s' if locks == 1 else ''} locks in it" if locks else ""
             what = f"region {region}, led by {label(store)}" if region else "keys whose region PD is asked for"
             hover.append(f"{what}: {state}{held}")
+            picks.append(Selection(table=tables[k], region=region or None))
         if len(spot.regions) > _REGIONS:
             hover[-1] += f"; {len(spot.regions) - _REGIONS:,} more of this table are not drawn"
     marker = {"size": 22, "symbol": "square", "color": colors, "line": {"width": frames, "color": WRONG}, "opacity": 1}
-    return go.Scatter(
+    squares = go.Scatter(
         x=x, y=y, mode="markers+text", text=texts, textfont={"color": "#ffffff", "size": 13}, marker=marker,
         hovertext=hover, hoverinfo="text", showlegend=False, name="regions",
     )  # fmt: skip
+    return marked(squares, picks)
 
 
 def stores(s: Scene) -> list[go.Scatter]:

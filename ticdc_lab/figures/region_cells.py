@@ -42,10 +42,17 @@ def fit(samples: Sequence[Sample]) -> Cells:
 
 
 def cells(sample: Sample, order: Sequence[int], size: Cells) -> dict[str, dict[str, list[Any]]]:
-    """Give the cells of each kind: ``x``, ``y`` (height), ``base``, ``width``, and what they are ``of``, in words."""
+    """Give the cells of each kind.
+
+    Returns
+    -------
+    dict
+        ``x``, ``y`` (height), ``base``, ``width``, what they are ``of`` in words, their ``store``, and the ``region``
+        of a cell that stands for one.
+    """
     kinds = kinds_of(sample)
     out: dict[str, dict[str, list[Any]]] = {
-        kind: {"x": [], "y": [], "base": [], "width": [], "of": []} for kind in KINDS
+        kind: {name: [] for name in ("x", "y", "base", "width", "of", "store", "region")} for kind in KINDS
     }
     p = sample.placement
     each_px = size.across * size.each
@@ -65,6 +72,8 @@ def cells(sample: Sample, order: Sequence[int], size: Cells) -> dict[str, dict[s
                 part["base"].append(row * each_px)
                 part["y"].append(each_px)
                 part["of"].append(_said(group))
+                part["store"].append(store)
+                part["region"].append(group[0] if len(group) == 1 else None)
                 place += 1
     return out
 

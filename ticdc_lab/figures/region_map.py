@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from ticdc_lab.figures.label_brackets import bracket_px, brackets, in_order
 from ticdc_lab.figures.pd_looks import PEER_LOOK
 from ticdc_lab.figures.region_cells import COLUMN, Cells, cells, fit
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, count, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
@@ -94,10 +95,11 @@ def _bars(kind: str, part: dict[str, list[Any]]) -> go.Bar:
         "color": fill, "line": {"color": line, "width": 0.7},
         "pattern": {"shape": hatch, "fillmode": "overlay", "fgcolor": line, "size": 5, "solidity": 0.3},
     }  # fmt: skip
-    return go.Bar(
+    bars = go.Bar(
         x=part["x"], y=part["y"], base=part["base"], width=part["width"], offset=0, marker=marker, name=kind,
         customdata=part["of"], hovertemplate="%{customdata}<extra>" + kind + "</extra>", showlegend=bool(part["x"]),
     )  # fmt: skip
+    return marked(bars, [Selection(store=s, region=r) for s, r in zip(part["store"], part["region"], strict=True)])
 
 
 def _shares(targets: Sequence[float], size: Cells) -> go.Scatter:

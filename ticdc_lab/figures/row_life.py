@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, label, sentence
 from ticdc_lab.tso import to_datetime
 
@@ -19,7 +20,7 @@ _NOTE = (
     "a row that moves between partitions."
 )
 _CHANGED, _SAME, _GONE = "rgba(0,158,115,0.35)", "rgba(128,128,128,0.08)", "rgba(213,94,0,0.45)"
-_CELL = 16
+_CELL, _VERSION_PX = 14, 112
 
 
 def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
@@ -50,7 +51,10 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
     fig.update_xaxes(zeroline=False, showline=False, ticks="", showgrid=False)
     fig.update_yaxes(zeroline=False, showline=False, ticks="", showgrid=False)
     height = 250 + 34 * len(names)
-    fig = finish(fig, title=_finding(life, shown, table, key), note=_NOTE, height=height, note_below_px=14)
+    fig = finish(
+        fig, title=_finding(life, shown, table, key), note=_NOTE, height=height, note_below_px=14,
+        least_px=120 + _VERSION_PX * len(heads),
+    )  # fmt: skip
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 62)
 
 
@@ -79,7 +83,7 @@ def _head(version: dict[Any, Any]) -> str:
 
 def _hover(versions: list[dict[Any, Any]], names: list[str]) -> go.Scatter:
     cells = [(x, y, v, n) for x, v in enumerate(versions) for y, n in enumerate(names) if n in v["columns"]]
-    return go.Scatter(
+    points = go.Scatter(
         x=[x for x, _, _, _ in cells],
         y=[y for _, y, _, _ in cells],
         mode="markers",
@@ -88,6 +92,15 @@ def _hover(versions: list[dict[Any, Any]], names: list[str]) -> go.Scatter:
         hoverinfo="text",
         showlegend=False,
     )
+    return marked(points, [_message(v) for _, _, v, _ in cells])
+
+
+def _message(version: dict[Any, Any]) -> Selection:
+    ts = version["commit_ts"]
+    return Selection(
+        topic=version.get("topic"), partition=version["partition"], offset=version["offset"],
+        commit_ts=None if pd.isna(ts) else int(ts),
+    )  # fmt: skip
 
 
 def _finding(life: pd.DataFrame, shown: pd.DataFrame, table: str, key: str) -> str:

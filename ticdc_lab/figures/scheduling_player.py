@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.scheduling_tables import SPLIT, domains, owned, why
 from ticdc_lab.figures.sequence_diagram import drawn
 from ticdc_lab.figures.sequence_layout import Axis, Layout, lay_out
@@ -23,16 +24,12 @@ _NOTE = (
     "or stops which table, and below it the last decisions: ✔ what was chosen and why, ✖ what was not and why not."
 )
 _NAME = re.compile(r"^(\d+) \S+ ?(.*)$")
-_AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-_PLAYING = {
-    "mode": "immediate", "fromcurrent": True, "frame": {"duration": _FRAME_MS, "redraw": True},
-    "transition": {"duration": 0},
-}  # fmt: skip
 
 
 def scheduling_at(
     trace: pa.Table, *, step: int | None = None, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, moment: float = 1.0,
+    captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
 ) -> go.Figure:  # fmt: skip
     """Draw a run as it stands at a step.
 
@@ -42,12 +39,15 @@ def scheduling_at(
         :data:`ticdc_lab.simulate.trace.TRACE`.
     step
         A step of the trace; by default what ``moment`` says.
-    axis, between_us, messages, reports, most
+    axis, between_us, messages, reports, most, captures, tables
         As for :func:`ticdc_lab.figures.sequence_diagram`.
     moment
         Which of the steps drawn, as a share: 0 is the first, 1 the last.
     """
-    s = lay_out(trace, axis=axis, between_us=between_us, messages=messages, reports=reports, most=most)
+    s = lay_out(
+        trace, axis=axis, between_us=between_us, messages=messages, reports=reports, most=most, captures=captures,
+        tables=tables,
+    )  # fmt: skip
     if s is None:
         return sentence("Nothing happens", "In this stretch of the run nothing was sent and nothing happened.")
     return _at(s, Present.of(trace), int(s.steps[round(moment * (len(s.steps) - 1))]) if step is None else step)
@@ -86,7 +86,10 @@ def scheduling_stepped(
     fig.layout.annotations[-1].text += f"<br>Play, or move the slider.{thinned}"
     bottom = int(fig.layout.margin.b) + 20
     return fig.update_layout(
-        sliders=[_slider([f.name for f in fig.frames], start, bottom)], updatemenus=[_buttons(bottom)],
+        **player_controls(
+            [f.name for f in fig.frames], start, below_px=bottom, frame_ms=_FRAME_MS, prefix="", ticklen=0,
+            font={"color": "rgba(0,0,0,0)", "size": 1},
+        ),
         height=int(fig.layout.height) + _CONTROLS_PX + 20, margin_b=bottom + _CONTROLS_PX,
     )  # fmt: skip
 
@@ -112,8 +115,9 @@ def _at(s: Layout, present: Present, step: int, *, finding: str = "") -> go.Figu
     fig.update_layout(legend={"entrywidth": 170, "xanchor": "left"})
     top = int(fig.layout.margin.t)
     fig = finish(
-        fig, title=_title(s, present, step, finding), note=_NOTE, height=height, note_below_px=max(58, below_px)
-    )
+        fig, title=_title(s, present, step, finding), note=_NOTE, height=height, note_below_px=max(58, below_px),
+        least_px=860,
+    )  # fmt: skip
     return fig.update_layout(margin_t=max(top, int(fig.layout.margin.t) + 30))
 
 
@@ -161,20 +165,3 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
 def _without_place(trace: Any) -> dict[str, Any]:
     """A trace of a frame: tables stay where they are."""
     return {k: v for k, v in trace.to_plotly_json().items() if k != "domain"}
-
-
-def _slider(names: list[str], start: int, below_px: int) -> dict[str, Any]:
-    steps = [{"method": "animate", "label": name, "args": [[name], _AT_ONCE]} for name in names]
-    return {
-        "active": start, "steps": steps, "pad": {"t": below_px}, "x": 0.16, "len": 0.84, "y": 0,
-        "currentvalue": {"prefix": "", "xanchor": "left"}, "ticklen": 0, "font": {"color": "rgba(0,0,0,0)", "size": 1},
-    }  # fmt: skip
-
-
-def _buttons(below_px: int) -> dict[str, Any]:
-    play = {"method": "animate", "label": "play", "args": [None, _PLAYING]}
-    pause = {"method": "animate", "label": "pause", "args": [[None], _AT_ONCE]}
-    return {
-        "type": "buttons", "direction": "left", "buttons": [play, pause], "x": 0, "xanchor": "left", "y": 0,
-        "yanchor": "top", "pad": {"t": below_px + 22}, "showactive": False,
-    }  # fmt: skip

@@ -21,7 +21,7 @@ _NOTE = (
 def sequence_diagram(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
-    most: int = 400, finding: str = "",
+    most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (), finding: str = "",
 ) -> go.Figure:  # fmt: skip
     """Draw the messages of a run, or of a counterexample of the explorer, whose times are the numbers of its steps.
 
@@ -41,14 +41,21 @@ def sequence_diagram(
         Whether the owner has a lifeline beside the processor of its capture, as in the seed's figure.
     most
         Messages drawn, which the note says; the last ones before a violation, else the first ones.
+    captures, tables
+        Whose messages are drawn, and about which tables (ids as text); by default all.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     s = lay_out(
-        trace, axis=axis, between_us=between_us, steps=steps, messages=messages, reports=reports, apart=apart, most=most
+        trace, axis=axis, between_us=between_us, steps=steps, messages=messages, reports=reports, apart=apart,
+        most=most, captures=captures, tables=tables,
     )  # fmt: skip
     if s is None:
-        return sentence("No message is to be seen", "In this stretch of the run nothing was sent and nothing happened.")
+        of = " and ".join(map(label, (*captures, *(f"table {t}" for t in tables))))
+        told = (
+            f"In this stretch of the run nothing was sent and nothing happened{f' that is about {of}' if of else ''}."
+        )
+        return sentence("No message is to be seen", told)
     return drawn(s, finding=finding)
 
 
@@ -64,7 +71,8 @@ def drawn(s: Layout, *, finding: str = "") -> go.Figure:
     ]
     fig = go.Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
-    axis = {"range": [s.lowest + room, s.first - room], "zeroline": False, "showgrid": False}
+    below = room + (1.2 if s.axis == "step" else 0)  # for the words at messages that are still under way
+    axis = {"range": [s.lowest + below, s.first - room], "zeroline": False, "showgrid": False}
     if s.axis == "step":
         at, texts = traces.when(s)
         name = "step · virtual time" if "·" in texts[0] else "step"

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.figures.sequence_filter import arrows_of, happenings_of
 from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, together, unfinished
 from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
 from ticdc_lab.simulate.arrows import arrows, shortly
@@ -77,7 +78,7 @@ class Layout:
 def lay_out(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
-    most: int = 400,
+    most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
 ) -> Layout | None:  # fmt: skip
     """Lay a stretch of a trace out; None where nothing happens in it.
 
@@ -97,18 +98,21 @@ def lay_out(
         Whether the owner has a lifeline beside the processor of its capture.
     most
         Messages drawn: the first ones; before a violation the last ones.
+    captures, tables
+        Whose messages, and about which tables (ids as text); by default all.
     """
     cut = _cut(trace, between_us, steps)
     found = arrows(cut)
     private = (found["sender"] == _ETCD) | (found["receiver"] == _ETCD)
     private |= found["message"].isin(REPORTS) & (not reports)
     found = found[found["message"].isin(messages)] if messages else found[~private]
+    found = arrows_of(found, captures=captures, tables=tables)
     broken = bool(pc.any(pc.equal(cut["kind"], "violated")).as_py())
     shown = found.tail(most) if broken else found.head(most)
     if len(shown) < len(found):
         kept = (int(shown["sent_step"].min()) if broken else None, None if broken else int(shown["end_step"].max()))
         cut = _cut(cut, None, kept)
-    marks = marks_of(cut)
+    marks = happenings_of(marks_of(cut), captures=captures, tables=tables)
     if shown.empty and marks.empty:
         return None
     drawn = np.unique(np.concatenate([shown["sent_step"], shown["end_step"], marks["step"]]).astype(np.int64))

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, PROTOCOL
 from ticdc_lab.figures.sequence_layout import Layout
 from ticdc_lab.figures.theme import GREY, WRONG, label, look
+from ticdc_lab.simulate.arrows import table_of
 
 LABELLED = 45
 """Up to so many arrows each has its number and name."""
@@ -45,7 +47,21 @@ def lifelines(s: Layout) -> Sequence[go.Scatter]:
         y = [v for a, b in zip(mine["y0"], mine["y1"], strict=True) for v in (a, b, None)]
         shown = what != "alive" and len(mine) > 0
         out.append(go.Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip", showlegend=shown))
-    return out
+    return [*out, _heads(s)]
+
+
+def _heads(s: Layout) -> go.Scatter:
+    """A disc on top of each lifeline: what one clicks on to choose the node."""
+    heads = go.Scatter(
+        x=list(range(len(s.lifelines))), y=[s.first] * len(s.lifelines), mode="markers", name="nodes",
+        marker={"size": 11, "color": GREY, "opacity": 1}, showlegend=False, hoverinfo="text",
+        hovertext=[f"{label(name)}<br>click to choose it" for name in s.lifelines],
+    )  # fmt: skip
+    return marked(heads, [_node(s, x) for x in range(len(s.lifelines))])
+
+
+def _node(s: Layout, x: float | str) -> Selection:
+    return Selection(capture=s.lifelines[int(x)].removeprefix("owner on "))
 
 
 def ways(s: Layout) -> Sequence[go.Scatter]:
@@ -65,18 +81,22 @@ def _way(s: Layout, kind: str) -> go.Scatter:
     y: list[float | None] = []
     sizes: list[int] = []
     hover: list[str] = []
+    picks: list[Selection | None] = []
     for arrow in mine.to_dict("records"):
         points, head = _points(arrow, s)
         x += [*(a for a, _ in points), None]
         y += [*(b for _, b in points), None]
         sizes += [*(0 for _ in points[1:]), head, 0]
         hover += [_hover(arrow, s)] * (len(points) + 1)
-    return go.Scatter(
+        table = table_of(str(arrow["detail"] or "")) if arrow["n"] == 1 else ""
+        picks += [Selection(table=table) if table else _node(s, arrow["x0"])] * (len(points) + 1)
+    drawn = go.Scatter(
         x=x, y=y, mode="lines+markers", name=label(kind),
         line={"color": style["color"], "dash": style["dash"], "width": 1.8},
         marker={"symbol": "arrow", "angleref": "previous", "size": sizes, "color": style["color"], "opacity": 1},
         hovertext=hover, hoverinfo="text",
     )  # fmt: skip
+    return marked(drawn, picks)
 
 
 def names(s: Layout) -> Sequence[go.Scatter]:
@@ -161,13 +181,12 @@ def happenings(s: Layout) -> Sequence[go.Scatter]:
     for kind, (symbol, color, size, name) in _MARKS.items():
         mine = s.marks[s.marks["kind"] == kind]
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 1.5, "color": color}}
-        out.append(
-            go.Scatter(
-                x=mine["x"].tolist(), y=mine["y"].tolist(), mode="markers", marker=marker, name=name,
-                hovertext=[label(t, most=600).replace("\\n", "<br>") for t in mine["text"]], hoverinfo="text",
-                showlegend=len(mine) > 0,
-            )
+        points = go.Scatter(
+            x=mine["x"].tolist(), y=mine["y"].tolist(), mode="markers", marker=marker, name=name,
+            hovertext=[label(t, most=600).replace("\\n", "<br>") for t in mine["text"]], hoverinfo="text",
+            showlegend=len(mine) > 0,
         )  # fmt: skip
+        out.append(marked(points, [_node(s, x) for x in mine["x"]]))
     return out
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.player_controls import AT_ONCE
+
 _SLIDER_PX = 70
 
 
@@ -18,7 +20,7 @@ def stepped(figures: Mapping[str, go.Figure], *, prefix: str, start: str | None 
     figures
         Words of the choice to figure; all have the same number of traces.
     prefix
-        What is chosen, before the words: ``partitions: ``.
+        What is chosen, before the words, with the space between: ``"partitions: "``.
     start
         The choice to begin with; by default the first.
     """
@@ -67,13 +69,12 @@ def stepped_by(figures: Mapping[str, Mapping[str, go.Figure]], *, prefix: str, s
     )  # fmt: skip
 
 
-_AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
 _MENU_PX = 48
 
 
 def _slider(words: Sequence[str], frames: Sequence[str], first: str, prefix: str, below_px: int) -> dict[str, object]:
     steps = [
-        {"method": "animate", "label": word, "args": [[frame], _AT_ONCE]}
+        {"method": "animate", "label": word, "args": [[frame], AT_ONCE]}
         for word, frame in zip(words, frames, strict=True)
     ]
     return {

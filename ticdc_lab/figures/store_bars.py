@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ticdc_lab.figures.pd_looks import BLUE, GREEN, SKY, pattern
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import Sample
 from ticdc_lab.simulate.pd.looking.shares import is_even, leader_targets, leaders, peers, region_targets
@@ -72,22 +73,21 @@ def _panel(
     hover = [
         f"store {i}: {v:,.4g} {name}, its share {targets.get(i, 0):,.4g}" for i, v in zip(ids, values, strict=True)
     ]
-    fig.add_trace(
-        go.Bar(
-            x=at, y=values, marker=marker, name=name, width=0.62, hovertext=hover, hoverinfo="text",
-            text=[f"{v:,.4g}" for v in values] if wide else None, textposition="inside", textangle=0,
-            insidetextanchor="start", textfont={"color": "white", "size": 12}, showlegend=False,
-        ), row, 1,
+    bars = go.Bar(
+        x=at, y=values, marker=marker, name=name, width=0.62, hovertext=hover, hoverinfo="text",
+        text=[f"{v:,.4g}" for v in values] if wide else None, textposition="inside", textangle=0,
+        insidetextanchor="start", textfont={"size": 12}, showlegend=False,
     )  # fmt: skip
+    picks = [Selection(store=i) for i in ids]
+    fig.add_trace(marked(bars, picks), row, 1)
     if before:
         old = [before.get(i, 0) for i in ids]
-        fig.add_trace(
-            go.Bar(
-                x=at, y=old, width=0.8, name="before", hovertext=[f"before: {v:,.4g} {name}" for v in old],
-                marker={"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 2}}, hoverinfo="text",
-                showlegend=row == 1,
-            ), row, 1,
+        outlined = go.Bar(
+            x=at, y=old, width=0.8, name="before", hovertext=[f"before: {v:,.4g} {name}" for v in old],
+            marker={"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 2}}, hoverinfo="text",
+            showlegend=row == 1,
         )  # fmt: skip
+        fig.add_trace(marked(outlined, picks), row, 1)
     x = [v for k in at for v in (k - 0.42, k + 0.42, None)]
     y = [v for i in ids for v in (targets.get(i, 0), targets.get(i, 0), None)]
     line = {"color": WRONG, "width": 3}

@@ -27,32 +27,53 @@ PATTERNS = ("", "/", "x", "-", "|", "+", ".")
 HEAT = "cividis"
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 TEXT_PX = 13
-TITLE_CHARS = 88
-"""Per line of a title, so that it stays clear of the toolbar on a page of 900 pixels."""
+TITLE_CHARS, NOTE_CHARS = 72, 96
+"""Per line of a title, which stays clear of the toolbar on a page of 800 pixels, and of a note.
+
+Where the page runs code of ours (reports, panels) ``fit.js`` breaks both anew for the width that there is.
+"""
+NOTE = "note"
+"""Name of the annotation with the note, by which ``fit.js`` finds it."""
+_TOOLS_LESS = (
+    "sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d",
+    "autoScale2d",
+)  # fmt: skip
 
 CONFIG: Mapping[str, Any] = MappingProxyType(
     {
         "displaylogo": False,
         "responsive": True,
-        "modeBarButtonsToRemove": ["sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d"],
+        "modeBarButtonsToRemove": list(_TOOLS_LESS),
     }
 )
 """Toolbar without upload and logo; pass it to ``show`` and ``to_html``."""
 
-_INK = {"light": ("#ffffff", "#1d1d1f", "#dcdcdc"), "dark": ("#16181c", "#e6e6e6", "#3a3d42")}
+_INK = {
+    "light": ("#ffffff", "#1d1d1f", "#dcdcdc", "#f0f1f3"),
+    "dark": ("#16181c", "#e6e6e6", "#3a3d42", "#24272c"),
+}
+"""Paper, text, lines, and the head of a table."""
 
 
 def template(theme: Theme = "light") -> go.layout.Template:
     """The plotly template of a theme; ``fig.update_layout(template=template("dark"))`` switches a figure."""
-    paper, ink, lines = _INK[theme]
+    paper, ink, lines, shade = _INK[theme]
     axis = {
         "gridcolor": lines,
         "linecolor": lines,
         "zerolinecolor": lines,
         "automargin": True,
-        "title": {"standoff": 8},
+        "title": {"standoff": 8, "font": {"size": TEXT_PX}},
     }
+    bar = {"title": {"font": {"size": TEXT_PX}}}
+    plain, head = ({"fill": {"color": fill}, "line": {"color": lines}} for fill in (paper, shade))
     return go.layout.Template(
+        data={
+            "table": [{"cells": plain, "header": head}],
+            "heatmap": [{"colorbar": bar}],
+            "icicle": [{"marker": {"colorbar": bar}}],
+            "scatter": [{"marker": {"line": {"width": 0}}}],  # plotly frames markers of several sizes in white
+        },
         layout={
             "paper_bgcolor": paper,
             "plot_bgcolor": paper,
@@ -64,8 +85,11 @@ def template(theme: Theme = "light") -> go.layout.Template:
             "yaxis": axis,
             "hoverlabel": {"align": "left", "font": {"size": TEXT_PX}},
             "legend": {"font": {"size": TEXT_PX}},
-            "modebar": {"remove": ["sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d"]},
-        }
+            "sliderdefaults": {"bgcolor": lines, "activebgcolor": GREY, "bordercolor": GREY, "tickcolor": GREY},
+            "updatemenudefaults": {"bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
+            "coloraxis": {"colorbar": bar},
+            "modebar": {"remove": list(_TOOLS_LESS), "bgcolor": "rgba(0,0,0,0)"},
+        },
     )
 
 
@@ -77,20 +101,27 @@ def label(name: object, *, most: int = 48) -> str:
     """A name from the data as text for plotly, which reads some HTML in labels and hovers.
 
     Control characters become visible escapes, a long name is cut, and markup is escaped.
+
+    Examples
+    --------
+    >>> label("a<b")
+    'a&lt;b'
     """
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
     cut = shown if len(shown) <= most else shown[: most - 1] + "…"
     return html.escape(cut, quote=False)  # plotly shows &quot; as it is, and no name stands in an attribute
 
 
-def wrapped(text: str, *, width: int = 105) -> str:
+def wrapped(text: str, *, width: int = NOTE_CHARS) -> str:
     """Text broken into lines for plotly, which does not wrap; entities may not be cut, so names come through
     :func:`label` without spaces inside entities.
     """
     return "<br>".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
-def finish(fig: go.Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58) -> go.Figure:
+def finish(
+    fig: go.Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58, least_px: int = 0
+) -> go.Figure:
     """Give a figure its finding as title, the sentence under it, and the theme.
 
     Parameters
@@ -101,41 +132,48 @@ def finish(fig: go.Figure, *, title: str, note: str, height: int = 420, note_bel
         Pixels.
     note_below_px
         Distance of the note from the lowest axis, in pixels.
+    least_px
+        The width below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
     """
     shown = wrapped(title, width=TITLE_CHARS)
-    lines_above, lines_below = [t.count("<br>") for t in (shown, wrapped(note))]
-    margin = {"l": 70, "r": 30, "t": 62 + 20 * lines_above, "b": note_below_px + 34 + 17 * lines_below}
+    lines_below = wrapped(note).count("<br>")
     fig.update_layout(
         template="ticdc_light",
-        title={"text": shown, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 16, "l": 18}},
+        title=_title(shown),
         height=height,
-        margin=margin,
-        meta={"finding": title, "note": note},
+        margin={"l": 70, "r": 30, "t": 62 + _more_lines_px(shown), "b": note_below_px + 34 + 17 * lines_below},
+        meta={"finding": title, "note": note} | ({"least_px": least_px} if least_px else {}),
     )
     below = {"xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top"}
     return fig.add_annotation(
-        text=wrapped(note), showarrow=False, align="left", yshift=-note_below_px, opacity=0.75, **below
+        name=NOTE, text=wrapped(note), showarrow=False, align="left", yshift=-note_below_px, opacity=0.75, **below
     )
+
+
+def _title(shown: str) -> dict[str, Any]:
+    above = 26 if "<br>" in shown else 16  # plotly lets several lines begin 10 pixels higher than one
+    return {"text": shown, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": above, "l": 18}}
+
+
+def _more_lines_px(shown: str) -> int:
+    return 20 * shown.count("<br>") + (10 if "<br>" in shown else 0)
 
 
 def sentence(title: str, why: str) -> go.Figure:
     """Where there is nothing to draw: a sentence instead of an empty axis."""
     fig = go.Figure()
     fig.update_xaxes(visible=False).update_yaxes(visible=False)
+    shown, said = wrapped(title, width=TITLE_CHARS), wrapped(why)
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
-    fig.add_annotation(text=wrapped(why), showarrow=False, align="left", font={"size": 15}, **place)
+    fig.add_annotation(name=NOTE, text=said, showarrow=False, align="left", font={"size": 15}, **place)
+    more = _more_lines_px(shown)
     fig.update_layout(
         template="ticdc_light",
-        title={
-            "text": wrapped(title, width=TITLE_CHARS),
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 16, "l": 18},
-        },
-        height=150,
-        margin={"l": 70, "r": 30, "t": 62, "b": 30},
+        title=_title(shown),
+        height=150 + more + 20 * said.count("<br>"),
+        margin={"l": 18, "r": 30, "t": 62 + more, "b": 30},
         meta={"finding": title, "note": why},
+        modebar={"remove": [*_TOOLS_LESS, "zoom2d", "pan2d", "resetScale2d", "toImage"]},
     )
     return fig
 

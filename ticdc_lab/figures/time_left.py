@@ -53,7 +53,7 @@ def time_left(left: Left, *, finding: str = "") -> go.Figure:
     fig.update_xaxes(title_text="seconds until done", range=[0, 1.02 * longest or 1], zeroline=False)
     fig.update_yaxes(autorange="reversed", showticklabels=False, showgrid=False)
     fig.update_layout(showlegend=False, bargap=0.25)
-    fig = finish(fig, title=title, note=_NOTE, height=210 + _BAR_PX * len(shown))
+    fig = finish(fig, title=title, note=_NOTE, height=210 + _BAR_PX * len(shown), least_px=860)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 24, margin_l=30)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab.figures.progress import seconds
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
 from ticdc_lab.tso import LOGICAL_BITS
 
@@ -19,7 +20,9 @@ _NOTE = (
 )
 
 
-def transaction_spans(sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "") -> go.Figure:
+def transaction_spans(
+    sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = ()
+) -> go.Figure:
     """Draw transactions as bars over partitions.
 
     Parameters
@@ -30,6 +33,8 @@ def transaction_spans(sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str 
         :func:`ticdc_lab.summary.transaction_totals`: what the title counts.
     scope
         Words after the finding where the totals are not of the whole log.
+    torn
+        commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
@@ -38,7 +43,10 @@ def transaction_spans(sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str 
     fig = go.Figure()
     missing = [_ints(m) for m in sample["missing"]]
     whole = np.array([bool(c) for c in sample["complete"]])
-    _bars(fig, sample[whole], y[whole], color=GREY, symbol="circle", name="whole")
+    cut = sample["commit_ts"].isin(set(torn)).to_numpy(dtype=bool)
+    _bars(fig, sample[whole & ~cut], y[whole & ~cut], color=GREY, symbol="circle", name="whole")
+    _bars(fig, sample[cut], y[cut], color=WRONG, symbol="x", name="shown in part")
+    whole |= cut
     blockers = sorted({m[0] for m in missing if m})
     for k in blockers:
         mine = ~whole & np.array([bool(m) and m[0] == k for m in missing])
@@ -51,7 +59,13 @@ def transaction_spans(sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str 
     fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
     total = totals.iloc[0]
-    return finish(fig, title=_finding(total) + scope, note=_note(len(sample), int(total["n"])), height=560)
+    told = _torn(len(set(torn)), int(total["n"])) if torn else _finding(total)
+    return finish(fig, title=told + scope, note=_note(len(sample), int(total["n"])), height=560)
+
+
+def _torn(n: int, of: int) -> str:
+    were = "is" if n == 1 else "are"
+    return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least: the red ones"
 
 
 def _finding(total: pd.Series) -> str:
@@ -73,42 +87,42 @@ def _bars(fig: go.Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symb
     x: list[float | None] = []
     ys: list[float | None] = []
     text: list[str] = []
+    picks: list[Selection] = []
     for row, at in zip(rows.to_dict("records"), y, strict=True):
         homes = _ints(row["partitions"])
         x += [*homes, None]
         ys += [*[float(at)] * len(homes), None]
         text += [_hover(row)] * (len(homes) + 1)
-    fig.add_trace(
-        go.Scatter(
-            x=x,
-            y=ys,
-            mode="lines+markers",
-            line={"color": color, "width": 1.6},
-            marker={"symbol": symbol, "size": 6, "color": color},
-            name=f"{name} ({len(rows):,})",
-            hovertext=text,
-            hoverinfo="text",
-        )
+        picks += [Selection(commit_ts=row["commit_ts"])] * (len(homes) + 1)
+    bars = go.Scatter(
+        x=x,
+        y=ys,
+        mode="lines+markers",
+        line={"color": color, "width": 1.6},
+        marker={"symbol": symbol, "size": 6, "color": color},
+        name=f"{name} ({len(rows):,})",
+        hovertext=text,
+        hoverinfo="text",
     )
+    fig.add_trace(marked(bars, picks))
 
 
 def _repeats(fig: go.Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
     again = sample["duplicates"].to_numpy(dtype=np.int64) > 0
     if not again.any():
         return
-    points = [(h, float(at), _hover(r)) for r, at in zip(sample[again].to_dict("records"), y[again], strict=True)
+    points = [(h, float(at), r) for r, at in zip(sample[again].to_dict("records"), y[again], strict=True)
               for h in _ints(r["partitions"])]  # fmt: skip
-    fig.add_trace(
-        go.Scatter(
-            x=[q[0] for q in points],
-            y=[q[1] for q in points],
-            mode="markers",
-            marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": WRONG}},
-            name=f"delivered again ({int(again.sum()):,})",
-            hovertext=[q[2] for q in points],
-            hoverinfo="text",
-        )
+    crosses = go.Scatter(
+        x=[q[0] for q in points],
+        y=[q[1] for q in points],
+        mode="markers",
+        marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": WRONG}},
+        name=f"delivered again ({int(again.sum()):,})",
+        hovertext=[_hover(q[2]) for q in points],
+        hoverinfo="text",
     )
+    fig.add_trace(marked(crosses, [Selection(commit_ts=q[2]["commit_ts"]) for q in points]))
 
 
 def _hover(row: dict[Any, Any]) -> str:

@@ -164,6 +164,9 @@ def told(names: Sequence[str], paid: Sequence[Costs]) -> str:
         when = f"Both make the stores even in {ends[0]:,.0f} s"
     else:
         when = f"{y} makes the stores even in {ends[1]:,.0f} s, {x} in {ends[0]:,.0f} s"
-    moved = f"{number(b.moved_gib)} GiB moved, not {number(a.moved_gib)}"
-    peak = f"peak {number(b.peak_mib_s)} MiB/s, not {number(a.peak_mib_s)}"
-    return f"{when}; {moved}; {peak}"
+    moved = f"{number(b.moved_gib)} GiB moved{_not(b.moved_gib, a.moved_gib)}"
+    return f"{when}; {moved}; peak {number(b.peak_mib_s)} MiB/s{_not(b.peak_mib_s, a.peak_mib_s)}"
+
+
+def _not(new: float, old: float) -> str:
+    return f", not {number(old)}" if number(old) != number(new) else ""

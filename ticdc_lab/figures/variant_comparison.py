@@ -9,8 +9,8 @@ from plotly.subplots import make_subplots
 from ticdc_lab.figures.theme import finish, hatched, label, sentence
 
 MEASURES = {
-    "overlap_s": ("overlap: two write a table", "s"),
-    "gap_s": ("gap: nobody writes a table, summed over tables", "s"),
+    "overlap_s": ("overlap:<br>two write a table", "s"),
+    "gap_s": ("gap: nobody writes,<br>summed over tables", "s"),
     "duplicated_rows": ("rows written twice", "rows"),
     "lag_s_max": ("largest checkpoint lag", "s"),
     "messages": ("messages", ""),
@@ -39,7 +39,7 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> go.Figure:
         return sentence("No protocol was compared", "There is no run to compare.")
     rows = -(-len(MEASURES) // _COLUMNS)
     titles = [words for words, _ in MEASURES.values()]
-    fig = make_subplots(rows=rows, cols=_COLUMNS, subplot_titles=titles, vertical_spacing=0.2, horizontal_spacing=0.08)
+    fig = make_subplots(rows=rows, cols=_COLUMNS, subplot_titles=titles, vertical_spacing=0.24, horizontal_spacing=0.08)
     for i, (column, (_, unit)) in enumerate(MEASURES.items()):
         for k, r in enumerate(costs.to_dict("records")):
             fig.add_trace(_bar(r, column, unit, k, first=i == 0), 1 + i // _COLUMNS, 1 + i % _COLUMNS)
@@ -48,10 +48,10 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> go.Figure:
             title_text=unit, range=[0, 1.2 * top if top > 0 else 1], row=1 + i // _COLUMNS, col=1 + i % _COLUMNS
         )
     fig.update_xaxes(showticklabels=True)
-    fig.update_annotations(font_size=14)
+    fig.update_annotations(font_size=13)
     fig.update_layout(showlegend=False, bargap=0.35)
-    fig = finish(fig, title=label(finding, most=300) or _finding(costs), note=_NOTE, height=170 + 240 * rows)
-    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+    fig = finish(fig, title=label(finding, most=300) or _finding(costs), note=_NOTE, height=190 + 240 * rows)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 44)
 
 
 def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> go.Bar:
@@ -59,7 +59,8 @@ def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -
     said = "never" if pd.isna(value) else f"{value:,.4g} {unit}".strip()
     return go.Bar(
         x=[name], y=[0 if pd.isna(value) else value], name=name, legendgroup=name, showlegend=first, marker=hatched(k),
-        text=[said], textposition="outside", cliponaxis=False, hovertemplate=f"{name}: {said}<extra></extra>",
+        text=[said], textposition="outside", constraintext="none", cliponaxis=False,
+        hovertemplate=f"{name}: {said}<extra></extra>",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, hatched, label, sentence
 
 _NOTE = (
@@ -28,20 +29,20 @@ def violations(findings: pd.DataFrame) -> go.Figure:
     for k, (name, members) in enumerate(groups):
         mine = counted[tables.isin(members)]
         n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
-        fig.add_trace(
-            go.Bar(
-                x=n,
-                y=[readable(g) for g in guarantees],
-                orientation="h",
-                name=name,
-                marker=hatched(k),
-                insidetextanchor="middle",
-                textangle=0,
-                text=[v or "" for v in n],
-                hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
-                hoverinfo="text",
-            )
+        bars = go.Bar(
+            x=n,
+            y=[readable(g) for g in guarantees],
+            orientation="h",
+            name=name,
+            marker=hatched(k),
+            insidetextanchor="middle",
+            textangle=0,
+            text=[v or "" for v in n],
+            hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
+            hoverinfo="text",
         )
+        table = members[0] if len(members) == 1 and members[0] in set(counted["table"]) else None
+        fig.add_trace(marked(bars, [Selection(guarantee=g, table=table) for g in guarantees]))
     fig.update_layout(barmode="stack", showlegend=True)
     fig.update_yaxes(autorange="reversed")
     fig.update_xaxes(title_text="findings", rangemode="tozero")

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
 from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, watermarks
@@ -22,13 +23,15 @@ _NOTE = (
 )
 
 
-def watermark_curves(trace: pa.Table, *, finding: str = "") -> go.Figure:
+def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> go.Figure:
     """Draw the lag of checkpoint_ts above that of resolved_ts, over virtual time.
 
     Parameters
     ----------
     trace
         :data:`ticdc_lab.simulate.trace.TRACE`.
+    captures
+        Those drawn beside the changefeed; by default all.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
@@ -37,16 +40,18 @@ def watermark_curves(trace: pa.Table, *, finding: str = "") -> go.Figure:
         return sentence("No watermark is to be seen", "In this run no capture reported one, and none was published.")
     until_us = end_us(trace)
     fig = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09)
-    captures = sorted(set(of["who"]) - {GLOBAL}, key=natural)
+    every = sorted(set(of["who"]) - {GLOBAL}, key=natural)
+    shown = [who for who in every if who in captures] if captures else every
     for row, mark in enumerate(_NAMES, start=1):
-        for who in (GLOBAL, *captures[:_MOST]):
+        for who in (GLOBAL, *shown[:_MOST]):
             curve = lag_curve(of[(of["who"] == who) & (of["watermark"] == mark)], until_us=until_us)
-            fig.add_trace(line_of(curve, who, captures, first=row == 1), row, 1)
+            fig.add_trace(line_of(curve, who, every, first=row == 1), row, 1)
         fig.update_yaxes(title_text=f"{mark} lag, s", rangemode="tozero", row=row, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
     incident_lines(fig, trace)
     fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
-    cut = f" {_MOST} of {len(captures)} captures are drawn." if len(captures) > _MOST else ""
+    drawn = len(shown[:_MOST])
+    cut = f" {drawn} of {len(every)} captures {'is' if drawn == 1 else 'are'} drawn." if drawn < len(every) else ""
     title = label(finding, most=300) or _finding(of, until_us)
     fig = finish(fig, title=title, note=_NOTE + cut, height=560)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
@@ -56,11 +61,12 @@ def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) 
     """One lag as a line; the changefeed's is thick and grey."""
     style = look(captures.index(who)) if who in captures else {"color": "rgba(128,128,128,0.55)", "dash": "solid"}
     line = {"color": style["color"], "dash": style["dash"], "width": 1.8 if who in captures else 7}
-    return go.Scatter(
+    drawn = go.Scatter(
         x=(curve["time_us"] / 1e6).tolist(), y=(curve["lag_us"] / 1e6).tolist(), mode="lines", line=line,
         name=label(who), legendgroup=label(who), showlegend=first,
         hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>" + label(who) + "</extra>",
     )  # fmt: skip
+    return marked(drawn, Selection(capture=who)) if who in captures else drawn
 
 
 def incident_lines(fig: go.Figure, trace: pa.Table) -> None:

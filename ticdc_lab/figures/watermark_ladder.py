@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ticdc_lab.figures.progress import Lane, Progress, lane_name, progress, seconds
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, look, percent, sentence
 
 _NOTE = (
@@ -19,8 +20,9 @@ _NOTE = (
 
 
 def watermark_ladder(
-    steps: pd.DataFrame, *, partitions: pd.DataFrame, incidents: pd.DataFrame | None = None, topic: str | None = None
-) -> go.Figure:
+    steps: pd.DataFrame, *, partitions: pd.DataFrame, incidents: pd.DataFrame | None = None, topic: str | None = None,
+    partition: int | None = None,
+) -> go.Figure:  # fmt: skip
     """Draw the resolved ts of every partition over the topic's watermark steps.
 
     Parameters
@@ -33,17 +35,21 @@ def watermark_ladder(
         :func:`ticdc_lab.summary.incidents`: regressions and stalls to mark.
     topic
         Which topic; by default the one with most steps.
+    partition
+        The only one that is drawn beside the topic's own line, and that the title is about; by default all are.
     """
     if steps.empty:
         return sentence("How far the log is complete cannot be told", "The log holds no watermark message.")
     of = progress(steps, partitions)
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
     found = pd.DataFrame() if incidents is None or incidents.empty else incidents[incidents["topic"] == p.topic]
-    band = p.worst() is not None or not found.empty
+    chosen = None if partition is None else (p.topic, partition)
+    shown = [lane for lane in p.stands_s if chosen in (None, lane)]
+    band = any(p.behind[lane].any() for lane in shown) or not found.empty
     heights = [0.82, 0.18] if band else [1.0]
     fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.06)
     _area(fig, p)
-    for lane in p.stands_s:
+    for lane in shown:
         _ladder_line(fig, p, lane)
         _band(fig, p, lane)
     marks = 0 if found.empty else _incidents(fig, p, found)
@@ -52,12 +58,14 @@ def watermark_ladder(
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
     fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)", row=len(heights), col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
-    return finish(fig, title=_finding(p, marks), note=_note(p, band), height=520 if band else 440)
+    return finish(fig, title=_finding(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
 
-def _finding(p: Progress, marks: int) -> str:
-    worst = p.worst()
-    if worst is None:
+def _finding(p: Progress, marks: int, chosen: Lane | None) -> str:
+    worst = p.worst() if chosen not in p.stands_s else chosen
+    if chosen in p.stands_s and not p.behind[chosen].any():
+        told = f"Partition {chosen[1]} never holds the topic back"
+    elif worst is None:
         n = len(p.stands_s)
         told = f"All {count(n, 'partition')} state all {count(p.steps_total, 'watermark')}: nobody holds the topic back"
         told = told.replace("All 1 partition state", "The one partition states")
@@ -98,21 +106,18 @@ def _ladder_line(fig: go.Figure, p: Progress, lane: Lane) -> None:
         for x, v, n in zip(p.x_s, y, upcoming, strict=True)
     ]
     few = len(p.x_s) <= 60
-    fig.add_trace(
-        go.Scatter(
-            x=p.x_s,
-            y=y,
-            mode="lines+markers" if few else "lines",
-            line={"shape": "hv", "width": 1.5, "color": style["color"], "dash": style["dash"]},
-            marker={"symbol": style["symbol"], "size": 5, "color": style["color"]},
-            name=lane_name(lane, one_topic=True),
-            legendgroup=str(lane[1]),
-            hovertext=hover,
-            hoverinfo="text",
-        ),
-        1,
-        1,
+    line = go.Scatter(
+        x=p.x_s,
+        y=y,
+        mode="lines+markers" if few else "lines",
+        line={"shape": "hv", "width": 1.5, "color": style["color"], "dash": style["dash"]},
+        marker={"symbol": style["symbol"], "size": 5, "color": style["color"]},
+        name=lane_name(lane, one_topic=True),
+        legendgroup=str(lane[1]),
+        hovertext=hover,
+        hoverinfo="text",
     )
+    fig.add_trace(marked(line, _of(lane)), 1, 1)
 
 
 def _band(fig: go.Figure, p: Progress, lane: Lane) -> None:
@@ -126,24 +131,23 @@ def _band(fig: go.Figure, p: Progress, lane: Lane) -> None:
     width = ends - p.x_s
     least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
     width = np.maximum(width, least)
-    fig.add_trace(
-        go.Bar(
-            x=(p.x_s + width / 2)[held],
-            width=width[held],
-            y=(1 / tied[held]),
-            base=(before[held] / tied[held]),
-            marker=hatched(lane[1]),
-            name=lane_name(lane, one_topic=True),
-            legendgroup=str(lane[1]),
-            showlegend=False,
-            hovertext=[
-                f"{lane_name(lane, one_topic=True)} holds the minimum, step {i + 1}" for i in np.flatnonzero(held)
-            ],
-            hoverinfo="text",
-        ),
-        2,
-        1,
+    bars = go.Bar(
+        x=(p.x_s + width / 2)[held],
+        width=width[held],
+        y=(1 / tied[held]),
+        base=(before[held] / tied[held]),
+        marker=hatched(lane[1]),
+        name=lane_name(lane, one_topic=True),
+        legendgroup=str(lane[1]),
+        showlegend=False,
+        hovertext=[f"{lane_name(lane, one_topic=True)} holds the minimum, step {i + 1}" for i in np.flatnonzero(held)],
+        hoverinfo="text",
     )
+    fig.add_trace(marked(bars, _of(lane)), 2, 1)
+
+
+def _of(lane: Lane) -> Selection:
+    return Selection(topic=lane[0], partition=lane[1])
 
 
 def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
@@ -159,26 +163,27 @@ def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
         ]
         mark = {"symbol": "x", "size": 11, "color": WRONG, "line": {"width": 1, "color": "white"}}
         x = _in_s(p, back, "partition_resolved_ts")
-        fig.add_trace(
-            go.Scatter(
-                x=x, y=at[regressed], mode="markers", marker=mark, name="regression", hovertext=hover, hoverinfo="text"
-            ),
-            1,
-            1,
+        crosses = go.Scatter(
+            x=x, y=at[regressed], mode="markers", marker=mark, name="regression", hovertext=hover, hoverinfo="text"
         )
+        picks = [
+            Selection(topic=p.topic, partition=q, offset=o)
+            for q, o in zip(back["partition"], back["offset"], strict=True)
+        ]
+        fig.add_trace(marked(crosses, picks), 1, 1)
     for x1, row in zip(at[stalled], incidents[stalled].itertuples(), strict=True):
-        _stall(fig, float(x1), float(row.step_s), int(row.partition))
+        _stall(fig, p, float(x1), float(row.step_s), int(row.partition))
     return int(regressed.sum() + stalled.sum())
 
 
-def _stall(fig: go.Figure, end_s: float, length_s: float, partition: int) -> None:
+def _stall(fig: go.Figure, p: Progress, end_s: float, length_s: float, partition: int) -> None:
     text = f"partition {partition} stalled {length_s:,.0f} s"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
     span = {"x": [end_s - length_s / 2], "width": [length_s], "y": [1], "base": [0]}
     marker = {"color": "rgba(0,0,0,0)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
-    fig.add_trace(
-        go.Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text"), 2, 1
-    )
+    bar = go.Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text")
+    between_ms = (p.origin_ms + round(1000 * (end_s - length_s)), p.origin_ms + round(1000 * end_s))
+    fig.add_trace(marked(bar, Selection(topic=p.topic, partition=partition, between_ms=between_ms)), 2, 1)
     fig.add_annotation(
         text=text, x=end_s - length_s / 2, y=0, yanchor="bottom", yref="y domain", xref="x", showarrow=False
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import WRONG, finish, label, sentence
 from ticdc_lab.simulate.pipeline.chains import Chain, Of, bound, by_moment, chains, children
@@ -73,9 +74,9 @@ def watermark_tree_stepped(watermarks: pa.Table, *, moments: int = 30, of: Of = 
     found, last = by_moment(watermarks), len(held) - 1
     chosen = sorted({round(k * last / max(1, moments - 1)) for k in range(moments)} | {held.index(worst(held))})
     trees = {_s(held[k].time_us): _drawn(found[held[k].time_us], held[k]) for k in chosen if k <= last}
-    height = max(int(fig.layout.height) for fig in trees.values())
+    height, top = (max(of) for of in zip(*((f.layout.height, f.layout.margin.t) for f in trees.values()), strict=True))
     for fig in trees.values():
-        fig.update_layout(height=height, margin_t=90)
+        fig.update_layout(height=height, margin_t=top)
     return stepped(trees, prefix="at ", start=_s(worst(held).time_us))
 
 
@@ -132,11 +133,27 @@ def _drawn(found: Sequence[Mark], c: Chain) -> go.Figure:
         tiling={"orientation": "h"}, pathbar={"visible": False}, root={"color": "rgba(0,0,0,0)"},
         leaf={"opacity": 1}, textfont={"size": 13, "color": inks},
     )  # fmt: skip
+    marked(icicle, _picks(boxes))
     twice = len({m.path for m in c.marks if m.level == "table"}) > 1
     note = _NOTE.format(ts=_NAMES[c.of]) + _TWICE * twice
     height = 210 + _ROW_PX * max(4, leaves)
-    fig = finish(go.Figure(icicle), title=told(c), note=note, height=height, note_below_px=16)
-    return fig.update_layout(uniformtext={"minsize": 11, "mode": "show"})
+    fig = finish(go.Figure(icicle), title=told(c), note=note, height=height, note_below_px=16, least_px=860)
+    return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
+
+
+def _picks(boxes: Sequence[Mark]) -> list[Selection | None]:
+    """What boxes stand for, by their paths: ``capture-1/table 7/region 3``."""
+    tables = {m.path: m.name.split(" (table")[0] for m in boxes if m.level == "table"}
+    return [_pick(m, tables) for m in boxes]
+
+
+def _pick(m: Mark, tables: Mapping[str, str]) -> Selection | None:
+    if m.level == "processor":
+        return Selection(capture=m.name)
+    capture, *below = m.path.split("/")
+    table = tables.get(f"{capture}/{below[0]}") if below else None
+    region = below[1].removeprefix("region ") if len(below) > 1 else ""
+    return Selection(table=table, region=int(region) if region.isdigit() else None) if table else None
 
 
 def _folded(found: Sequence[Mark], lit: set[str]) -> list[Mark]:

@@ -7,9 +7,11 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, count, finish, hatched, label, percent, sentence
 from ticdc_lab.figures.watermark_curves import incident_lines, line_of
 from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, watermarks
+from ticdc_lab.simulate.ownership import capture_of
 from ticdc_lab.simulate.why_stuck import Stuck, causes
 from ticdc_lab.simulate.why_stuck import why_stuck as why
 
@@ -20,7 +22,7 @@ _NOTE = (
 _MOST = 7
 
 
-def why_stuck(trace: pa.Table, *, at_us: int | None = None) -> go.Figure:
+def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> go.Figure:
     """Draw what holds the checkpoint over time, and say it for one moment.
 
     Parameters
@@ -29,8 +31,14 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None) -> go.Figure:
         :data:`ticdc_lab.simulate.trace.TRACE`.
     at_us
         The moment, µs; by default the end of the longest stretch in which it is held.
+    of
+        A capture or ``table 7``: only what it holds is drawn, and the title is about it.
     """
     found = causes(trace)
+    if of and len(found):
+        found = found[(found["name"] == of) | (found["name"].map(capture_of) == of)]
+        if found.empty:
+            return sentence(f"{label(of)} never holds the checkpoint", "The owner never gave it as the cause.")
     if found.empty:
         n = count(len(watermarks(trace).query("who == @GLOBAL")), "time")
         return sentence("The checkpoint is never stuck", f"The owner never said that it cannot proceed; it moved {n}.")
@@ -52,9 +60,12 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None) -> go.Figure:
         barmode="overlay", bargap=0, hovermode="closest",
         legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
     )  # fmt: skip
-    title = told(why(trace, at_us=moment), moment)
     held = int((found["until_us"] - found["since_us"]).sum())
-    share = f" It is held for {percent(held, until_us)} of the run; the dotted line is the moment of the title."
+    mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
+    title = mine if of else told(why(trace, at_us=moment), moment)
+    share = (
+        "" if of else f" It is held for {percent(held, until_us)} of the run; the dotted line is the title's moment."
+    )
     fig = finish(fig, title=title, note=_NOTE + share, height=470)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
@@ -79,14 +90,19 @@ def _bars(found: pd.DataFrame) -> list[go.Bar]:
         if mine.empty:
             continue
         width = (mine["until_us"] - mine["since_us"]) / 1e6
-        out.append(
-            go.Bar(
-                x=(mine["since_us"] / 1e6 + width / 2).tolist(), width=width.tolist(), y=[1] * len(mine),
-                marker=hatched(k), name=label(name or "without a name"), legendgroup=label(name),
-                hovertext=[_hover(r) for r in mine.to_dict("records")], hoverinfo="text",
-            )
+        bars = go.Bar(
+            x=(mine["since_us"] / 1e6 + width / 2).tolist(), width=width.tolist(), y=[1] * len(mine),
+            marker=hatched(k), name=label(name or "without a name"), legendgroup=label(name),
+            hovertext=[_hover(r) for r in mine.to_dict("records")], hoverinfo="text",
         )  # fmt: skip
+        out.append(marked(bars, [_pick(kind, name) for kind, name in zip(mine["kind"], mine["name"], strict=True)]))
     return out
+
+
+def _pick(kind: str, name: str) -> Selection | None:
+    if kind == "capture":
+        return Selection(capture=capture_of(name))
+    return Selection(table=name.removeprefix("table ")) if kind == "table" else None
 
 
 def _hover(r: dict[str, object]) -> str:

@@ -63,7 +63,7 @@ def why_table(told: Explained | Decision, *, finding: str = "") -> go.Figure:
     )  # fmt: skip
     more = f" {count(cut, 'more store was', 'more stores were')} looked at." if cut else ""
     height = 150 + _HEAD_PX + _ROW_PX * (len(shown) + 1)
-    fig = finish(fig, title=title, note=_NOTE + more + _compared(choice), height=height, note_below_px=10)
+    fig = finish(fig, title=title, note=_NOTE + more + _compared(choice), height=height, note_below_px=10, least_px=760)
     return fig.update_layout(margin_l=20)
 
 

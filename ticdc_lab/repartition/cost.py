@@ -94,6 +94,11 @@ def staying_share(before: int, after: int) -> float:
     """Share of uniform hashes h with h mod before = h mod after: ``min / lcm``.
 
     Hash mod N is no consistent hashing: from 8 to 9 partitions 8 of 9 rows move, from 4 to 8 every second one.
+
+    Examples
+    --------
+    >>> staying_share(4, 8), round(staying_share(8, 9), 3)
+    (0.5, 0.111)
     """
     return min(before, after) / math.lcm(before, after)
 

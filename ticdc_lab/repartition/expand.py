@@ -86,6 +86,11 @@ def expand(
     timing
         What the log cannot tell.
 
+    Returns
+    -------
+    Expansion
+        Who did what when, and the log as it would lie in Kafka.
+
     Raises
     ------
     DispatchError

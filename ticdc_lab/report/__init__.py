@@ -1,7 +1,9 @@
-"""One self-contained HTML file that says what a log holds."""
+"""Self-contained HTML that says what a log holds: a page a log, and one that compares many."""
 
 from __future__ import annotations
 
+from ticdc_lab.report.many import reports
+from ticdc_lab.report.runs import Run, read_runs
 from ticdc_lab.report.write import render, report
 
-__all__ = ["render", "report"]
+__all__ = ["Run", "read_runs", "render", "report", "reports"]

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab import figures
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.anomalies import anomalies
 from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
@@ -20,9 +21,9 @@ from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.figures.theme import count
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.report.page import plain
 from ticdc_lab.report.what_if import Studies
+from ticdc_lab.sample import from_first_row
 
 MOST_EVENTS = 20_000
 """Events that consumers are modelled on: those of the least commit_ts, about."""
@@ -45,6 +46,8 @@ def watch(log: ChangeLog) -> Studies:
     if not log.has_commit_ts:
         return Studies("It cannot be told from this log, because nothing orders its changes.", log.limits, ())
     events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
+    if log.sample is not None:
+        events = events.transform(from_first_row)
     total = events.count()
     part = excerpt(_beginning(events, total), most=4 * MOST_EVENTS)
     cut = f"Only {len(part.kind):,} of {total:,} events were read: those up to one commit_ts."

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import plotly.graph_objects as go
-from plotly.io import templates
+from plotly.io import templates, to_html
 from plotly.offline import get_plotlyjs
 
+from ticdc_lab.figures.fitting import FIT_JS
 from ticdc_lab.figures.theme import CONFIG
 
 _STYLE = """
@@ -31,9 +33,26 @@ padding:4px 10px;cursor:pointer;white-space:nowrap}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap}
-tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}
-@media print{button,nav{display:none}.scroll{max-height:none}}
+white-space:nowrap}td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
+overflow-wrap:anywhere}
+tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
+.paper{display:none}td a{color:inherit}
+tr{scroll-margin-top:40px}tr:target td{background:rgba(230,159,0,.28)}
+.figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
+@media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
+nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}}
+@page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
+font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
+@media print{button,nav{display:none}body{max-width:none;margin:0;padding:0;zoom:.66}
+.scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
+th{position:static}
+tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
+td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}
+.paper{display:block;font-style:italic}}
+"""
+"""On paper a page is as wide as the figures were drawn: 1,060 by 1,540 pixels at 0.66 are A4 between its margins.
+
+A figure that is higher becomes smaller (``--on-paper``, which the script below sets).
 """
 
 _SCRIPT = """
@@ -41,17 +60,39 @@ _SCRIPT = """
 document.querySelectorAll('.plotly-graph-div').forEach(function(g){Plotly.relayout(g,{template:T[t]})});}
 document.getElementById('theme').onclick=function(){
 set(document.documentElement.dataset.theme==='dark'?'light':'dark');};
-if(location.hash==='#dark'||window.matchMedia('(prefers-color-scheme: dark)').matches){set('dark');}})();
+function sized(){document.querySelectorAll('.figure').forEach(function(f){
+f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight))})}
+let shown='';addEventListener('beforeprint',function(){sized();shown=document.documentElement.dataset.theme;
+if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
+if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
+set('dark');}ticdcFit.page(Plotly).then(sized);})();
 """
+
+ON_PAPER = (
+    "On paper the slider stands where it begins, at {start}; the HTML page of the same name has its other "
+    "{n} positions."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of plain values; ``code`` names columns of program text, numbers are set to the right."""
+    """A table of plain values; ``code`` names columns of program text, numbers are set to the right.
+
+    A cell may be a :class:`Link` or a tuple of them; ``ids`` names rows, one each, for links to lead to.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
     code: Sequence[str] = ()
+    ids: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads to another page of the same folder, or to another place of this one (``#id``)."""
+
+    name: str
+    to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +116,38 @@ def plain(fig: go.Figure) -> str:
     return html.unescape(str(fig.layout.meta["finding"]))
 
 
-def page(name: str, *, lead: str, sections: Iterable[Section]) -> str:
-    """Build the whole file as one text."""
+def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
+    """Build the whole file as one text; ``back`` is the page that lists it beside others."""
     parts = list(sections)
-    links = "".join(f'<a href="#{s.id}">{text(s.title)}</a>' for s in parts)
-    dark_and_light = json.dumps({t: templates[f"ticdc_{t}"].to_plotly_json() for t in ("light", "dark")})
+    up = f'<a href="{text(back)}">all logs</a>' if back else ""
+    links = up + "".join(f'<a href="#{s.id}">{text(s.title)}</a>' for s in parts)
+    return "".join(
+        [
+            head(name),
+            f'<p class="answer">{text(lead)}</p>\n<nav>{links}</nav>\n',
+            *[section(s) for s in parts],
+            foot(),
+        ]
+    )
+
+
+def head(name: str, *, more_style: str = "") -> str:
+    """The beginning of a page: looks, plotly.js, the name and the switch of the theme."""
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en" data-theme="light">\n<head>\n<meta charset="utf-8">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            f"<title>{text(name)}</title>\n<style>{_STYLE}</style>\n<script>{_plotly_js()}</script>\n</head>\n<body>\n",
+            f"<title>{text(name)}</title>\n<style>{_STYLE}{more_style}</style>\n",
+            f"<script>{_plotly_js()}</script>\n</head>\n<body>\n",
             f'<header><h1>{text(name)}</h1><button id="theme" type="button">dark / light</button></header>\n',
-            f'<p class="answer">{text(lead)}</p>\n<nav>{links}</nav>\n',
-            *[_section(s) for s in parts],
-            f"<script>{_SCRIPT % dark_and_light.replace('<', chr(92) + 'u003c')}</script>\n</body>\n</html>\n",
         ]
     )
+
+
+def foot() -> str:
+    """The end of a page."""
+    dark_and_light = json.dumps({t: templates[f"ticdc_{t}"].to_plotly_json() for t in ("light", "dark")})
+    return f"<script>{FIT_JS}{_SCRIPT % dark_and_light.replace('<', chr(92) + 'u003c')}</script>\n</body>\n</html>\n"
 
 
 @cache
@@ -98,7 +155,8 @@ def _plotly_js() -> str:
     return str(get_plotlyjs())
 
 
-def _section(s: Section) -> str:
+def section(s: Section) -> str:
+    """A section as HTML."""
     limits = "".join(f'<p class="limit">{text(limit)}</p>\n' for limit in s.limits)
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
     head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{text(s.answer)}</p>\n'
@@ -110,27 +168,53 @@ def _block(block: Table | go.Figure | str, *, id: str) -> str:
         return f"<h3>{text(block)}</h3>\n"
     if isinstance(block, Table):
         return _table(block)
-    drawn = block.to_html(
-        full_html=False, include_plotlyjs=False, div_id=f"plot-{id}", config=dict(CONFIG), auto_play=False
+    return figure(json.loads(block.to_json()), id=f"plot-{id}")
+
+
+def figure(plotly_json: Mapping[str, Any], *, id: str) -> str:
+    """A figure as HTML, with a sentence for paper where it has a slider."""
+    fig = {k: v for k, v in plotly_json.items() if k != "config"}
+    config = dict(CONFIG) | dict(plotly_json.get("config") or {})
+    drawn = to_html(
+        fig, full_html=False, include_plotlyjs=False, div_id=id, config=config, auto_play=False, validate=False
     )
-    return f'<div class="figure">{drawn}</div>\n'
+    return f'<div class="figure">{drawn}{_for_paper(fig)}</div>\n'
+
+
+def _for_paper(fig: Mapping[str, Any]) -> str:
+    sliders = fig.get("layout", {}).get("sliders") or []
+    if not sliders or not fig.get("frames"):
+        return ""
+    steps, active = sliders[0].get("steps") or [{}], sliders[0].get("active") or 0
+    prefix = (sliders[0].get("currentvalue") or {}).get("prefix", "")
+    start = f"{prefix}{steps[active].get('label', '')}"
+    return f'<p class="paper">{text(ON_PAPER.format(start=start.strip(), n=len(fig["frames"]) - 1))}</p>'
 
 
 def _table(table: Table) -> str:
     kinds = [_kind(table, i) for i in range(len(table.head))]
     head = "".join(f"<th{k}>{text(h)}</th>" for h, k in zip(table.head, kinds, strict=True))
     rows = ["".join(f"<td{k}>{_cell(v)}</td>" for v, k in zip(row, kinds, strict=True)) for row in table.rows]
-    body = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
+    body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
 
 
 def _kind(table: Table, column: int) -> str:
     if table.head[column] in table.code:
         return ' class="code"'
-    return ' class="n"' if all(isinstance(row[column], int | float) for row in table.rows) else ""
+    return ' class="n"' if all(_is_number(row[column]) for row in table.rows) else ""
+
+
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_cell, value))
+    if isinstance(value, Link):
+        return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):
         return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) else text(value)

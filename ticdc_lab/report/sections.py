@@ -9,11 +9,13 @@ from ticdc_lab import figures, tso
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
+from ticdc_lab.report.findings import examples, findings_table, messages_table
 from ticdc_lab.report.page import Section, Table, plain
 from ticdc_lab.report.what_if import Studies
 from ticdc_lab.summary import HELD, LISTED, POINTS, Summary
 
 _MANY = 300
+_CHECKSUMS = "Row checksums, which this protocol can carry, are not verified here: the command `ticdc-lab audit` does."
 
 
 def lead(s: Summary) -> str:
@@ -51,12 +53,7 @@ def complete_to(s: Summary) -> str:
     if open_rows:
         least_open = "at least " if is_cut else ""
         beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"
-    return f"It is complete up to {when(least)} (resolved ts {least}){beyond}."
-
-
-def when(ts: int) -> str:
-    """UTC time of a TSO to the millisecond."""
-    return f"{tso.to_datetime(ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    return f"It is complete up to {tso.utc_words(least)} (resolved ts {least}){beyond}."
 
 
 def contents(s: Summary) -> Section:
@@ -146,26 +143,24 @@ def consumer(studies: Studies | None) -> Section:
 
 def audit(s: Summary) -> Section:
     """Which guarantees are broken, with evidence; which could not be checked."""
-    unchecked = [(n, why) for n, why in checks_possible(s.protocol, has_commit_ts=s.has_commit_ts).items() if why]
+    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    unchecked = [(n, why) for n, why in possible.items() if why]
     limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked]
+    limits += [_CHECKSUMS] if s.protocol in ("simple", "avro") else []
     checked = len(GUARANTEES) - len(unchecked)
     if not len(s.findings):
         answer = f"None of the {checked} guarantees that can be checked on it is broken."
         return Section("audit", "Whether it kept TiCDC's promises", answer, limits, [figures.violations(s.findings)])
-    worst = _examples(s.findings)
-    body: list[Table | go.Figure | str] = [figures.violations(s.findings), *map(figures.counterexample, worst)]
+    worst = examples(s.findings)
+    body: list[Table | go.Figure | str] = [figures.violations(s.findings), *map(figures.counterexample, worst.values())]
+    drawn = {i: f"plot-audit-{n}" for n, i in enumerate(worst, start=1)}
+    listed = findings_table(s.findings.head(_MANY), messages=s.messages, drawn=drawn)
+    body += [_titled("Findings", min(len(s.findings), _MANY), _MANY), listed]
+    if len(s.messages):
+        body += ["Their messages", messages_table(s.messages)]
     errors = int((s.findings["severity"] == "error").sum())
-    body += [_titled("Findings", min(len(s.findings), _MANY), _MANY), _findings(s.findings.head(_MANY))]
     answer = f"The log {_broken(s.findings, errors)}; {checked} of {len(GUARANTEES)} guarantees were checked."
     return Section("audit", "Whether it kept TiCDC's promises", answer, limits, body)
-
-
-def _examples(findings: pd.DataFrame, most: int = 2) -> list[dict[str, object]]:
-    """The first finding of each guarantee that names two messages or more, errors first."""
-    told = findings[[e is not None and len(e) > 1 for e in findings["evidence"]]]
-    ranked = told.assign(_rank=told["severity"].map({"error": 0, "warning": 1}).fillna(2))
-    first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
-    return [{str(k): v for k, v in r.items()} for r in first.to_dict("records")]
 
 
 def _broken(findings: pd.DataFrame, errors: int) -> str:
@@ -175,26 +170,6 @@ def _broken(findings: pd.DataFrame, errors: int) -> str:
     parts += [count(warnings, "warning")] if warnings else []
     least = "at least " if is_capped(findings) and parts else ""
     return f"gives {least}{' and '.join(parts) or 'only remarks'} on {count(n, 'guarantee')}"
-
-
-def _findings(findings: pd.DataFrame) -> Table:
-    head = ["severity", "guarantee", "table", "key", "where", "message", "evidence"]
-    rows = [
-        (
-            r["severity"],
-            r["guarantee"].replace("_", " "),
-            _text(r["table"]),
-            _text(r["key"]),
-            f"partition {_text(r['partition'])} offset {_text(r['offset'])}",
-            r["message"],
-            "; ".join(
-                f"{_text(e['partition'])}/{_text(e['offset'])} at {_text(e['commit_ts'])}"
-                for e in (r["evidence"] if r["evidence"] is not None else [])
-            ),
-        )
-        for r in findings.to_dict("records")
-    ]
-    return Table(head, rows)
 
 
 def _table_inventory(s: Summary, rows: pd.DataFrame) -> Table:
@@ -226,7 +201,9 @@ def _partition_inventory(s: Summary) -> Table:
     if not len(s.partitions):
         return Table(head, out[:_MANY])
     resolved = {(p["topic"], p["partition"]): p["resolved_ts"] for p in s.partitions.to_dict("records")}
-    with_ts = [(*r, "none" if pd.isna(resolved.get((r[0], r[1]))) else when(int(resolved[(r[0], r[1])]))) for r in out]
+    with_ts = [
+        (*r, "none" if pd.isna(resolved.get((r[0], r[1]))) else tso.utc_words(int(resolved[(r[0], r[1])]))) for r in out
+    ]
     return Table([*head, "resolved to"], with_ts[:_MANY])
 
 

@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.catalog import Catalog, catalog_of
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.report.page import plain
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
-from ticdc_lab.load import ChangeLog
+from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.provenance import Provenance, provenance
 from ticdc_lab.report import sections
 from ticdc_lab.report.consumer import watch
+from ticdc_lab.report.made_of import made_of
 from ticdc_lab.report.page import page
+from ticdc_lab.report.runs import name_of
 from ticdc_lab.report.what_if import Studies, study
 from ticdc_lab.summary import Summary, summarise
 
 
-def report(log: ChangeLog, out: str | Path) -> Path:
+def report(log: ChangeLog, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
     """Write what a log holds, how far it is complete, and what another dispatcher and consumers would do, as one file.
 
     Parameters
@@ -23,6 +30,8 @@ def report(log: ChangeLog, out: str | Path) -> Path:
         removed.
     out
         The file to write; its folder is made.
+    settings
+        What the report's last section says of how it was made, beside versions and inputs; secrets are hidden.
 
     Returns
     -------
@@ -35,20 +44,46 @@ def report(log: ChangeLog, out: str | Path) -> Path:
     """
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if log.counts is not None:
-        text = _told(log)
-    else:
-        with tempfile.TemporaryDirectory(prefix=".ticdc-lab-", dir=target.parent) as folder:
-            text = _told(log.materialise(str(Path(folder).resolve() / "decoded")))
-    target.write_text(text, encoding="utf-8", newline="\n")
+    with decoded_once(log, target.parent) as whole:
+        write(told(whole, settings)[1], target)
     return target
 
 
-def _told(log: ChangeLog) -> str:
-    return render(summarise(log), studies=study(log), consumers=watch(log))
+@contextmanager
+def decoded_once(log: ChangeLog, beside: Path) -> Iterator[ChangeLog]:
+    """The log itself if it is materialised, else decoded into a temporary folder."""
+    if log.counts is not None:
+        yield log
+        return
+    with tempfile.TemporaryDirectory(prefix=".ticdc-lab-", dir=beside) as folder:
+        yield log.materialise(str(Path(folder).resolve() / "decoded"))
 
 
-def render(summary: Summary, *, studies: Studies | None = None, consumers: Studies | None = None) -> str:
+def told(
+    log: ChangeLog, settings: Mapping[str, object] = MappingProxyType({}), *, title: str = "", back: str = ""
+) -> tuple[Summary, str]:
+    """What a materialised log amounts to, and its page."""
+    summary = summarise(log)
+    chosen = {} if log.sample is None else {k: v for k, v in asdict(log.sample).items() if v not in (None, ())}
+    made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
+    page = render(summary, studies=study(log), consumers=watch(log), made_from=made_from, title=title, back=back)
+    return summary, page
+
+
+def write(page: str, target: Path) -> None:
+    """A page into a file, the same bytes on every system."""
+    target.write_text(page, encoding="utf-8", newline="\n")
+
+
+def render(
+    summary: Summary,
+    *,
+    studies: Studies | None = None,
+    consumers: Studies | None = None,
+    made_from: Provenance | None = None,
+    title: str = "",
+    back: str = "",
+) -> str:
     """Build the HTML text of a report from small frames; pure."""
     parts = [
         sections.contents(summary),
@@ -58,5 +93,6 @@ def render(summary: Summary, *, studies: Studies | None = None, consumers: Studi
         sections.what_if(summary, studies),
         sections.consumer(consumers),
         sections.audit(summary),
+        *([made_of(made_from)] if made_from is not None else []),
     ]
-    return page(Path(summary.source).name, lead=sections.lead(summary), sections=parts)
+    return page(title or name_of(summary.source), lead=sections.lead(summary), sections=parts, back=back)

@@ -1,1 +1,32 @@
-"""Deterministic simulators: what happens when, and why (`design/simulators.md`)."""
+"""Deterministic simulators: what happens when, and why (`design/simulators.md`).
+
+``scheduler``, ``pipeline``, ``pd`` and ``ddl_service`` are the worlds; each has a ``simulate`` and the ``Settings`` or
+``Start`` that it takes. A scenario file of any of them is read by :func:`read_scenario` and played by its ``model``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate import ddl_service, pd, pipeline, scheduler
+    from ticdc_lab.simulate.explore import explore
+    from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
+    from ticdc_lab.simulate.sweep import sweep
+    from ticdc_lab.simulate.why_stuck import why_stuck
+
+__all__ = [
+    "ddl_service",
+    "explore",
+    "pd",
+    "pipeline",
+    "read_scenario",
+    "scenario_from_text",
+    "scheduler",
+    "sweep",
+    "why_stuck",
+]
+
+lazily(__name__, __all__, {"read_scenario": "scenario", "scenario_from_text": "scenario"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -67,11 +68,20 @@ def arrows(trace: pa.Table) -> pd.DataFrame:
 
 def shortly(message: str, detail: str | None) -> str:
     """Give a message's name with the table it is about, where it is about one: ``DispatchTable 7 delete``."""
-    fields = json.loads(detail) if detail else {}
-    fields |= fields.get("request") or fields.get("status") or {}
-    table = next(
-        (fields[f] for f in ("id", "table", "span", "dispatcher-id") if isinstance(fields.get(f), int | str)), ""
-    )
+    fields = _fields(detail)
+    table = table_of(detail)
     what = [str(fields[f]) for f in ("schedule-action", "state") if f in fields]
     what += [said for f, said in (("is-delete", "delete"), ("is-secondary", "secondary")) if fields.get(f)]
-    return " ".join([message, str(table), *what]).strip()
+    return " ".join([message, table, *what]).strip()
+
+
+def table_of(detail: str | None) -> str:
+    """Give the id or span of the table that a message's fields (JSON) are about; empty where they are about none."""
+    fields = _fields(detail)
+    named = (fields[f] for f in ("id", "table", "span", "dispatcher-id") if isinstance(fields.get(f), int | str))
+    return str(next(named, ""))
+
+
+def _fields(detail: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(detail) if detail else {}
+    return fields | (fields.get("request") or fields.get("status") or {})

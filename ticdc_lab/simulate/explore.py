@@ -88,6 +88,16 @@ def explore(
     Exploration
         The first violation is one of the nearest. Two states whose 64-bit codes are equal by chance are taken for one:
         with ten million states the probability that any were is 3 in a million.
+
+    Examples
+    --------
+    >>> from ticdc_lab.simulate.scheduler.small import Small
+    >>> from ticdc_lab.simulate.scheduler.world import Bounds
+    >>> found = explore(Small(Bounds(captures=2, tables=1)))
+    >>> found.complete, found.broken
+    (True, None)
+    >>> explore(Small(Bounds(captures=2, tables=1, expiries=1, stops_at_once=False))).broken
+    ('No Double Write', 'capture-2 and capture-1 both write table 1')
     """
     with no_cycles():
         return _searched(model, most_states, progress)

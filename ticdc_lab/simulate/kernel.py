@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ticdc_lab.giving_up import still_wanted
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.machine import (
@@ -34,6 +35,9 @@ from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.post import STRETCH, Post
 from ticdc_lab.simulate.queue import FAULT, MESSAGE, MESSAGES, START, TIMER
 from ticdc_lab.simulate.recorder import EVENTS, Recorder, Row
+
+_ASKS = 256
+"""After so many steps it is asked whether the run is still wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,8 @@ class Kernel:
         while queue and queue[0][0] <= until_us:
             if self.steps >= self._step_limit:
                 return self._ended("steps", f"next: {self._next()}")
+            if not self.steps % _ASKS:
+                still_wanted()
             self.now_us, order, what, entry = heapq.heappop(queue)
             if what == MESSAGE:
                 self.post.deliver(entry)

@@ -19,6 +19,8 @@ class Model:
 
     Attributes
     ----------
+    name
+        What scenarios and commands call it.
     cluster
         Reads the section; ``tables`` gives the ids of those in it.
     unsettled
@@ -45,6 +47,7 @@ class Model:
         Reads what clients do; None where a model has no load but its events.
     """
 
+    name: str
     variants: tuple[str, ...]
     cluster: Callable[[Value], Any]
     tables: Callable[[Any], frozenset[int]]

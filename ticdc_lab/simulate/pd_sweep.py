@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_lab.simulate.pd.world.play import Played
 from ticdc_lab.simulate.pd.world.what_if import future
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.sweep import label_of
+from ticdc_lab.simulate.sweep import Changes, Job, runs_of
 
 PD_RUNS = pa.schema(
     [
@@ -34,9 +33,6 @@ PD_RUNS = pa.schema(
     ]
 )
 """A row a run."""
-
-_TASKS_A_CORE = 4
-Changes = Mapping[str, str]
 
 
 def sweep(
@@ -65,18 +61,13 @@ def sweep(
     ScenarioError
         A setting cannot be; before any job starts.
     """
-    changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
-    n = len(seeds) * len(changed)
+    return runs_of(spark, scenario, seeds, settings, _measured, PD_RUNS)
 
-    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for i in batch["id"].to_pylist():
-                label, one = changed[i // len(seeds)]
-                played = one.model.play(one, seed=seeds[i % len(seeds)])
-                yield pa.RecordBatch.from_pylist([measures(played) | {"settings": label}], schema=PD_RUNS)
 
-    tasks = max(1, min(n, spark.sparkContext.defaultParallelism * _TASKS_A_CORE))
-    return spark.range(0, n, 1, tasks).mapInArrow(runs, from_arrow_schema(PD_RUNS))
+def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
+    for seed, label, scenario in jobs:
+        row = measures(scenario.model.play(scenario, seed=seed)) | {"settings": label}
+        yield pa.RecordBatch.from_pylist([row], schema=PD_RUNS)
 
 
 def measures(played: Played) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class Recorder:
 
     def __init__(self, run: str, level: str = EVENTS) -> None:
         self.run = run
+        self.level = level
         self.rows: list[Row] = []
         self.messages = level in (FULL, EVENTS)
         self.timers = level == FULL

@@ -77,7 +77,7 @@ def sweep(
     ScenarioError
         A setting cannot be; before any job starts.
     """
-    return _runs(spark, scenario, seeds, settings, _measured, RUNS)
+    return runs_of(spark, scenario, seeds, settings, _measured, RUNS)
 
 
 def traces(
@@ -104,7 +104,7 @@ def traces(
             ]
             yield from pa.table([*first, *trace.columns], schema=TRACES).to_batches(max_chunksize=_ROWS)
 
-    return _runs(spark, scenario, seeds, settings, traced, TRACES)
+    return runs_of(spark, scenario, seeds, settings, traced, TRACES)
 
 
 def label_of(changes: Changes) -> str:
@@ -112,7 +112,7 @@ def label_of(changes: Changes) -> str:
     return shlex.join(f"{path}={value}" for path, value in changes.items())
 
 
-def _runs(
+def runs_of(
     spark: SparkSession,
     scenario: Scenario,
     seeds: Sequence[int],
@@ -120,6 +120,7 @@ def _runs(
     give: Callable[[Iterator[Job]], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
+    """Give what ``give`` makes of the runs of a task: seed, text of the settings and the scenario with them."""
     changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
     n = len(seeds) * len(changed)
     tasks = max(1, min(n, spark.sparkContext.defaultParallelism * _TASKS_A_CORE))

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,16 +24,17 @@ from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture, kafka, parquet, storage
+from ticdc_lab.sources import capture, kafka, parquet, size, storage
+from ticdc_lab.sources.size import Size
 
-KINDS = ("capture", "parquet", "delta", "storage", "kafka")
-"""Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; a folder of the storage sink;
-Kafka."""
+KINDS = ("capture", "parquet", "delta", "table", "storage", "kafka")
+"""Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; the name of a table that the
+session knows; a folder of the storage sink; Kafka."""
 
 _CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
 _WHAT = (
-    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, a folder of TiCDC's storage "
-    "sink, or kafka://HOST:PORT/TOPIC"
+    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, the name of a table, a "
+    "folder of TiCDC's storage sink, or kafka://HOST:PORT/TOPIC"
 )
 
 _FILES_LOOKED_INTO = 1_000
@@ -60,6 +62,10 @@ class Source:
     """Which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
     said_plainly: Callable[[], AbstractContextManager[None]] = nullcontext
     """Wraps reading: an error of this kind of source leaves it as a SourceError."""
+    kind: str = ""
+    """One of :data:`KINDS`."""
+    measure: Callable[[], Size] = Size
+    """How large it is, without reading it."""
 
     @property
     def messages(self) -> DataFrame:
@@ -120,7 +126,8 @@ def open_source(
         topics = kafka.topics_of(source, options)
         frame, expected = kafka.read_batch(spark, topics)
         plainly = partial(kafka.said_plainly, topics)
-        return replace(_table(source, frame), expected=expected, said_plainly=plainly)
+        opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
+        return replace(opened, expected=expected, said_plainly=plainly)
     if options:
         raise SourceError(
             f"{source} takes none of the options {', '.join(sorted(options))}.",
@@ -128,17 +135,21 @@ def open_source(
         )
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
+    if kind == "table" or (kind == "auto" and _is_table(spark, source)):
+        table = spark.table(source)
+        return _table(source, table, kind="table", measure=partial(_size_of_frame, table))
     files = data_files(source)
     if kind == "auto":
         kind = _kind_of(source, files)
     if kind == "delta":
-        return _table(source, spark.read.format("delta").load(source))
+        table = spark.read.format("delta").load(source)
+        return _table(source, table, kind="delta", measure=partial(_size_of_frame, table))
     if kind == "parquet":
         return _parquet_source(spark, source, files)
     zipped = [str(f.resolve()) for f in files or () if f.suffix == ".gz"]
     if files is not None and len(zipped) == len(files):
         raw = spark.createDataFrame([(f,) for f in zipped], "file string").repartition(len(zipped))
-        return Source(source, raw, capture.read_gzip)
+        return Source(source, raw, capture.read_gzip, kind="capture", measure=partial(size.of_lines, files or ()))
     if zipped:
         raise SourceError(
             f"{source} holds gzip and plain capture files side by side.",
@@ -147,7 +158,20 @@ def open_source(
     paths = source if files is None else [verbatim(f) for f in files]
     text = spark.read.text(paths, lineSep="\n")
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
-    return Source(source, raw, capture.read_lines)
+    measure = Size if files is None else partial(size.of_lines, files)
+    return Source(source, raw, capture.read_lines, kind="capture", measure=measure)
+
+
+def _is_table(spark: SparkSession, source: str) -> bool:
+    """Whether it is no path of this machine but the name of a table that the session knows."""
+    return may_be_table(source) and spark.catalog.tableExists(source)
+
+
+def _size_of_frame(table: DataFrame) -> Size:
+    """Of a table: the files that hold it now, where they lie on this machine."""
+    places = [urlsplit(f) for f in table.inputFiles()]
+    files = [Path(unquote(p.path)) for p in places if p.scheme in ("", "file") and p.path.endswith(".parquet")]
+    return size.of_parquet(files) if files and len(files) == len(places) else Size()
 
 
 def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
@@ -167,11 +191,15 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
         )
     raw, reading, has_commit_ts = storage.opened(spark, found, local=local is not None, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)
-    return Source(source, raw, reading.messages, None, told, lambda images: reading.events(images=images))
+    return Source(
+        source, raw, reading.messages, None, told, lambda images: reading.events(images=images), kind="storage",
+        measure=partial(storage.size_of, found, local=local),
+    )  # fmt: skip
 
 
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
-    table = _table(source, _parquet(spark, source, files))
+    measure = Size if files is None else partial(size.of_parquet, files)
+    table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
     if files is None or len(files) > _FILES_LOOKED_INTO or any(_has_columns_in_name(f, source) for f in files):
         return table
     groups = parquet.row_groups(files)
@@ -179,7 +207,7 @@ def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) 
         return table
     n_tasks = min(len(groups), max(spark.sparkContext.defaultParallelism, len(groups) // _GROUPS_A_TASK))
     raw = spark.createDataFrame(groups, "file string, row_group int").repartition(n_tasks)
-    return Source(source, raw, parquet.read_groups, table.table)
+    return replace(table, raw=raw, read=parquet.read_groups)
 
 
 def _has_columns_in_name(file: Path, source: str) -> bool:
@@ -197,9 +225,9 @@ def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> Data
     return spark.read.option("basePath", root).parquet(*map(verbatim, files))
 
 
-def _table(source: str, df: DataFrame) -> Source:
+def _table(source: str, df: DataFrame, *, kind: str, measure: Callable[[], Size]) -> Source:
     messages = as_messages(df)
-    return Source(source, messages.select(*parquet.COLUMNS), _as_they_are, messages)
+    return Source(source, messages.select(*parquet.COLUMNS), _as_they_are, messages, kind=kind, measure=measure)
 
 
 def as_messages(df: DataFrame) -> DataFrame:
@@ -224,6 +252,11 @@ def verbatim(path: Path) -> str:
 def local_path(place: str) -> Path | None:
     """A place as a path of this machine, or None for a URL of another kind."""
     return Path(_local(place)).absolute() if "://" not in place or place.startswith("file://") else None
+
+
+def may_be_table(source: str) -> bool:
+    """Whether a source is written as the name of a table, and no path of this machine."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", source)) and not Path(source).exists()
 
 
 def _local(source: str) -> str:

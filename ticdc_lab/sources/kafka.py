@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SetupError, SourceError, TiCDCLabError
 from ticdc_lab.redaction import redacted, without_secrets
+from ticdc_lab.sources.size import Size
 
 SCHEME = "kafka://"
 EXPECTED = "topic string, partition int, first_offset bigint, end_offset bigint"
@@ -179,6 +181,13 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
     firsts, ends = _bound(settings, "startingOffsets", spans), _bound(settings, "endingOffsets", spans)
     rows = [(*at, first, end) for at, first, end in zip(spans, firsts, ends, strict=True)]
     return frame, spark.createDataFrame(rows, EXPECTED)
+
+
+def size_of(expected: DataFrame) -> Size:
+    """How many messages a pinned batch should hold, from :data:`EXPECTED`; compaction may leave fewer."""
+    found = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset")), F.count("first_offset"), F.count("*"))
+    messages, known, all_of = found.first() or (None, 0, 1)
+    return Size(None, messages, "as the offsets of the broker say", True) if known == all_of else Size()
 
 
 def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | None = None) -> DataFrame:

@@ -7,7 +7,10 @@ it decodes into a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import DECODED, MESSAGES
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -27,8 +31,11 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks")
-"""What a load counts: the fields of :class:`ticdc_lab.load.Counts` but the sum."""
+COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks", "kept")
+"""What a load counts: the fields of :class:`ticdc_lab.limits.Counts` but the sum."""
+
+_SO_FAR = "_so_far-"
+_SAID_EVERY_S = 0.2
 
 WRITTEN = StructType([StructField("file", StringType())] + [StructField(name, LongType()) for name in COUNTED])
 """What a task says of its file."""
@@ -65,10 +72,13 @@ def _types() -> tuple[tuple[str, pa.DataType], ...]:
     return tuple((c, arrow_schema(MESSAGES).field(c).type) for c in COLUMNS)
 
 
-def writing(decode: Callable[[Batches], Batches], folder: str) -> Callable[[Batches], Batches]:
+def writing(
+    decode: Callable[[Batches], Batches], folder: str, *, kept: Callable[[pa.Table], pa.Table] | None = None
+) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.schema.DECODED` into a file in ``folder`` for each task.
 
-    Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed.
+    Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
+    counted and only what it gives is written.
     """
 
     def run(batches: Batches) -> Batches:
@@ -77,14 +87,68 @@ def writing(decode: Callable[[Batches], Batches], folder: str) -> Callable[[Batc
         path = Path(folder) / f"part-{task.partitionId():06d}-{task.taskAttemptId()}.parquet"
         counts = dict.fromkeys(COUNTED, 0)
         with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file:
-            for group in _groups(decode(batches)):
+            for group in _groups(_tallied(decode(batches), path.with_name(f"{_SO_FAR}{path.stem}"))):
                 for name, n in _counted(group).items():
                     counts[name] += n
-                file.write_table(group, row_group_size=len(group))
+                part = group if kept is None else kept(group)
+                counts["kept"] += pc.sum(pc.equal(part["kind"], "row")).as_py() or 0
+                if len(part):
+                    file.write_table(part, row_group_size=len(part))
         said = {"file": str(path)} | counts
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
+
+
+def so_far(folder: Path) -> int:
+    """Messages that the tasks of :func:`writing` have decoded until now; 0 once :func:`cleared`."""
+    said = [_said(p) for p in folder.glob(f"{_SO_FAR}*")]
+    return sum(int(n) for n in said if n.isdigit())
+
+
+def cleared(folder: Path) -> None:
+    """Remove what :func:`so_far` reads."""
+    for file in folder.glob(f"{_SO_FAR}*"):
+        file.unlink(missing_ok=True)
+
+
+def _said(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text()
+    return ""
+
+
+def _tallied(batches: Batches, place: Path) -> Batches:
+    """The same, and every now and then the number of messages so far in a small file: Spark knows whole tasks only."""
+    messages, due = 0, 0.0
+    for batch in batches:
+        messages += pc.sum(pc.equal(pc.fill_null(batch["seq"], 0), 0)).as_py() or 0
+        if time.monotonic() >= due:
+            due = time.monotonic() + _SAID_EVERY_S
+            new = place.with_name(f"_{place.name}")
+            new.write_text(str(messages))
+            new.replace(place)
+        yield batch
+
+
+def unseen(error: BaseException) -> str | None:
+    """The path that a worker could not find, if that is what it failed with."""
+    found = re.search(r"FileNotFoundError: [^\n]*?'([^'\n]+)'", str(error))
+    return found[1] if found else None
+
+
+def require_shared(files: Iterable[str]) -> None:
+    """Raise :class:`SourceError` unless this machine sees what the workers have written."""
+    if lost := next((file for file in files if not Path(file).exists()), None):
+        raise unshared(lost, "the driver")
+
+
+def unshared(path: str, who: str) -> SourceError:
+    """The error of a path that does not lead to the same place on all machines."""
+    return SourceError(
+        f"{path} is there on one machine of the cluster, but not on all: {who} does not see it.",
+        hint="Take a folder that the driver and all workers share under one path, or a URL such as s3a://..",
+    )
 
 
 def _groups(batches: Batches) -> Iterator[pa.Table]:

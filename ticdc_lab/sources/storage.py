@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as kernel
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
+from ticdc_lab.sources.size import Size, of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Place, Refused, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_listing import Listed, hadoop_files, local_files
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -109,6 +110,18 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettin
             places.append(place)
             sizes[place.path] = file.size if isinstance(file, Listed) else 0
     return Listing(root, tuple(places), tuple(refused), sizes)
+
+
+def size_of(found: Listing, *, local: Path | None) -> Size:
+    """Bytes of the data files; their records, estimated from the first ones, where this machine sees them."""
+    data = [p.path for p in found.places if p.kind == "data"]
+    n_bytes = sum(found.sizes[p] or 0 for p in data)
+    if local is None or not data:
+        return Size(n_bytes)
+    part = of_lines([local / p for p in data[:_FILES_LOOKED_INTO]])
+    if not part.messages or not part.bytes:
+        return Size(n_bytes)
+    return replace(part, bytes=n_bytes, messages=round(part.messages * n_bytes / part.bytes), is_exact=False)
 
 
 def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
-from ticdc_lab.browse import PAGE, Browser, Page, TableTimeline
+from ticdc_lab.browse import BESIDE, PAGE, Browser, Page, TableTimeline
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tso import to_datetime
+from ticdc_lab.widgets.composed import Places
+from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
+from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.problem import ControlError
+
+_ASKED = "the files were asked"
 
 _KINDS = ("", "row", "ddl", "watermark", "bootstrap", "admin", "quarantine")
 _NOTE = (
     "Messages in the order of partition and offset, as the log holds them. Look for offsets that are left out, for a "
     "commit_ts smaller than one above it, and for what is in quarantine."
 )
+_AROUND_NOTE = (
+    f"The marked messages are those that were chosen, with {BESIDE} offsets before and behind each. Look at their "
+    "partitions and at commit_ts; `show all` above goes back to all messages."
+)
+_SAID = 4
 _TABLE_NOTE = (
     "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come "
     "and go, and for a moment at which the rows do not fit together."
@@ -27,13 +38,19 @@ _TABLE_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class BrowseView:
-    """Which messages a browse panel shows; empty texts mean all."""
+    """Which messages a browse panel shows.
 
+    Empty texts mean all. ``commit_ts`` is a TSO as text; ``messages`` are the partition and offset of each that was
+    chosen elsewhere: they and those beside them are shown, and nothing else counts.
+    """
+
+    table: str
     partition: int | None
     first_offset: int
     kind: str
-    table: str
+    commit_ts: str
     text: str
+    messages: tuple[tuple[int, int], ...]
 
 
 def browse_panel(browser: Browser) -> Panel[BrowseView]:
@@ -48,22 +65,46 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     partitions: list[tuple[str, int | None]] = [("all", None)]
     partitions += [(str(p), int(p)) for p in sorted(set(span["partition"].dropna()))]
     last = int(span["last_offset"].max()) if len(span) else 0
+    tables = [("all", ""), *[(t, t) for t in browser.tables()]]
     controls = {
-        "partition": widgets.Dropdown(options=partitions, value=None, description="partition"),
-        "first_offset": widgets.BoundedIntText(value=0, min=0, max=last, step=PAGE, description="from offset"),
-        "kind": widgets.Dropdown(options=[(k or "all", k) for k in _KINDS], value="", description="kind"),
-        "table": widgets.Dropdown(options=[("all", ""), *[(t, t) for t in browser.tables()]], description="table"),
-        "text": widgets.Text(value="", description="contains", continuous_update=False),
+        "table": choice("table", tables, tip="Only messages about this table"),
+        "partition": choice("partition", partitions, tip="Only messages of this partition"),
+        "first_offset": number("from offset", 0, 0, last, step=PAGE, tip=f"A page begins here; {PAGE} events each"),
+        "kind": choice("kind", [(k or "all", k) for k in _KINDS], tip="Only messages of this kind"),
+        "commit_ts": line("commit ts", tip="Only messages with this commit_ts, as those of a transaction have"),
+        "text": line("contains", tip="What a table's name, a column, a statement or a reason must contain"),
+        "messages": Places(),
     }
 
-    def draw(view: BrowseView) -> go.Figure:
-        page = browser.page(Page(view.partition, view.first_offset, view.kind, view.table, view.text))
+    def draw(view: BrowseView) -> Drawn:
+        if view.messages:
+            return Drawn(_around(browser, view.messages), _ASKED)
+        ts = _tso(view.commit_ts)
+        page = browser.page(Page(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts))
         where = "all partitions" if view.partition is None else f"partition {view.partition}"
         shown = count(len(page), "event") + (" (a full page)" if len(page) == PAGE else "")
-        title = f"{shown} of {where} from offset {view.first_offset}"
-        return figures.listing(page, title=title, note=_NOTE)
+        of = f" with commit_ts {ts}" if ts else ""
+        title = f"{shown} of {where} from offset {view.first_offset}{of}"
+        return Drawn(figures.listing(page, title=title, note=_NOTE), _ASKED)
 
-    return Panel(BrowseView, controls=controls, draw=draw)
+    return Panel(BrowseView, controls=controls, draw=draw, name="browse", made_from=browser.made_from)
+
+
+def _around(browser: Browser, messages: tuple[tuple[int, int], ...]) -> go.Figure:
+    shown = browser.messages(messages)
+    places = [f"partition {p} offset {o}" for p, o in messages[:_SAID]]
+    more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""
+    found = len(shown[shown["named"]][["topic", "partition", "offset"]].drop_duplicates())
+    lost = "" if found >= len(messages) else f"; {found} of {len(messages)} are in the log"
+    return figures.listing(shown, title=f"Around {', '.join(places)}{more}{lost}", note=_AROUND_NOTE)
+
+
+def _tso(text: str) -> int | None:
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal():
+        raise ControlError("commit_ts", f"`{text.strip()}` is no TSO.", hint="Give the number as a message has it.")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +127,8 @@ def row_panel(browser: Browser) -> Panel[RowView]:
     keys = {t: list(browser.busiest_keys(t)["key"]) for t in tables}
     first = next((t for t in tables if keys[t]), tables[0])
     controls = {
-        "table": widgets.Dropdown(options=tables, value=first, description="table"),
-        "key": widgets.Combobox(
-            options=keys[first], value=next(iter(keys[first]), ""), description="key", continuous_update=False
-        ),
+        "table": choice("table", tables, value=first, tip="Where the row is"),
+        "key": suggested("key", keys[first], tip="Its key as column=value; those with most changes are suggested"),
     }
 
     def offer(change: Any) -> None:
@@ -98,10 +137,11 @@ def row_panel(browser: Browser) -> Panel[RowView]:
 
     controls["table"].observe(offer, names="value")
 
-    def draw(view: RowView) -> go.Figure:
-        return figures.row_life(browser.row_life(view.table, view.key), table=view.table, key=view.key)
+    def draw(view: RowView) -> Drawn:
+        life = browser.row_life(view.table, view.key)
+        return Drawn(figures.row_life(life, table=view.table, key=view.key), _ASKED)
 
-    return Panel(RowView, controls=controls, draw=draw)
+    return Panel(RowView, controls=controls, draw=draw, name="row", made_from=browser.made_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +151,7 @@ class TableView:
     ts: int
 
 
-def table_panel(timeline: TableTimeline, *, table: str) -> Panel[TableView]:
+def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, Any] | None = None) -> Panel[TableView]:
     """Build a panel that shows a table after any of its changes.
 
     Parameters
@@ -120,18 +160,14 @@ def table_panel(timeline: TableTimeline, *, table: str) -> Panel[TableView]:
         The table's history.
     table
         What the title calls it.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
-    moments = timeline.moments() or [0]
-    options = [(f"{to_datetime(ts):%H:%M:%S.%f}"[:-3], ts) for ts in moments]
-    controls = {
-        "ts": widgets.SelectionSlider(
-            options=options, value=moments[-1], description="as of", continuous_update=False,
-            layout=widgets.Layout(width="520px"),
-        )
-    }  # fmt: skip
+    options = [(f"{to_datetime(ts):%H:%M:%S.%f}"[:-3], ts) for ts in timeline.moments() or [0]]
+    controls = {"ts": moments("as of", options, tip="After which of the table's changes it is shown")}
 
-    def draw(view: TableView) -> go.Figure:
+    def draw(view: TableView) -> Drawn:
         title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {view.ts}"
-        return figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE)
+        return Drawn(figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE), _ASKED)
 
-    return Panel(TableView, controls=controls, draw=draw)
+    return Panel(TableView, controls=controls, draw=draw, name="table", made_from=made_from)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 import ipywidgets as widgets
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.consumer.downstream import downstream_at, frames_of
@@ -18,7 +17,10 @@ from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES
 from ticdc_lab.widgets.composed import Player, Speeds
+from ticdc_lab.widgets.controls import NARROW, choice, span
+from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.runs import AGAIN, KEPT, Kept
 
 STEPS = 100
 """Moments that the player goes through: all at which something happens, or evenly chosen ones of more."""
@@ -48,7 +50,10 @@ class ConsumerView:
     step: int
 
 
-def consumer_panel(log: Log, images: Mapping[str, pd.DataFrame], *, per_second: int = 1000) -> Panel[ConsumerView]:
+def consumer_panel(
+    log: Log, images: Mapping[str, pd.DataFrame], *, per_second: int = 1000,
+    made_from: Mapping[str, Any] | None = None,
+) -> Panel[ConsumerView]:  # fmt: skip
     """Build a panel over a small log; each change of rules or speeds runs the consumer model again, without Spark.
 
     Parameters
@@ -59,43 +64,48 @@ def consumer_panel(log: Log, images: Mapping[str, pd.DataFrame], *, per_second: 
         ``schema.table`` to the values of its row changes, see :func:`ticdc_lab.consumer.downstream.downstream_at`.
     per_second
         Messages a second that all listeners begin with, one of :data:`ticdc_lab.widgets.composed.SPEEDS`.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     partitions = sorted({p.partition for p in log.parts})
     lanes = [(p.topic, p.partition) for p in log.parts]
     one_topic = len(lanes) == len(partitions)
     last_ms = 2 * max((p.end - p.first for p in log.parts), default=1) * 1000 / per_second
+    pauses = [("nobody", NOBODY), *_numbered("partition", partitions)]
+    crashes = [("nobody", NOBODY), *_numbered("process", range(_PROCESSES))]
     controls = {
-        "policy": widgets.Dropdown(options=[(p.name, k) for k, p in POLICIES.items()], description="policy"),
+        "table": choice("table", list(images), tip="Which table's rows downstream are shown at the right"),
+        "policy": choice("policy", [(p.name, k) for k, p in POLICIES.items()], tip="The consumer's rules"),
         "speeds": Speeds([f"{'partition' if one_topic else t} {p}" for t, p in lanes], start=per_second),
-        "paused": widgets.Dropdown(
-            options=[("nobody", NOBODY), *_numbered("partition", partitions)], description="pauses"
-        ),
-        "pause_ms": _range_ms(last_ms, "pause, ms"),
-        "crashed": widgets.Dropdown(
-            options=[("nobody", NOBODY), *_numbered("process", range(_PROCESSES))], description="crashes"
-        ),
-        "crash_ms": _range_ms(last_ms, "down, ms"),
-        "order": widgets.ToggleButtons(options=["offset", "commit"], description="to the right"),
-        "table": widgets.Dropdown(options=list(images), description="table"),
+        "paused": choice("pauses", pauses, tip="Whose listener reads nothing for a while"),
+        "pause_ms": _range_ms(last_ms, "pause, ms", "From when to when it reads nothing"),
+        "crashed": choice("crashes", crashes, tip="Which process of two crashes"),
+        "crash_ms": _range_ms(last_ms, "down, ms", "From when to when it is down"),
+        "order": choice("to the right", ["offset", "commit"], tip="What messages are ordered by"),
         "step": Player(STEPS),
-    }  # fmt: skip
+    }
 
-    @lru_cache(maxsize=8)
-    def consumed(policy: str, speeds: tuple[int, ...], paused: tuple[Pause, ...], crashes: tuple[Crash, ...]) -> _Seen:
+    def consumed(policy: str, speeds: tuple[int, ...], paused: tuple[Pause, ...], down: tuple[Crash, ...]) -> _Seen:
         how = Listeners(
             per_second=per_second, speeds=MappingProxyType(dict(zip(lanes, speeds, strict=True))), processes=_PROCESSES,
-            pauses=paused, faults=crashes,
+            pauses=paused, faults=down,
         )  # fmt: skip
         return _Seen.of(run(log, POLICIES[policy], how))
 
-    def draw(view: ConsumerView) -> go.Figure:
-        seen = consumed(view.policy, view.speeds, _pauses(view), _crashes(view))
-        at_us = seen.moments[min(view.step, len(seen.moments) - 1)]
-        lanes = figures.consumer_lanes(seen.deliveries, seen.steps, at_us=at_us, order=view.order)
-        rows = downstream_at(images[view.table], seen.deliveries, at_us, view.table)
-        return figures.beside(lanes, rows, name=view.table)
+    runs = Kept(consumed)
 
-    return Panel(ConsumerView, controls=controls, draw=draw)
+    def draw(view: ConsumerView) -> Drawn:
+        before = runs.made
+        seen = runs.of(view.policy, view.speeds, _pauses(view), _crashes(view))
+        at_us = seen.moments[min(view.step, len(seen.moments) - 1)]
+        shown = figures.consumer_lanes(seen.deliveries, seen.steps, at_us=at_us, order=view.order)
+        rows = downstream_at(images[view.table], seen.deliveries, at_us, view.table)
+        return Drawn(figures.beside(shown, rows, name=view.table), AGAIN if runs.made > before else KEPT)
+
+    return Panel(
+        ConsumerView, controls=controls, draw=draw, name="consumer", slow=True, doing="the consumer runs",
+        made_from=made_from,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -126,8 +136,5 @@ def _numbered(what: str, numbers: list[int] | range) -> list[tuple[str, int]]:
     return [(f"{what} {n}", n) for n in numbers]
 
 
-def _range_ms(last_ms: float, description: str) -> widgets.FloatRangeSlider:
-    return widgets.FloatRangeSlider(
-        value=(0.2 * last_ms, 0.5 * last_ms), min=0.0, max=last_ms, step=last_ms / 200, description=description,
-        readout_format=".1f", continuous_update=False, layout=widgets.Layout(width="420px"),
-    )  # fmt: skip
+def _range_ms(last_ms: float, label: str, tip: str) -> widgets.FloatRangeSlider:
+    return span(label, last_ms, value=(0.2 * last_ms, 0.5 * last_ms), form=".1f", tip=tip, width=NARROW)

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
 import pyarrow as pa
 
 from ticdc_lab import figures
-from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.simulate.ddl_service.fleet import Fleet, fleet_in
 from ticdc_lab.simulate.ddl_service.tryout import Incident
 from ticdc_lab.widgets.composed import Player
+from ticdc_lab.widgets.controls import picture, seed, slider
+from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.incidents import Incidents
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.runs import Ran, Runs
 
 STEPS = 100
 """The last step of the player, which is the end of the run."""
-
-
-class Ran(Protocol):
-    """A run, as :class:`ticdc_lab.simulate.ddl_service.run.Run` is."""
-
-    @property
-    def trace(self) -> pa.Table:
-        """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        ...
-
-    def again(self, at_us: int, faults: Sequence[Any]) -> Ran:
-        """Run once more with other faults from a moment on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,7 @@ Plan = Callable[[Sequence[Incident], int, int], Sequence[Any]]
 
 def ddl_service_panel(
     simulate: Simulate, *, faults: Sequence[str], plan: Plan, until_s: float = 20.0, most_workers: int = 8,
-    most_clusters: int = 40,
+    most_clusters: int = 40, made_from: Mapping[str, Any] | None = None,
 ) -> Panel[DdlServiceView]:  # fmt: skip
     """Build a panel; each change of the service runs the model again, the first fault's moment is where it differs.
 
@@ -87,36 +74,36 @@ def ddl_service_panel(
         How long the runs are, virtual seconds.
     most_workers, most_clusters
         Ends of the sliders.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     names = [f"ddl-service-node-{i + 1}" for i in range(most_workers)]
     controls = {
-        "workers": _slider(3, 1, most_workers, "workers"),
-        "clusters": _slider(6, 1, most_clusters, "clusters"),
-        "load_ms": _slider(20, 20, 3000, "slow load, ms"),
-        "seed": widgets.BoundedIntText(value=0, min=0, max=1 << 31, description="seed"),
+        "workers": slider("workers", 3, 1, most_workers, tip="How many workers of the service there are"),
+        "clusters": slider("clusters", 6, 1, most_clusters, tip="How many clusters they serve"),
+        "load_ms": slider("slow load, ms", 20, 20, 3000, tip="How long one tidb-server takes to load a schema"),
         "faults": Incidents(faults, names, until_s=until_s),
-        "picture": widgets.Dropdown(options=list(_PICTURES), description="picture"),
+        "seed": seed(),
         "step": Player(STEPS),
+        "picture": picture(_PICTURES),
     }
 
-    @lru_cache(maxsize=8)
-    def undisturbed(workers: int, clusters: int, load_ms: int, seed: int) -> Ran:
-        return simulate(workers, clusters, load_ms, seed)
-
-    @lru_cache(maxsize=8)
-    def traced(size: tuple[int, int, int, int], chosen: tuple[tuple[str, str, float], ...]) -> pa.Table:
-        run, workers = undisturbed(*size), size[0]
-        known = set(names[:workers])
+    def disturbing(size: tuple[int, ...], chosen: Sequence[tuple[str, str, float]]) -> tuple[int, Sequence[Any]]:
+        known = set(names[: size[0]])
         incidents = [Incident(f, w if w in known else names[0], round(1e6 * at_s)) for f, w, at_s in chosen]
-        if not incidents:
-            return run.trace
-        return run.again(min(i.at_us for i in incidents), plan(incidents, *size[:2])).trace
+        return min(i.at_us for i in incidents), plan(incidents, size[0], size[1])
 
-    def draw(view: DdlServiceView) -> go.Figure:
-        trace = traced((view.workers, view.clusters, view.load_ms, view.seed), view.faults)
-        return _PICTURES[view.picture](trace, round(1e6 * until_s * view.step / STEPS) if view.step else None)
+    runs: Runs[pa.Table] = Runs(simulate, disturbing=disturbing, seen=lambda run, _: run.trace)
 
-    return Panel(DdlServiceView, controls=controls, draw=draw)
+    def draw(view: DdlServiceView) -> Drawn:
+        trace, done = runs.look((view.workers, view.clusters, view.load_ms, view.seed), view.faults or None)
+        at_us = round(1e6 * until_s * view.step / STEPS) if view.step else None
+        return Drawn(_PICTURES[view.picture](trace, at_us), done)
+
+    return Panel(
+        DdlServiceView, controls=controls, draw=draw, name="ddl-service", slow=True, doing="the service runs",
+        made_from=made_from,
+    )  # fmt: skip
 
 
 _PICTURES: Mapping[str, Callable[[pa.Table, int | None], go.Figure]] = {
@@ -134,29 +121,22 @@ def service_panel(look: Callable[[], Fleet], *, interval_ms: int = 1000) -> Pane
     ----------
     look
         Asks the service once more and gives the fleet since the first time
-        (:meth:`ticdc_lab.ddl_service.watch.Watch.look`). An error of this package is shown in words.
+        (:meth:`ticdc_lab.ddl_service.watch.Watch.look`).
     interval_ms
         Between two looks.
     """
     controls = {
-        "picture": widgets.Dropdown(options=list(_LIVE), description="picture"),
         "tick": widgets.Play(value=0, min=0, max=1 << 30, step=1, interval=interval_ms),
+        "picture": picture(_LIVE),
     }
 
-    def draw(view: ServiceView) -> go.Figure:
-        try:
-            return _LIVE[view.picture](look())
-        except TiCDCLabError as error:
-            return sentence("The service does not answer", label(error, most=400))
+    def draw(view: ServiceView) -> Drawn:
+        return Drawn(_LIVE[view.picture](look()), "the service was asked")
 
-    return Panel(ServiceView, controls=controls, draw=draw)
+    return Panel(ServiceView, controls=controls, draw=draw, name="service", doing="the service is asked")
 
 
 _LIVE: Mapping[str, Callable[[Fleet], go.Figure]] = {
     "fleet map": figures.fleet_map,
     "assignment over time": figures.assignment_gantt,
 }
-
-
-def _slider(value: int, least: int, most: int, description: str) -> widgets.IntSlider:
-    return widgets.IntSlider(value=value, min=least, max=most, description=description, continuous_update=False)

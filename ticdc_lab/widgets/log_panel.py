@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import ipywidgets as widgets
 import pandas as pd
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
+from ticdc_lab.figures.theme import sentence
 from ticdc_lab.summary import Summary
 from ticdc_lab.tso import LOGICAL_BITS
+from ticdc_lab.widgets.controls import choice, picture, tables, time_range
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.summary_cut import cut_to
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What a log panel shows: seconds since the first event, tables (none means all), and which picture."""
+    """What a log panel shows: seconds since the first event, tables (none: all), partition (None: all), picture."""
 
     time_range: tuple[float, float]
     tables: tuple[str, ...]
+    partition: int | None
     picture: str
 
 
-def log_panel(summary: Summary) -> Panel[LogView]:
+def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogView]:
     """Build a panel over a summary; it answers from small frames, without Spark.
 
     Parameters
     ----------
     summary
         :func:`ticdc_lab.summary.summarise`.
+    pictures
+        Which of :data:`PICTURES` to offer; all where left out.
     """
-    lo, hi = _span_ms(summary)
+    offered = {p: PICTURES[p] for p in pictures or PICTURES}
+    lo, hi = span_ms(summary)
     length = max(0.001, (hi - lo) / 1000)
     whole = (0.0, length)
-    tables = sorted({f"{r.schema_name}.{r.table_name}" for r in summary.load_by_table.itertuples()})
+    names = sorted({f"{r.schema_name}.{r.table_name}" for r in summary.load_by_table.itertuples()})
+    homes = sorted({int(p) for p in summary.contents["partition"]})
     controls = {
-        "time_range": widgets.FloatRangeSlider(
-            value=whole, min=0.0, max=length, step=length / 200, description="seconds", readout_format=".2f",
-            continuous_update=False, layout=widgets.Layout(width="420px"),
-        ),
-        "tables": widgets.SelectMultiple(options=tables, value=(), description="tables", rows=4),
-        "picture": widgets.Dropdown(options=list(_PICTURES), value=next(iter(_PICTURES)), description="picture"),
-    }  # fmt: skip
+        "time_range": time_range(length),
+        "tables": tables(names),
+        "partition": choice("partition", [("all", None), *((str(p), p) for p in homes)], tip="Only this partition"),
+        "picture": picture(offered),
+    }
 
     def draw(view: LogView) -> go.Figure:
-        return _PICTURES[view.picture](_within(summary, view, origin_ms=lo, whole=whole), view.time_range != whole)
+        timed = summary.has_commit_ts and view.time_range != whole
+        first, last = (lo + round(v * 1000) for v in view.time_range)
+        cut = cut_to(summary, between_ms=(first, last) if timed else None, tables=view.tables, partition=view.partition)
+        drawn_of = _FRAMES[view.picture]
+        if getattr(cut, drawn_of).empty and not getattr(summary, drawn_of).empty:
+            return sentence(
+                "Nothing of this lies in what was chosen", "Widen the time, or choose all tables, partitions."
+            )
+        return PICTURES[view.picture](cut, view.partition)
 
-    return Panel(LogView, controls=controls, draw=draw)
+    return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
 
 
-def _span_ms(s: Summary) -> tuple[int, int]:
+def span_ms(s: Summary) -> tuple[int, int]:
+    """First and last physical millisecond of a log; 0 and 1 where nothing dates it."""
     if not s.has_commit_ts or s.load.empty:
         return 0, 1
     ends = [int(s.load["from_ms"].min()), int(s.load["to_ms"].max())]
@@ -59,39 +73,7 @@ def _span_ms(s: Summary) -> tuple[int, int]:
     return min(ends + stated), max(ends + stated)
 
 
-def _within(s: Summary, view: LogView, *, origin_ms: int, whole: tuple[float, float]) -> Summary:
-    """The summary cut to a view; frames that do not tell tables apart are cut by time only."""
-    first, last = (origin_ms + round(v * 1000) for v in view.time_range)
-    cut_time = s.has_commit_ts and view.time_range != whole
-    tables = set(view.tables)
-
-    def of_time(frame: pd.DataFrame, ts: str) -> pd.DataFrame:
-        if not cut_time or frame.empty:
-            return frame
-        ms = frame[ts].astype("int64") // (1 << LOGICAL_BITS) if ts.endswith("_ts") else frame[ts].astype("int64")
-        return frame[(ms >= first) & (ms <= last)]
-
-    chosen = s.transactions
-    found = s.findings
-    by_table = of_time(s.load_by_table, "from_ms")
-    if tables:
-        by_table = by_table[(by_table["schema_name"] + "." + by_table["table_name"]).isin(tables)]
-        if len(chosen):
-            chosen = chosen[[bool(tables & set(t)) for t in chosen["tables"]]]
-        found = found[found["table"].isin(tables)] if len(found) else found
-    timed = found["commit_ts"].notna() if len(found) else []
-    return replace(
-        s,
-        steps=of_time(s.steps, "step_ts"),
-        incidents=of_time(s.incidents, "resolved_ts"),
-        transactions=of_time(chosen, "commit_ts"),
-        load=of_time(s.load, "from_ms"),
-        load_by_table=by_table,
-        findings=of_time(found[timed], "commit_ts") if cut_time and len(found) else found,
-    )
-
-
-def _spans(s: Summary, cut: bool) -> go.Figure:
+def _spans(s: Summary) -> go.Figure:
     drawn, n = s.transactions, int(s.transaction_totals["n"].sum()) if len(s.transaction_totals) else 0
     if len(drawn) == n:
         return figures.transaction_spans(drawn, totals=s.transaction_totals)
@@ -108,13 +90,23 @@ def _spans(s: Summary, cut: bool) -> go.Figure:
     return figures.transaction_spans(drawn, totals=totals, scope=f" (of {len(drawn):,} chosen and drawn, of {n:,})")
 
 
-_PICTURES: dict[str, Callable[[Summary, bool], go.Figure]] = {
-    "watermark ladder": lambda s, cut: figures.watermark_ladder(
-        s.steps, partitions=s.partitions, incidents=s.incidents
+PICTURES: dict[str, Callable[[Summary, int | None], go.Figure]] = {
+    "watermark ladder": lambda s, partition: figures.watermark_ladder(
+        s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition
     ),
-    "lag": lambda s, cut: figures.lag(s.steps, partitions=s.partitions),
-    "transactions": _spans,
-    "load by partition": lambda s, cut: figures.partition_load(s.load),
-    "load by table": lambda s, cut: figures.partition_load(s.load_by_table, by="table"),
-    "violations": lambda s, cut: figures.violations(s.findings),
+    "lag": lambda s, partition: figures.lag(s.steps, partitions=s.partitions, partition=partition),
+    "transactions": lambda s, partition: _spans(s),
+    "load by partition": lambda s, partition: figures.partition_load(s.load, partition=partition),
+    "load by table": lambda s, partition: figures.partition_load(s.load_by_table, by="table"),
+    "violations": lambda s, partition: figures.violations(s.findings),
 }
+
+_FRAMES = {
+    "watermark ladder": "steps",
+    "lag": "steps",
+    "transactions": "transactions",
+    "load by partition": "load",
+    "load by table": "load_by_table",
+    "violations": "findings",
+}
+"""What of a summary each picture is drawn of."""

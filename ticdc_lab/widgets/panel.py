@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-View = TypeVar("View")
-"""A frozen dataclass whose fields are the controls' names."""
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.selecting import Selection, selected
+from ticdc_lab.widgets.bar import Bar
+from ticdc_lab.widgets.choosing import taken
+from ticdc_lab.widgets.drawing import Drawing, Drawn, View
+from ticdc_lab.widgets.figure_view import FigureView
+from ticdc_lab.widgets.problem import Problem
+from ticdc_lab.widgets.state import as_text, checked, parsed, put, read_state, state_of, unlike, values_of
 
-_MIME = "application/vnd.plotly.v1+json"
+_PLOTLY = "application/vnd.plotly.v1+json"
 
 
 class Panel(Generic[View]):
@@ -24,50 +31,193 @@ class Panel(Generic[View]):
     view
         The dataclass of the value; one field for each control.
     controls
-        Field name to widget, in the order of the control bar: source, time range, tables, then what is special.
+        Field name to widget, in the order of the bar: source, time range, tables, partitions, what is special, picture.
     draw
-        From a value to a figure; runs no Spark job.
+        From a value to a figure, or to :class:`ticdc_lab.widgets.drawing.Drawn`; runs no Spark job. An error of this
+        package that it raises is said in words, a :class:`ticdc_lab.widgets.problem.ControlError` beside its control;
+        the last figure stays.
+    name
+        The panel's kind, as a saved state has it.
+    slow
+        Whether drawing may take long: in a notebook it is done in a thread then, and can be cancelled.
+    doing
+        What is said while a slow panel draws.
+    made_from
+        How the panel can be made anew, as JSON; None where only code can.
+    origin_ms
+        Physical millisecond at which a control ``time_range``, in seconds, begins.
+    means
+        What somebody chooses who changes a control, such as an entry of a list; None where it is nothing to select by.
+
+    Attributes
+    ----------
+    controls
+        As given.
+    widget
+        What is shown.
 
     Notes
     -----
-    Display :attr:`widget`. :attr:`value` can be set and read, and :attr:`figure` read, without a browser.
+    Display the panel. :attr:`value` can be set and read, and :attr:`figure` read, without a browser.
     """
 
     def __init__(
-        self, view: type[View], *, controls: Mapping[str, widgets.Widget], draw: Callable[[View], go.Figure]
-    ) -> None:
-        assert [f.name for f in fields(view)] == list(controls)  # type: ignore[arg-type]
-        self._view, self.controls, self._draw, self._quiet = view, dict(controls), draw, False
-        self.output = widgets.Output()
-        bar = widgets.HBox(list(controls.values()), layout=widgets.Layout(flex_flow="row wrap", align_items="flex-end"))
-        self.widget = widgets.VBox([bar, self.output])
-        for control in controls.values():
+        self, view: type[View], *, controls: Mapping[str, widgets.Widget],
+        draw: Callable[[View], go.Figure | Drawn], name: str = "panel", slow: bool = False,
+        doing: str = "the model runs", made_from: Mapping[str, Any] | None = None, origin_ms: int | None = None,
+        means: Callable[[View], Selection | None] = lambda view: None,
+    ) -> None:  # fmt: skip
+        assert {f.name for f in fields(view)} == set(controls)  # type: ignore[arg-type]
+        self._shape, self.controls, self.name = view, dict(controls), name
+        self.made_from, self._origin_ms, self._means = made_from, origin_ms, means
+        self._unselected: dict[str, Any] = {}
+        self._heard: list[Callable[[Selection], None]] = []
+        self._quiet = False
+        bar = Bar(self.controls)
+        self._drawing: Drawing[View] = Drawing(draw, slow=slow, doing=doing, marked=bar.mark)
+        self.widget = widgets.VBox([bar, self.view])
+        self.widget.add_class("ticdc-panel")
+        self._listen()
+        self.redraw()
+
+    def _listen(self) -> None:
+        for control in self.controls.values():
             control.observe(self._changed, names="value")
-        self._redraw()
+        self.view.observe(self._clicked, names="clicked")
+        self.view.on("cancel", lambda _: self.cancel())
+        self.view.on("save", lambda _: self._offer())
+        self.view.on("open", self._upload)
+
+    @property
+    def view(self) -> FigureView:
+        """Where the figure is shown."""
+        return self._drawing.view
+
+    @property
+    def figure(self) -> go.Figure:
+        """The figure as last drawn."""
+        return self._drawing.figure
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why the figure is not of what the controls say; None where it is."""
+        return self._drawing.problem
 
     @property
     def value(self) -> View:
-        """What the controls say."""
-        return self._view(**{name: control.value for name, control in self.controls.items()})
+        """What the controls say; setting it draws, and waits for the figure."""
+        return self._shape(**self._values())
 
     @value.setter
     def value(self, new: View) -> None:
+        self._put({name: getattr(new, name) for name in self.controls})
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw what the controls say anew, and wait for it."""
+        self._drawing.now(self.value)
+
+    def cancel(self) -> None:
+        """Give up what a slow panel runs; the last figure stays."""
+        self._drawing.cancel()
+
+    def select(self, selection: Selection) -> frozenset[str]:
+        """Filter by what was chosen elsewhere, as far as there are controls for it.
+
+        What an earlier selection changed is put back first, so that an empty one lets all go.
+
+        Returns
+        -------
+        frozenset of str
+            The controls that stand for the selection.
+        """
+        now, named = self._values(), taken(self.controls, selection, self._origin_ms)
+        wanted = now | self._unselected | named
+        self._unselected = {name: self._unselected.get(name, now[name]) for name in named}
+        changed = {name: value for name, value in wanted.items() if value != now[name]}
+        if changed:  # and nothing else: a control may follow another, as the keys of a row do its table
+            self._put(changed)
+            self._drawing.follow(self.value)
+        return frozenset(named)
+
+    def on_select(self, callback: Callable[[Selection], None]) -> None:
+        """Call something with what a click on the figure means."""
+        self._heard.append(callback)
+
+    def choose(self, selection: Selection | None) -> None:
+        """Say that something was chosen here, as a click on the figure does; None is nothing."""
+        if selection is not None:
+            for callback in self._heard:
+                callback(selection)
+
+    def meant(self) -> Selection | None:
+        """What somebody chooses by what the controls say now; None where it is nothing to select by."""
+        return self._means(self.value)
+
+    def state(self) -> dict[str, Any]:
+        """Give what the controls say, and what the panel is made from, as JSON."""
+        return state_of(self.name, self.made_from, self.value)
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`state` into a file."""
+        Path(path).write_text(as_text(self.state()), encoding="utf-8")
+
+    def open(self, state: Mapping[str, Any] | str | Path) -> None:
+        """Set the controls as they were saved, and draw.
+
+        Parameters
+        ----------
+        state
+            What :meth:`state` gave, or the file of :meth:`save`.
+
+        Raises
+        ------
+        StateError
+            It is no state, of another panel, or says what a control cannot; the panel is as before then.
+        """
+        told = read_state(state)
+        values, before = values_of(told, panel=self.name, view=self._shape), self._values()
+        try:
+            self._put(values)
+        except TiCDCLabError:
+            self._put(before)
+            raise
+        self.redraw()
+        self._drawing.remark(unlike(told["made_from"], self.made_from))
+
+    def _values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def _put(self, values: Mapping[str, Any]) -> None:
         self._quiet = True
         try:
-            for name, control in self.controls.items():
-                control.value = getattr(new, name)
+            put({name: control for name, control in self.controls.items() if name in values}, values)
         finally:
             self._quiet = False
-        self._redraw()
 
-    def _changed(self, _: Any) -> None:
+    def _changed(self, change: Any) -> None:
         if not self._quiet:
-            self._redraw()
+            self._unselected = {  # who sets a control by hand wants it kept when what was chosen is let go
+                name: value for name, value in self._unselected.items() if self.controls[name] is not change["owner"]
+            }
+            self._drawing.follow(self.value)
+            self.choose(self.meant())
 
-    def _redraw(self) -> None:
-        self.figure = self._draw(self.value)
-        data = {_MIME: json.loads(self.figure.to_json()), "text/plain": self.figure.layout.meta["finding"]}
-        self.output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
+    def _clicked(self, change: Mapping[str, Any]) -> None:
+        curve, point = (change["new"].get(name) for name in ("curve", "point"))
+        if isinstance(curve, int) and isinstance(point, int):  # some marks of plotly have no number
+            self.choose(selected(self.figure, curve, point))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return self.widget._repr_mimebundle_(**kwargs)
+    def _offer(self) -> None:
+        self.view.send({"kind": "download", "name": f"{self.name}.state.json", "text": as_text(self.state())})
+
+    def _upload(self, message: Mapping[str, Any]) -> None:
+        try:
+            self.open(checked(parsed(message["text"], name=message["name"]), message["name"]))
+        except TiCDCLabError as error:
+            self._drawing.tell(Problem.of(error))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and for whoever cannot show it the figure as it is now."""
+        live = self.widget._repr_mimebundle_(**kwargs)
+        return {**live, _PLOTLY: json.loads(self.figure.to_json()), "text/plain": self.view.description}

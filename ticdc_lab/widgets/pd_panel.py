@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
+from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
 from ticdc_lab.simulate.pd.ctl import from_pd_ctl
 from ticdc_lab.simulate.pd.looking.own import own_case
 from ticdc_lab.simulate.pd.looking.recording import Recording
@@ -19,8 +19,12 @@ from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.widgets.composed import Player
+from ticdc_lab.widgets.controls import WIDE, choice, line, lines, picture, seconds, seed
+from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.pd_pictures import PD_ITSELF, PICTURES, STEPS, Futures, PdView
+from ticdc_lab.widgets.problem import ControlError, blamed_on
+from ticdc_lab.widgets.runs import AGAIN, KEPT, Kept
 
 _SAMPLES = 60
 _LINE_PX = 21
@@ -30,6 +34,7 @@ _FILES = ("stores.json", "regions.json", "config.json", "rules.json")
 def pd_panel(
     cases: Mapping[str, Case], *, policies: Mapping[str, Sequence[Policy]] | None = None,
     real: Callable[[str], Sequence[RealRun]] = lambda name: (), until_s: float | None = None,
+    made_from: Mapping[str, Any] | None = None,
 ) -> Panel[PdView]:  # fmt: skip
     """Build a panel; each change of the words, the moment, the policy or the seed runs the case again.
 
@@ -43,10 +48,11 @@ def pd_panel(
         Gives the real PD's runs of a case, by its name.
     until_s
         How long runs are at most, virtual seconds; by default as long as each case lasts at most.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     known = {PD_ITSELF: DEFAULT_POLICIES, **(policies or {})}
 
-    @lru_cache(maxsize=16)
     def run(name: str, own: str, seed: int, words: str, at_s: float, policy: str) -> Recording:
         found, changes = _case(cases, name, own), said(words, at_s=at_s)
         return tried(
@@ -54,17 +60,16 @@ def pd_panel(
             samples=_SAMPLES,
         )  # fmt: skip
 
-    def draw(view: PdView) -> go.Figure:
-        try:
-            case = _case(cases, view.case, view.own)
-            key = view.case, view.own, view.seed
-            one = run(*key, "", 0.0, PD_ITSELF)
-            changed = bool(said(view.words, at_s=view.at_s)) or view.policy != PD_ITSELF
-            other = run(*key, view.words, view.at_s, view.policy) if changed else one
-            runs = () if view.own else tuple(real(view.case))
-            return _with_refusals(PICTURES[view.picture](Futures(case, one, other, runs), view), other)
-        except (TiCDCLabError, ValueError) as error:
-            return sentence("This cluster cannot be run", label(error, most=400))
+    runs = Kept(run, most=16)
+
+    def draw(view: PdView) -> Drawn:
+        before, case, key = runs.made, _case(cases, view.case, view.own), (view.case, view.own, view.seed)
+        one = runs.of(*key, "", 0.0, PD_ITSELF)
+        changed = bool(said(view.words, at_s=view.at_s)) or view.policy != PD_ITSELF
+        other = runs.of(*key, view.words, view.at_s, view.policy) if changed else one
+        futures = Futures(case, one, other, () if view.own else tuple(real(view.case)))
+        done = AGAIN if runs.made > before else KEPT
+        return Drawn(_with_refusals(PICTURES[view.picture](futures, view), other), done)
 
     controls = _controls(list(cases), list(known), _last_s(next(iter(cases.values())), until_s))
 
@@ -72,7 +77,7 @@ def pd_panel(
         controls["at_s"].max = _last_s(cases[change["new"]], until_s)
 
     controls["case"].observe(fit, names="value")
-    return Panel(PdView, controls=controls, draw=draw)
+    return Panel(PdView, controls=controls, draw=draw, name="pd", slow=True, doing="PD runs", made_from=made_from)
 
 
 def _last_s(case: Case, until_s: float | None) -> float:
@@ -88,31 +93,26 @@ def _case(cases: Mapping[str, Case], name: str, own: str) -> Case:
 def _own(folder: str) -> Case:
     paths = [Path(folder).expanduser() / name for name in _FILES]
     config, rules = (p if p.exists() else None for p in paths[2:])
-    return own_case(from_pd_ctl(paths[0], paths[1], config, rules), name=folder)
+    with blamed_on("own"):
+        try:
+            return own_case(from_pd_ctl(paths[0], paths[1], config, rules), name=folder)
+        except (OSError, ValueError) as error:
+            raise ControlError("own", f"{folder}: {error}", hint=f"Put {', '.join(_FILES)} there.") from error
 
 
 def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> dict[str, widgets.Widget]:
-    wide = {"width": "440px"}
     hint = "store delete 4\nstore limit all 30\nconfig set replica-schedule-limit 8"
     return {
-        "case": widgets.Dropdown(options=cases, description="case"),
-        "own": widgets.Text(
-            value="", placeholder="folder with pd-ctl's JSON", description="own", continuous_update=False
-        ),
-        "at_s": widgets.FloatSlider(
-            value=round(last_s / 10), min=0.0, max=last_s, step=1.0, description="at, s", continuous_update=False
-        ),
-        "words": widgets.Textarea(
-            value="", placeholder=hint, description="pd-ctl", rows=3, layout=wide, continuous_update=False
-        ),
-        "policy": widgets.Dropdown(options=policies, description="policy"),
-        "seed": widgets.BoundedIntText(value=1, min=0, max=1 << 31, description="seed"),
-        "picture": widgets.Dropdown(options=list(PICTURES), description="picture"),
-        "about": widgets.Text(
-            value="", placeholder="region 17, operator 3", description="why of", continuous_update=False
-        ),
+        "case": choice("case", cases, tip="A cluster to begin with"),
+        "own": line("or your own", placeholder="folder with pd-ctl's JSON", width=WIDE, tip=", ".join(_FILES)),
+        "words": lines("pd-ctl", placeholder=hint, tip="What is said to PD, a command a line"),
+        "at_s": seconds("when, s", round(last_s / 10), last_s, step=1.0, tip="When it is said"),
+        "policy": choice("policy", policies, tip="Whose schedulers run from then on"),
+        "about": line("why of", placeholder="region 17, operator 3, store 4", tip="What the picture `why` is about"),
+        "seed": seed(1),
         "step": Player(STEPS),
-    }  # fmt: skip
+        "picture": picture(PICTURES),
+    }
 
 
 def _with_refusals(fig: go.Figure, other: Recording) -> go.Figure:

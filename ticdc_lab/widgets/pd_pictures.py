@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ticdc_lab import figures
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
-from ticdc_lab.simulate.pd.looking.decisions import at, wanting
+from ticdc_lab.simulate.pd.looking.decisions import about_store, at, wanting
 from ticdc_lab.simulate.pd.looking.left import time_left
 from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said
@@ -23,7 +23,7 @@ STEPS = 60
 
 PD_ITSELF = "PD's own"
 _NAME_CHARS = 32
-_ABOUT = re.compile(r"(region|operator)\s+(\d+)")
+_ABOUT = re.compile(r"(region|operator|store)\s+(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class PdView:
 
     The case, or a folder with what pd-ctl printed (``stores.json``, ``regions.json``, and if there are ``config.json``
     and ``rules.json``); when something is said to PD (s) and what, a command a line; whose policies; the seed; the
-    picture; what "why" is about (``region 17``, ``operator 3``, empty: the latest round); the player's step, 0 to
-    :data:`STEPS`.
+    picture; what "why" is about (``region 17``, ``operator 3``, ``store 4``, empty: the latest round); the player's
+    step, 0 to :data:`STEPS`.
     """
 
     case: str
@@ -68,6 +68,10 @@ def _why(f: Futures, view: PdView) -> go.Figure:
         if not answers:
             return sentence(f"There is no region {asked[2]}", "No region has this id at this moment.")
         return figures.why_table(wanting(answers, f.moment(view), int(asked[2])))
+    if asked and asked[1] == "store":
+        latest = at(about_store(f.other.decisions, int(asked[2])), f.moment(view))
+        none = sentence(f"Nothing was decided about store {asked[2]} yet", "No round looked at it up to here.")
+        return none if latest is None else figures.why_table(latest)
     if asked:
         decision = why_operator(f.other, int(asked[2]))
         if decision is None:

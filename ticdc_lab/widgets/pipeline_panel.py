@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
-import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
-from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.widgets.composed import Player
+from ticdc_lab.widgets.controls import WIDE, choice, picture, seconds, seed, slider
+from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.runs import Ran, Runs
 
 STEPS = 100
 """The last step of the player, which is the end of the run; step 0 stands for the moment that tells most."""
 
 NOTHING = "nothing"
-
-
-class Ran(Protocol):
-    """A run, as :class:`ticdc_lab.simulate.pipeline.run.Run` is."""
-
-    @property
-    def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
-        """Moments (µs) with the states of all nodes."""
-        ...
-
-    def again(self, at_us: int, faults: Sequence[Any]) -> Ran:
-        """Run once more with other faults from a moment on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +54,7 @@ Fault = Callable[[int], Sequence[Any]]
 class Shown:
     """A run as pictures need it; ``key`` is the row whose column families are shown."""
 
-    run: Ran
+    run: Any
     seen: Seen
     key: int
     memory_rows: int | None
@@ -81,14 +67,14 @@ class Shown:
 
 def pipeline_panel(
     simulate: Simulate, *, semantics: Sequence[str], rules: Sequence[str], faults: Mapping[str, Fault], key: int,
-    until_s: float = 12.0, memory_rows: int | None = None,
+    until_s: float = 12.0, memory_rows: int | None = None, made_from: Mapping[str, Any] | None = None,
 ) -> Panel[PipelineView]:  # fmt: skip
     """Build a panel; each change of the pipeline runs the model again, a fault from its moment on.
 
     Parameters
     ----------
     simulate
-        See :data:`Simulate`; called once for each choice. An error of this package that it raises is shown in words.
+        See :data:`Simulate`; called once for each choice.
     semantics, rules
         Names to choose from; the panel begins with ``at-least-once``, if that is there, and the first rule.
     faults
@@ -99,39 +85,41 @@ def pipeline_panel(
         How long the runs are, virtual seconds.
     memory_rows
         Rows that a sorter holds in memory; None where there is no limit.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     usual = "at-least-once" if "at-least-once" in semantics else semantics[0]
     controls = {
-        "semantics": widgets.Dropdown(options=list(semantics), value=usual, description="semantics"),
-        "rule": widgets.Dropdown(options=list(rules), description="rule"),
-        "latency_ms": _slider(2, 1, 200, "latency, ms"),
-        "rows_per_s": _slider(0, 0, 400, "sink, rows/s"),
-        "long_s": _seconds(3.0, until_s, "long txn, s"),
-        "fault": widgets.Dropdown(options=[NOTHING, *faults], description="fault"),
-        "at_s": _seconds(round(until_s / 2, 1), until_s, "when, s"),
-        "seed": widgets.BoundedIntText(value=0, min=0, max=1 << 31, description="seed"),
-        "picture": widgets.Dropdown(options=list(_PICTURES), description="picture"),
+        "semantics": choice("semantics", semantics, value=usual, tip="What the sink promises after a failure"),
+        "rule": choice("rule", rules, tip="How the global resolved ts follows from those of the tables"),
+        "latency_ms": slider("latency, ms", 2, 1, 200, tip="Of every link, from half of it to one and a half"),
+        "rows_per_s": slider("sink, rows/s", 0, 0, 400, tip="What the downstream takes; 0: all at once"),
+        "long_s": seconds("long txn, s", 3.0, until_s, tip="How long a transaction holds its lock; 0: there is none"),
+        "fault": choice("fault", [NOTHING, *faults], tip="What is injected", width=WIDE),
+        "at_s": seconds("when, s", round(until_s / 2, 1), until_s, tip="When the fault happens"),
+        "seed": seed(),
         "step": Player(STEPS),
-    }  # fmt: skip
+        "picture": picture(_PICTURES),
+    }
 
-    @lru_cache(maxsize=8)
-    def undisturbed(*choice: Any) -> Ran:
-        return simulate(*choice)
+    def disturbing(_: Any, disturbance: tuple[str, float]) -> tuple[int, Sequence[Any]]:
+        at_us = round(disturbance[1] * 1e6)
+        return at_us, faults[disturbance[0]](at_us)
 
-    @lru_cache(maxsize=8)
-    def shown(choice: tuple[Any, ...], fault: str, at_s: float) -> Shown:
-        run, rule, at_us = undisturbed(*choice), choice[1], round(at_s * 1e6)
-        run = run if fault == NOTHING else run.again(at_us, faults[fault](at_us))
-        return Shown(run, seen_in(run.snapshots, rule=rule), key, memory_rows, until_s)
+    def seen(run: Any, choice: tuple[Any, ...]) -> Shown:
+        return Shown(run, seen_in(run.snapshots, rule=choice[1]), key, memory_rows, until_s)
 
-    def draw(view: PipelineView) -> go.Figure:
-        choice = (view.semantics, view.rule, view.latency_ms, view.rows_per_s, view.long_s, view.seed)
-        try:
-            return _PICTURES[view.picture](shown(choice, view.fault, view.at_s), view)
-        except (TiCDCLabError, ValueError) as error:
-            return sentence("This pipeline cannot be run", label(error, most=400))
+    runs: Runs[Shown] = Runs(simulate, disturbing=disturbing, seen=seen)
 
-    return Panel(PipelineView, controls=controls, draw=draw)
+    def draw(view: PipelineView) -> Drawn:
+        chosen = (view.semantics, view.rule, view.latency_ms, view.rows_per_s, view.long_s, view.seed)
+        shown, done = runs.look(chosen, None if view.fault == NOTHING else (view.fault, view.at_s))
+        return Drawn(_PICTURES[view.picture](shown, view), done)
+
+    return Panel(
+        PipelineView, controls=controls, draw=draw, name="pipeline", slow=True, doing="the pipeline runs",
+        made_from=made_from,
+    )  # fmt: skip
 
 
 _PICTURES: Mapping[str, Callable[[Shown, PipelineView], go.Figure]] = {
@@ -148,13 +136,3 @@ _PICTURES: Mapping[str, Callable[[Shown, PipelineView], go.Figure]] = {
         families_in(s.run.snapshots, [s.key]), at_us=s.moment(view)
     ),
 }  # fmt: skip
-
-
-def _slider(value: int, least: int, most: int, description: str) -> widgets.IntSlider:
-    return widgets.IntSlider(value=value, min=least, max=most, description=description, continuous_update=False)
-
-
-def _seconds(value: float, most: float, description: str) -> widgets.FloatSlider:
-    return widgets.FloatSlider(
-        value=value, min=0.0, max=most, step=0.1, description=description, continuous_update=False
-    )  # fmt: skip

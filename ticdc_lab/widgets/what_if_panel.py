@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from ticdc_lab import figures
@@ -13,10 +13,11 @@ from ticdc_lab.comparison import TsRange, first_violation, guarantee_frame, over
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.choice import choice_of_rules
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
-from ticdc_lab.errors import DispatchError
 from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.tso import LOGICAL_BITS, LOGICAL_MASK
+from ticdc_lab.widgets.controls import choice, lines, picture, slider, tables, time_range
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.problem import blamed_on
 
 _EXAMPLE = """[sink]
 dispatchers = [
@@ -41,7 +42,9 @@ class WhatIfView:
     picture: str
 
 
-def what_if_panel(what_if: WhatIf, *, partitions: int = 4) -> Panel[WhatIfView]:
+def what_if_panel(
+    what_if: WhatIf, *, partitions: int = 4, made_from: Mapping[str, Any] | None = None
+) -> Panel[WhatIfView]:
     """Build a panel over the measures of a log; it answers with numpy, without Spark.
 
     Parameters
@@ -50,35 +53,29 @@ def what_if_panel(what_if: WhatIf, *, partitions: int = 4) -> Panel[WhatIfView]:
         :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`.
     partitions
         Number of partitions to begin with.
+    made_from
+        How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     lo, hi = what_if.span_ms
     length = max(0.001, (hi - lo) / 1000)
     controls = {
-        "time_range": widgets.FloatRangeSlider(
-            value=(0.0, length), min=0.0, max=length, step=length / 200, description="seconds", readout_format=".2f",
-            continuous_update=False, layout=widgets.Layout(width="420px"),
-        ),
-        "tables": widgets.SelectMultiple(options=what_if.tables, value=(), description="tables", rows=4),
-        "strategy": widgets.Dropdown(options=what_if.candidates, description="strategy"),
-        "rules": widgets.Textarea(
-            description="or rules", placeholder=_EXAMPLE, continuous_update=False,
-            layout=widgets.Layout(width="420px", height="88px"),
-        ),
-        "partitions": widgets.IntSlider(
-            value=partitions, min=1, max=128, description="partitions", continuous_update=False
-        ),
-        "weight": widgets.ToggleButtons(options=["rows", "bytes"], description="load in"),
-        "picture": widgets.Dropdown(options=list(_PICTURES), description="picture"),
-    }  # fmt: skip
+        "time_range": time_range(length),
+        "tables": tables(what_if.tables),
+        "partitions": slider("partitions", partitions, 1, 128, tip="How many partitions the topic would have"),
+        "strategy": choice("strategy", what_if.candidates, tip="Which dispatcher all tables would have"),
+        "rules": lines("or rules", placeholder=_EXAMPLE, rows=4, tip="Dispatchers of a changefeed file, instead"),
+        "weight": choice("load in", ["rows", "bytes"], tip="What load is counted in"),
+        "picture": picture(_PICTURES),
+    }
 
     def draw(view: WhatIfView) -> go.Figure:
         first, last = ((lo + round(v * 1000)) << LOGICAL_BITS for v in view.time_range)
-        try:
+        with blamed_on("rules" if view.rules.strip() else "strategy"):
             return _PICTURES[view.picture](what_if, view, (first, last | LOGICAL_MASK))
-        except DispatchError as error:  # what the user typed; said where the figure would be
-            return sentence("This choice cannot be shown", label(f"{error.message} {error.hint}", most=600))
 
-    return Panel(WhatIfView, controls=controls, draw=draw)
+    return Panel(
+        WhatIfView, controls=controls, draw=draw, name="what-if", made_from=made_from, origin_ms=lo
+    )  # fmt: skip
 
 
 def _chosen(what_if: WhatIf, view: WhatIfView) -> tuple[Choice, str]:

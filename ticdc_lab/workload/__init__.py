@@ -1,8 +1,21 @@
 """Workloads: changes of an upstream of any size, from a seed, with everything known about them."""
 
-from ticdc_lab.workload.generate import generate
-from ticdc_lab.workload.load import load_of
-from ticdc_lab.workload.log import log_of, write_log
-from ticdc_lab.workload.settings import KINDS, Workload
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.workload.generate import generate
+    from ticdc_lab.workload.load import load_of
+    from ticdc_lab.workload.log import log_of, write_log
+    from ticdc_lab.workload.settings import KINDS, Workload
 
 __all__ = ["KINDS", "Workload", "generate", "load_of", "log_of", "write_log"]
+
+lazily(
+    __name__,
+    __all__,
+    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "log", "write_log": "log"},
+)

@@ -62,6 +62,11 @@ class Workload:
     ------
     ContractError
         A number is out of its range; the message says which and why.
+
+    Examples
+    --------
+    >>> Workload(kind="tpcc", rows=1_000_000).lanes
+    8
     """
 
     kind: str = BANK

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.redaction import without_secrets
 from ticdc_lab.sources import local_path
 
@@ -20,6 +20,11 @@ def open_sink(target: str, log: ChangeLog) -> Sink:
         ``duckdb:///FILE``, ``delta:FOLDER`` or ``mysql://USER@HOST:PORT[/DATABASE]``.
     log
         The decoded log that will be replayed.
+
+    Returns
+    -------
+    Sink
+        The target, for :func:`ticdc_lab.consumer.replay.replay`; its ``close`` lets go of it.
 
     Raises
     ------

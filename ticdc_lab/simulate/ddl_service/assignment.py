@@ -44,6 +44,14 @@ def assign(clusters: Iterable[str], workers: Iterable[str], current: Mapping[str
     Plan
         With the fewest moves there can be: those with the most clusters may keep the one more, so every worker gives
         only what is above its share; what has no worker fills the shares first. Names decide between equals.
+
+    Examples
+    --------
+    >>> plan = assign(["a", "b", "c"], ["worker-1", "worker-2"], {"a": "worker-1", "b": "worker-1", "c": "worker-1"})
+    >>> plan.changes, plan.moves
+    ({'c': 'worker-2'}, 1)
+    >>> plan.because
+    '3 clusters on 2 workers: 0 had none, 1 move'
     """
     registered, alive = set(clusters), sorted(workers)
     held: dict[str, list[str]] = {w: [] for w in alive}

@@ -23,6 +23,7 @@ def messages(variant: str) -> frozenset[str]:
 
 
 MODEL = Model(
+    name="ddl-service",
     variants=("proposal",),
     cluster=scenario_cluster.cluster,
     tables=lambda c: frozenset(),
@@ -32,8 +33,8 @@ MODEL = Model(
     events=EVENTS,
     random=RANDOM,
     messages=messages,
-    claim=vocabulary.claim,
-    measure=vocabulary.measure,
+    claim=vocabulary.VOCABULARY.claim,
+    measure=vocabulary.VOCABULARY.measure,
     facts=scenario_cluster.facts,
     invariants=INVARIANTS,
     figures=frozenset(FIGURES),

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate import playing
+from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.narrative import last_state, narrative
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.translation import faults_of, settings_of
-from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.narrative import Line
-from ticdc_lab.simulate.scheduler.play import Shown, command, counts_messages
 from ticdc_lab.simulate.scheduler.translation import network_of
 
 
@@ -28,26 +24,10 @@ class Measures(NamedTuple):
     doubled_us: int | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Played:
-    """A scenario that has run; as :class:`ticdc_lab.simulate.scheduler.play.Played`."""
+class Played(playing.Played[Run, ServiceFacts]):
+    """A scenario of the service that has run."""
 
-    scenario: Scenario
-    seed: int
-    run: Run
-    outcomes: tuple[Outcome, ...]
-    also: tuple[Outcome, ...]
-    facts: ServiceFacts = field(repr=False)
-
-    @property
-    def held(self) -> bool:
-        """Whether every assertion held, no invariant was violated and the run came to its end."""
-        return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
-
-    @property
-    def again(self) -> str:
-        """The command that gives this run again."""
-        return command("ddl-service", self.scenario, self.seed)
+    __slots__ = ()
 
     @property
     def measures(self) -> Measures:
@@ -68,11 +48,6 @@ class Played:
     def last(self) -> list[str]:
         """How things stood at the end, in sentences."""
         return last_state(self.facts, self.run.end.time_us)
-
-    @property
-    def trace(self) -> pa.Table:
-        """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        return self.run.trace
 
 
 def play(
@@ -97,12 +72,10 @@ def play(
     assert isinstance(facts, ServiceFacts)
     facts.settings = settings_of(scenario)
     judge = Judge([*scenario.assertions, *also], facts)
-    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
-    recorder = Recorder(f"{scenario.name} seed {seed}", level)
-    recorder.rows = Shown(judge, keep=keep)
+    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
     run = simulate(
         facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
-        network=network_of(scenario.network), level=level, recorder=recorder, step_limit=scenario.step_limit,
+        network=network_of(scenario.network), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
         begun=facts.begin,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)

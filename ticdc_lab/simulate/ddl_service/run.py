@@ -118,6 +118,12 @@ def simulate(
     -------
     Run
         The same arguments give the same run, byte for byte.
+
+    Examples
+    --------
+    >>> run = simulate(Settings(workers=2, clusters=3), until_us=10_000_000)
+    >>> run.violation is None, run.unsettled is None
+    (True, True)
     """
     planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
     monitor = Monitor(settings.duties.versions)

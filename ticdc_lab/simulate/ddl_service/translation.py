@@ -69,16 +69,12 @@ def happens(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fa
 
 @happens.register
 def _(what: file.Partition, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    for a, b in _pairs(what, scenario):
-        yield kernel.Part(event.at_us, a, b, what.one_way, what.for_us)
+    yield from common.parted(what, event.at_us, _pairs(what, scenario))
 
 
 @happens.register
 def _(what: file.Heal, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    cuts = [e.what for e in scenario.events if isinstance(e.what, file.Partition) and e.at_us <= event.at_us]
-    for a, b in dict.fromkeys(pair for cut in cuts for pair in _pairs(cut, scenario)):
-        if not what.nodes or {a, b} & set(what.nodes):
-            yield kernel.Heal(event.at_us, a, b)
+    yield from common.healed(what, event.at_us, scenario, _pairs)
 
 
 def _pairs(cut: file.Partition, scenario: Scenario) -> list[tuple[str, str]]:

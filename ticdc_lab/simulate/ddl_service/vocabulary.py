@@ -23,7 +23,6 @@ Comparisons of a number or a duration::
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -31,53 +30,22 @@ from ticdc_lab.simulate.ddl_service import jobs, records
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.world import PD
 from ticdc_lab.simulate.planned_reading import Names
-from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
-from ticdc_lab.simulate.scheduler.vocabulary import read_limit
+from ticdc_lab.simulate.sentences import Vocabulary, Words
 
-_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
 _CLUSTER, _WORKER, _JOB = r"(?P<cluster>\S+)", r"(?P<worker>\S+)", r"job (?P<job>\d+) of (?P<cluster>\S+)"
 _STATES = (records.QUEUEING, records.RUNNING, records.CANCELLING, records.ROLLING_BACK, *sorted(records.ENDS))
-Words = Mapping[str, str]
 
 
-def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
-    """Read a sentence that is true or false."""
-    text = " ".join(value.text().split())
-    if compared := _COMPARED.fullmatch(text):
-        measured, sign, limit = compared.groups()
-        found = measure(value, names, measured)
-        return Compared(text, found, sign, read_limit(value, found, limit))
-    for pattern, make in _SENTENCES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names, invariants))
-    raise value.wrong("a sentence of the vocabulary", hint=_known())
-
-
-def measure(value: Value, names: Names, text: str | None = None) -> Measure:
-    """Read what is counted or measured."""
-    text = " ".join((value.text() if text is None else text).split())
-    for pattern, make in _MEASURES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names, ()))
-    raise value.wrong("something that can be measured", found=text, hint=_known())
-
-
-def _checked(value: Value, found: Words, names: Names, invariants: Collection[str]) -> Words:
-    """What a sentence speaks of is there."""
+def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection[str]]:
     servers = {n for n in names.nodes if "/" in n and "://" not in n}
-    known: dict[str, Collection[str]] = {
+    return {
         "cluster": {s.split("/")[0] for s in servers},
         "worker": {n for n in names.nodes if n != PD and "/" not in n},
         "message": names.messages,
         "invariant": invariants,
         "state": (*_STATES, jobs.NONE, jobs.DELETE_ONLY, jobs.WRITE_ONLY, jobs.WRITE_REORG, jobs.PUBLIC),
     }
-    for what, name in found.items():
-        if what in known and name not in known[what]:
-            hint = f"There is {', '.join(sorted(known[what])[:40])}."
-            raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
-    return found
 
 
 def _of(facts: Any) -> ServiceFacts:
@@ -223,11 +191,7 @@ _MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
 """Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
 
 
-def _known() -> str:
-    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
-    return f"Known are: {'; '.join(said)}."
-
-
+VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = _SENTENCES["every cluster is owned"]("every cluster is owned", {})
 BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""

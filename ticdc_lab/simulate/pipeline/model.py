@@ -28,6 +28,7 @@ def messages(variant: str) -> frozenset[str]:
 
 
 MODEL = Model(
+    name="pipeline",
     variants=tuple(VARIANTS),
     cluster=scenario_cluster.cluster,
     tables=lambda c: frozenset(c.tables),

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
-from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate import playing
+from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.looking import current_us_of
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
-from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder
+from ticdc_lab.simulate.recorder import CHANGES, EVENTS
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
-from ticdc_lab.simulate.scheduler.play import Shown, command, counts_messages
 from ticdc_lab.simulate.scheduler.translation import faults_of, network_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Played:
-    """A scenario that has run; as :class:`ticdc_lab.simulate.scheduler.play.Played`.
+class Played(playing.Played[Run, Facts]):
+    """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
 
     Attributes
     ----------
@@ -32,27 +30,7 @@ class Played:
         How things stood at the end, rows too.
     """
 
-    scenario: Scenario
-    seed: int
-    run: Run
-    outcomes: tuple[Outcome, ...]
-    also: tuple[Outcome, ...]
     data: PipelineFacts = field(repr=False)
-
-    @property
-    def facts(self) -> Facts:
-        """What is so of owner, tables and checkpoint."""
-        return self.data.scheduler
-
-    @property
-    def held(self) -> bool:
-        """Whether every assertion held, no invariant was violated and the run came to its end."""
-        return all(o.held for o in self.outcomes) and not self.facts.broken and self.run.end.because != "steps"
-
-    @property
-    def again(self) -> str:
-        """The command that gives this run again."""
-        return command("pipeline", self.scenario, self.seed)
 
     @property
     def measures(self) -> Measures:
@@ -63,11 +41,6 @@ class Played:
     def messages(self) -> int:
         """How many were sent."""
         return self.run.kernel.n_sent
-
-    @property
-    def trace(self) -> pa.Table:
-        """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        return self.run.trace
 
     @property
     def happened(self) -> list[Line]:
@@ -118,9 +91,8 @@ def play(
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
     judge = Judge([*scenario.assertions, *more], facts)
-    level = level or (EVENTS if counts_messages(scenario) else CHANGES)
-    recorder = Recorder(f"{scenario.name} {scenario.variant} seed {seed}", level)
-    recorder.rows = Shown(judge, keep=keep)
+    level = level or (EVENTS if playing.counts_messages(scenario) else CHANGES)
+    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
     load = load_of_scenario(scenario, seed)
     facts.scheduler.wanted = {table.id for table in load.tables}
     run = simulate(
@@ -130,4 +102,4 @@ def play(
     )  # fmt: skip
     facts.end(run)
     outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts.scheduler, facts)

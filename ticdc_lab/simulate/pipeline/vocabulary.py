@@ -30,12 +30,12 @@ from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.hold import KINDS
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler import vocabulary
 from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.vocabulary import VOCABULARY
+from ticdc_lab.simulate.sentences import COMPARED, read_limit, words_of
 
-_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
 _HELD = re.compile(r"(resolved_ts|checkpoint_ts) is held by (\S+)")
 _FREE = re.compile(r"nothing holds (resolved_ts|checkpoint_ts)")
 _WORDS = tuple(kind.replace(" ", "-") for kind in KINDS)
@@ -73,7 +73,7 @@ class OfScheduler:
 
 def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared | OfScheduler:
     """Read a sentence that is true or false."""
-    text = " ".join(value.text().split())
+    text = words_of(value)
     if text in _SENTENCES:
         return _SENTENCES[text](text)
     if match := _HELD.fullmatch(text):
@@ -83,20 +83,20 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
         return _held(text, watermark, kind)
     if match := _FREE.fullmatch(text):
         return _held(text, match[1], None)
-    if (match := _COMPARED.fullmatch(text)) and match[1] in _MEASURES:
+    if (match := COMPARED.fullmatch(text)) and match[1] in _MEASURES:
         own = _MEASURES[match[1]](match[1])
-        return Compared(text, own, match[2], vocabulary.read_limit(value, own, match[3]))
+        return Compared(text, own, match[2], read_limit(value, own, match[3]))
     if text in _MEASURES:
         raise value.wrong("a sentence", hint=f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`.")
-    return OfScheduler(_known(value, lambda: vocabulary.claim(value, names, invariants)))
+    return OfScheduler(_known(value, lambda: VOCABULARY.claim(value, names, invariants)))
 
 
 def measure(value: Value, names: Names) -> Measure | OfScheduler:
     """Read what is counted or measured."""
-    text = " ".join(value.text().split())
+    text = words_of(value)
     if text in _MEASURES:
         return _MEASURES[text](text)
-    return OfScheduler(_known(value, lambda: vocabulary.measure(value, names)))
+    return OfScheduler(_known(value, lambda: VOCABULARY.measure(value, names)))
 
 
 def _known(value: Value, read: Callable[[], Any]) -> Any:

@@ -39,6 +39,7 @@ def messages(variant: str) -> frozenset[str]:
 
 
 MODEL = Model(
+    name="scheduler",
     variants=tuple(VARIANTS),
     cluster=cluster.cluster,
     tables=lambda c: frozenset(t.id for t in c.tables),
@@ -48,8 +49,8 @@ MODEL = Model(
     events=EVENTS,
     random=RANDOM,
     messages=messages,
-    claim=vocabulary.claim,
-    measure=vocabulary.measure,
+    claim=vocabulary.VOCABULARY.claim,
+    measure=vocabulary.VOCABULARY.measure,
     facts=cluster.facts,
     invariants=(DOUBLE, LOST, MONOTONE, REVISIONS, "One Owner a Revision", "Responses Match Orders"),
     figures=frozenset(FIGURES),

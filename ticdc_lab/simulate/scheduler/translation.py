@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from itertools import product
@@ -107,16 +107,31 @@ def _(what: file.Resume, event: Planned, scenario: Scenario) -> Iterator[kernel.
 
 @happens.register
 def _(what: file.Partition, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    for a, b in _pairs(what, scenario):
-        yield kernel.Part(event.at_us, a, b, what.one_way, what.for_us)
+    yield from parted(what, event.at_us, _pairs(what, scenario))
 
 
 @happens.register
 def _(what: file.Heal, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    cuts = [e.what for e in scenario.events if isinstance(e.what, file.Partition) and e.at_us <= event.at_us]
-    for a, b in dict.fromkeys(pair for cut in cuts for pair in _pairs(cut, scenario)):
+    yield from healed(what, event.at_us, scenario, _pairs)
+
+
+def parted(cut: file.Partition, at_us: int, pairs: Sequence[tuple[str, str]]) -> Iterator[kernel.Fault]:
+    """Give the cuts between pairs of nodes."""
+    for a, b in pairs:
+        yield kernel.Part(at_us, a, b, cut.one_way, cut.for_us)
+
+
+def healed(
+    what: file.Heal,
+    at_us: int,
+    scenario: Scenario,
+    pairs: Callable[[file.Partition, Scenario], Sequence[tuple[str, str]]],
+) -> Iterator[kernel.Fault]:
+    """Give what mends the cuts made so far, those of some nodes only where it names them."""
+    cuts = [e.what for e in scenario.events if isinstance(e.what, file.Partition) and e.at_us <= at_us]
+    for a, b in dict.fromkeys(pair for cut in cuts for pair in pairs(cut, scenario)):
         if not what.nodes or {a, b} & set(what.nodes):
-            yield kernel.Heal(event.at_us, a, b)
+            yield kernel.Heal(at_us, a, b)
 
 
 @happens.register

@@ -17,70 +17,24 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number or a duration:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
-from ticdc_lab.simulate.durations import duration_us, shown
+from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.planned_reading import Names
-from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.writing import capture_of
+from ticdc_lab.simulate.sentences import Vocabulary, Words
 
 PROCEEDS_US = 2_000_000
 """``checkpoint proceeds``: the global checkpoint has risen in the last two seconds."""
 
-_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
 
-
-def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
-    """Read a sentence that is true or false."""
-    text = " ".join(value.text().split())
-    if compared := _COMPARED.fullmatch(text):
-        measured, sign, limit = compared.groups()
-        found = measure(value, names, measured)
-        return Compared(text, found, sign, read_limit(value, found, limit))
-    for pattern, make in _SENTENCES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names, invariants))
-    raise value.wrong("a sentence of the vocabulary", hint=_near(text))
-
-
-def measure(value: Value, names: Names, text: str | None = None) -> Measure:
-    """Read what is counted or measured."""
-    text = " ".join((value.text() if text is None else text).split())
-    for pattern, make in _MEASURES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names, ()))
-    raise value.wrong("something that can be measured", found=text, hint=_near(text))
-
-
-def read_limit(value: Value, measured: Measure, text: str) -> int | Fraction:
-    """Read what a measure is compared with, in its unit."""
-    if measured.unit == "us":
-        us = duration_us(text)
-        if us is None:
-            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as 200ms or 5s.")
-        return us
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise value.wrong(f"a number beside {measured.text}", found=text)
-    return Fraction(text)
-
-
-def _checked(value: Value, found: Mapping[str, str], names: Names, invariants: Collection[str]) -> Mapping[str, str]:
-    """What a sentence speaks of is there."""
-    known: dict[str, Collection[str]] = {
-        "capture": names.nodes, "table": [str(t) for t in names.tables], "message": names.messages,
-        "invariant": invariants,
-    }  # fmt: skip
-    for what, name in found.items():
-        if name not in known[what]:
-            there = sorted(known[what])
-            hint = f"There is {', '.join(there)}." if len(there) <= 40 else "See `cluster`."
-            raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
-    return found
+def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection[str]]:
+    tables = [str(t) for t in names.tables]
+    return {"capture": names.nodes, "table": tables, "message": names.messages, "invariant": invariants}
 
 
 def _missing(facts: Facts) -> str:
@@ -132,9 +86,7 @@ def _thrash(facts: Facts, at_us: int) -> Fraction:
     return Fraction(facts.returns, facts.moves or 1)
 
 
-Found = Mapping[str, str]
-
-_SENTENCES: dict[str, Callable[[str, Found], Said]] = {
+_SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     "every table replicates": lambda text, _: Said(text, lambda f, t: f.up == len(f.wanted), lambda f, t: _missing(f)),
     r"table (?P<table>\d+) replicates": lambda text, found: Said(
         text, lambda f, t: f.replicates(int(found["table"])), lambda f, t: _where(f, int(found["table"]))
@@ -167,7 +119,7 @@ _SENTENCES: dict[str, Callable[[str, Found], Said]] = {
 }
 """Sentences as patterns; a group's name says what must be there."""
 
-_MEASURES: dict[str, Callable[[str, Found], Measure]] = {
+_MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     "imbalance": lambda text, _: Measure(text, _imbalance),
     "global checkpoint lag": lambda text, _: Measure(text, lambda f, t: t - (f.checkpoint_us or 0), "us", ages=True),
     "time without progress": lambda text, _: Measure(text, lambda f, t: t - f.risen_us, "us", ages=True),
@@ -189,11 +141,7 @@ _MEASURES: dict[str, Callable[[str, Found], Measure]] = {
 """Measures as patterns. The longer ones with a fixed word come before ``NAME messages``."""
 
 
-def _near(text: str) -> str:
-    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
-    return f"Known are: {'; '.join(said)}."
-
-
+VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = _SENTENCES["every table replicates"]("every table replicates", {})
 BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""

@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.filters import (
     by_state,
     keep,
 )
+from ticdc_lab.simulate.pd.looking.choice import choice_of
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.why import Answer
 from ticdc_lab.simulate.pd.world.patrol import Patrol
@@ -143,6 +144,11 @@ def about_region(decisions: tuple[Decision, ...], region: int) -> list[Decision]
     """Give the decisions about a region."""
     of = (d for d in decisions if d.region == region or any(op.region == region for op in d.told.operators))
     return sorted(of, key=lambda d: d.at_us)
+
+
+def about_store(decisions: Sequence[Decision], store: int) -> list[Decision]:
+    """Give the decisions that looked at a store as a source or as a target."""
+    return [d for d in decisions if any(r.store == store for r in choice_of(d.told).rows)]
 
 
 def at(decisions: Sequence[Decision], at_us: int, by: str = "", *, fruitless: bool = False) -> Decision | None:

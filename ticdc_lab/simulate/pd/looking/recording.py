@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ticdc_lab.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
 from ticdc_lab.simulate.pd.operators import Kind
@@ -115,6 +116,7 @@ def record(world: World, *, until_us: int, every_us: int = 1_000_000) -> Recordi
     world.controller.on_change = changed
     samples = [sampled(world)]
     while world.now_us < until_us:
+        still_wanted()
         world.run(min(until_us, samples[-1].at_us + every_us))
         samples.append(sampled(world, before=samples[-1]))
     return Recording(tuple(samples), _lives(world), tuple(drops), tuple(noted.kept), tuple(world.happened))

@@ -10,6 +10,7 @@ from ticdc_lab.simulate.pd.world.scenario_events import EVENTS
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
 
 MODEL = Model(
+    name="pd",
     variants=("pd",),
     cluster=scenario_cluster.cluster,
     tables=lambda c: frozenset(),
@@ -19,8 +20,8 @@ MODEL = Model(
     events=EVENTS,
     random=(),
     messages=lambda variant: frozenset(),
-    claim=vocabulary.claim,
-    measure=vocabulary.measure,
+    claim=vocabulary.VOCABULARY.claim,
+    measure=vocabulary.VOCABULARY.measure,
     facts=scenario_cluster.facts,
     invariants=INVARIANTS,
     figures=frozenset(),

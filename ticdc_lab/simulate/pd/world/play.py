@@ -18,9 +18,9 @@ from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.vocabulary import Moment
 from ticdc_lab.simulate.pd.world.what_if import thrash
 from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.playing import command
 from ticdc_lab.simulate.recorder import CHANGES, Row
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.scheduler.play import command
 
 _ERROR = re.compile(r"Err\w+")
 _MOST_CHECKED = 100_000
@@ -44,7 +44,7 @@ class Played:
     @property
     def again(self) -> str:
         """The command that gives this run again."""
-        return command("pd", self.scenario, self.seed)
+        return command(self.scenario, self.seed)
 
     @property
     def trace(self) -> pa.Table:

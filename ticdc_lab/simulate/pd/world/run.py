@@ -145,6 +145,14 @@ def simulate(
         In the trace.
     on_sample
         Called with the cluster at every sample.
+
+    Examples
+    --------
+    >>> from ticdc_lab.simulate.pd.world import StoreStart, spread_regions
+    >>> stores = tuple(StoreStart(i) for i in range(1, 5))
+    >>> run = simulate(Start(stores=stores, regions=spread_regions(60, [1, 2, 3])), 60_000_000)
+    >>> run.violated is None, run.operators.num_rows > 0
+    (True, True)
     """
     timed = tuple(changes)
     world = World(start, seed, policies, timed)

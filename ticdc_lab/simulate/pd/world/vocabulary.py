@@ -16,19 +16,16 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.planned_reading import Names
-from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
-from ticdc_lab.simulate.scheduler.vocabulary import read_limit
+from ticdc_lab.simulate.scheduler.claims import Measure, Said
+from ticdc_lab.simulate.sentences import Vocabulary, Words
 
 CLOSE = 0.05
-_COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
 
 
 class Moment(NamedTuple):
@@ -65,11 +62,8 @@ def _even(what: str) -> Said:
     return Said(f"{what} are even", test, tell)
 
 
-Found = Mapping[str, str]
-
-
-def _said(test: Callable[[Moment, Found], bool], tell: Callable[[Moment, Found], str]) -> Callable[[str, Found], Said]:
-    def make(text: str, found: Found) -> Said:
+def _said(test: Callable[[Moment, Words], bool], tell: Callable[[Moment, Words], str]) -> Callable[[str, Words], Said]:
+    def make(text: str, found: Words) -> Said:
         def holds(f: Any, at_us: int) -> bool:
             return test(f.now, found)
 
@@ -81,8 +75,8 @@ def _said(test: Callable[[Moment, Found], bool], tell: Callable[[Moment, Found],
     return make
 
 
-def _counts(read: Callable[[Moment, Found], int | Fraction], unit: str = "") -> Callable[[str, Found], Measure]:
-    def make(text: str, found: Found) -> Measure:
+def _counts(read: Callable[[Moment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
+    def make(text: str, found: Words) -> Measure:
         def value(f: Any, at_us: int) -> int | Fraction:
             return read(f.now, found)
 
@@ -91,12 +85,12 @@ def _counts(read: Callable[[Moment, Found], int | Fraction], unit: str = "") -> 
     return make
 
 
-def _store(found: Found) -> int:
+def _store(found: Words) -> int:
     return int(found["store"].rpartition("-")[2])
 
 
 _STORE = r"(?P<store>store-\d+)"
-_SENTENCES: dict[str, Callable[[str, Found], Said]] = {
+_SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     "peers are even": lambda text, _: _even("peers"),
     "leaders are even": lambda text, _: _even("leaders"),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
@@ -113,7 +107,7 @@ _SENTENCES: dict[str, Callable[[str, Found], Said]] = {
         lambda m, f: m.violated == f["invariant"], lambda m, _: m.violated or "no invariant is violated"
     ),
 }
-_MEASURES: dict[str, Callable[[str, Found], Measure]] = {
+_MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     "operators": _counts(lambda m, _: sum(m.created.values())),
     "running operators": _counts(lambda m, _: m.running),
     r"(?P<desc>[\w-]+) operators": _counts(lambda m, f: m.created.get(f["desc"], 0)),
@@ -128,41 +122,11 @@ _MEASURES: dict[str, Callable[[str, Found], Measure]] = {
 }
 
 
-def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
-    """Read a sentence that is true or false."""
-    text = " ".join(value.text().split())
-    if compared := _COMPARED.fullmatch(text):
-        measured, sign, limit = compared.groups()
-        found = measure(value, names, measured)
-        return Compared(text, found, sign, read_limit(value, found, limit))
-    for pattern, make in _SENTENCES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names))
-    raise value.wrong("a sentence of the vocabulary", hint=_near())
+def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection[str]]:
+    return {"store": names.nodes, "invariant": INVARIANTS}
 
 
-def measure(value: Value, names: Names, text: str | None = None) -> Measure:
-    """Read what is counted."""
-    text = " ".join((value.text() if text is None else text).split())
-    for pattern, make in _MEASURES.items():
-        if match := re.fullmatch(pattern, text):
-            return make(text, _checked(value, match.groupdict(), names))
-    raise value.wrong("something that can be measured", found=text, hint=_near())
-
-
-def _checked(value: Value, found: Mapping[str, str], names: Names) -> Mapping[str, str]:
-    known = {"store": names.nodes, "invariant": frozenset(INVARIANTS)}
-    for what, name in found.items():
-        if what in known and name not in known[what]:
-            raise value.wrong(f"the name of one {what} that is there", found=name, hint=", ".join(sorted(known[what])))
-    return found
-
-
-def _near() -> str:
-    said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*_SENTENCES, *_MEASURES)]
-    return f"Known are: {'; '.join(said)}."
-
-
+VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = _SENTENCES["nothing runs"]("nothing runs", {})
 BALANCED = _SENTENCES["peers are even"]("peers are even", {})
 """What runs are compared by, whatever their scenario asserts."""

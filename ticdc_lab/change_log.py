@@ -1,0 +1,275 @@
+"""A loaded change log: its frames, what is known of it, and what it cannot prove."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from ticdc_lab.codecs import NOTHING, Known
+from ticdc_lab.decoding import decoding
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.limits import EXTEND, RECORD_AGAIN, Counts, lacking, limits_of
+from ticdc_lab.origin import Origin
+from ticdc_lab.sample import Sample
+from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
+from ticdc_lab.sources import Source, local_path, parquet, verbatim
+from ticdc_lab.sources.size import Size
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """A loaded change log. Its frames are lazy; :meth:`materialise` decodes once and keeps the result.
+
+    Attributes
+    ----------
+    source, protocol
+        What was loaded, as what.
+    has_commit_ts
+        Whether the protocol carries commit_ts here (canal-json only with ``enable-tidb-extension``).
+    messages
+        :data:`ticdc_lab.schema.MESSAGES`.
+    decoded
+        :data:`ticdc_lab.schema.DECODED`; of a sample that is not materialised, all that was read.
+    narrow
+        ``decoded`` without the images, at a third of the cost; None where it would be no cheaper.
+    counts
+        Known once materialised.
+    known
+        What its messages were decoded with beside themselves.
+    sample
+        What of it is looked at, see :meth:`sampled`; ``counts`` are of all that was read.
+    origin
+        What :func:`ticdc_lab.load.load` was called with.
+    """
+
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    messages: DataFrame
+    decoded: DataFrame
+    narrow: DataFrame | None = None
+    counts: Counts | None = None
+    known: Known = NOTHING
+    gaps: tuple[str, ...] = ()
+    """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
+    sample: Sample | None = None
+    origin: Origin | None = None
+    _seen: tuple[Observation, DataFrame] | None = None
+    _source: Source | None = None
+
+    @property
+    def events(self) -> DataFrame:
+        """The events contract (:data:`ticdc_lab.schema.EVENTS`), with KEYS, CHECKSUMS, DISPATCH and IMAGE_HASHES."""
+        named = (*EVENTS.names, *KEYS.names, *CHECKSUMS.names, *DISPATCH.names, *IMAGE_HASHES.names)
+        events = self.decoded.where("error_class IS NULL")
+        return (events if self.sample is None else events.where(self.sample.keeps())).select(*named)
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """:data:`ticdc_lab.schema.QUARANTINE`: every message that could not be decoded, with the reason."""
+        return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
+
+    @property
+    def made_from(self) -> dict[str, Any] | None:
+        """How it can be loaded again, as JSON without secrets (:class:`ticdc_lab.origin.Origin`); how many messages."""
+        if self.origin is None:
+            return None
+        read = {} if self.counts is None else {"messages": self.counts.messages}
+        return replace(self.origin, sample=self.sample).as_dict() | read
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What this log cannot prove, one sentence each; empty if there is nothing to say."""
+        return limits_of(
+            self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=self.gaps,
+            sample=() if self.sample is None else self.sample.limits,
+        )  # fmt: skip
+
+    def require_commit_ts(self, answer: str) -> None:
+        """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
+        if not self.has_commit_ts:
+            raise ProtocolError(
+                f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
+                hint=f"Create the changefeed {RECORD_AGAIN.get(self.protocol, EXTEND)}, and record again.",
+            )
+
+    def require_events(self) -> None:
+        """Raise :class:`ProtocolError` if no message could be decoded, or none is in the sample; needs ``counts``."""
+        n = self.counts
+        if n is not None and self.sample is not None and not n.kept:
+            raise ProtocolError(
+                f"{self.source}: none of its row changes is in the sample ({self.sample.words}).",
+                hint="Table names are matched exactly, times are UTC. See what is there: ticdc-lab survey SOURCE.",
+            )
+        if n is not None and n.quarantined and not n.decoded:
+            raise ProtocolError(
+                f"{self.source}: none of {n.messages} messages could be decoded as {self.protocol}, so there is "
+                "nothing to answer from.",
+                hint="Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events --quarantine "
+                "bad.parquet.",
+            )
+
+    @property
+    def source_kind(self) -> str:
+        """What lies at ``source``, one of :data:`ticdc_lab.sources.KINDS`; empty once materialised."""
+        return "" if self._source is None else self._source.kind
+
+    def size(self) -> Size:
+        """How large it is, told without reading it."""
+        return Size() if self._source is None else self._source.measure()
+
+    def messages_done(self, folder: str) -> Callable[[], tuple[int, int] | None]:
+        """How many messages :meth:`materialise` into ``folder`` has decoded so far, and of about how many.
+
+        Gives None until something is known (see :func:`ticdc_lab.running.watched`).
+        """
+        whole: list[int | None] = []
+
+        def measure() -> tuple[int, int] | None:
+            local = local_path(folder)
+            done = 0 if local is None else parquet.so_far(local)
+            if done and not whole:
+                whole.append(self.size().messages)
+            return (done, max(done, whole[0])) if done and whole[0] else None
+
+        return measure
+
+    def heads(self, n: int) -> DataFrame:
+        """Events of up to ``n`` messages from the beginning of each part that a task reads: a look at several places.
+
+        Columns of :data:`ticdc_lab.schema.DECODED`, without images.
+        """
+        if self._source is None:
+            return self.decoded.limit(n)
+        decode = decoding(self._source, self.protocol, self.known, images=False, first=n)
+        return self._source.raw.mapInArrow(decode, DECODED)
+
+    def sampled(self, sample: Sample) -> ChangeLog:
+        """The same log with only the row changes of a sample, lazily; its ``limits`` say what that cannot prove.
+
+        Raises
+        ------
+        ProtocolError
+            A time is asked of a log without commit_ts.
+        ContractError
+            This log is what was kept of a sample: ``limits`` would say nothing of what that left out.
+        """
+        if sample.by_time:
+            self.require_commit_ts("a sample by time")
+        if self.sample is not None and self._source is None and not sample.is_whole:
+            raise ContractError(
+                f"This log holds only {self.sample.words}; expected a whole one to take a sample of.",
+                hint="Take the sample of the log that load() gave.",
+            )
+        return self if sample.is_whole else replace(self, sample=sample)
+
+    def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
+        """Decode everything once into Parquet and go on from there.
+
+        Parameters
+        ----------
+        folder
+            A path or URL that does not exist yet. A path the workers write themselves: on a cluster it must lead to
+            one folder that driver and workers share (a network file system), as must the path of a local source. A
+            URL, such as ``s3a://..``, Spark writes.
+        images
+            False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
+            hashes, and decoding costs a third then.
+
+        Returns
+        -------
+        ChangeLog
+            The same log, read from ``folder``, with ``counts``.
+
+        Raises
+        ------
+        SourceError
+            The folder is there already, or not all machines of the cluster see it or the source.
+        """
+        with self.reading():
+            if self._source is not None and (local := local_path(folder)) is not None:
+                log = self._written(self._source, local, images=images)
+            else:
+                counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
+                kept = counted.decoded if self.sample is None else counted.decoded.where(self.sample.keeps())
+                kept.write.parquet(folder)
+                stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
+                log = replace(counted._with_counts(), decoded=stored, narrow=None)
+            # what a sample left out is no gap: the source is asked again then
+            log = log._with_gaps(log.decoded if self.sample is None else self.messages)
+        return replace(log, _source=None)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Wrap actions on the frames in it: what Kafka's clients throw becomes a SourceError without secrets."""
+        return nullcontext() if self._source is None else self._source.said_plainly()
+
+    def _written(self, source: Source, folder: Path, *, images: bool) -> ChangeLog:
+        """The workers write what they decode; only which files they wrote comes here."""
+        if folder.exists():
+            raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
+        folder.mkdir(parents=True)
+        decode = decoding(source, self.protocol, self.known, images=images)
+        try:
+            kept = None if self.sample is None else self.sample.kept
+            written = source.raw.mapInArrow(parquet.writing(decode, str(folder), kept=kept), parquet.WRITTEN).toArrow()
+            parquet.require_shared(written["file"].to_pylist())
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            several = not str(source.raw.sparkSession.sparkContext.master).startswith("local")
+            if several and (path := parquet.unseen(error)):
+                raise parquet.unshared(path, "a Spark worker") from error
+            raise
+        parquet.cleared(folder)
+        n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
+        files = [
+            verbatim(Path(file)) for file in sorted(written["file"].to_pylist())
+        ]  # their names begin with the task
+        spark = self.decoded.sparkSession
+        stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
+        return replace(self, decoded=stored, narrow=None, counts=counts)
+
+    def counted(self) -> ChangeLog:
+        """The same log, which counts what passes through ``decoded`` the first time it is read in full.
+
+        After that action :meth:`finished` knows the counts.
+        """
+        seen, ok = Observation(), F.col("error_class").isNull()
+        observed = self.decoded.observe(
+            seen,
+            F.count_if(ok & (F.col("seq") == 0)).alias("decoded"),
+            F.count_if(~ok).alias("quarantined"),
+            F.count_if(ok).alias("events"),
+            F.count_if(ok & (F.col("kind") == "row") & F.col("commit_ts").isNull()).alias("undated"),
+            F.count_if(ok & F.col("incomplete").isNotNull()).alias("incomplete"),
+            F.count_if(ok & (F.col("kind") == "watermark")).alias("watermarks"),
+            F.count_if(ok & (F.col("kind") == "row") & (self.sample or Sample()).keeps()).alias("kept"),
+        )
+        return replace(self, decoded=observed, _seen=(seen, self.decoded))
+
+    def finished(self) -> ChangeLog:
+        """The log with its ``counts``, after an action on what :meth:`counted` gave."""
+        return self if self._seen is None else self._with_counts()._with_gaps(self.messages)
+
+    def _with_counts(self) -> ChangeLog:
+        assert self._seen is not None
+        seen, plain = self._seen
+        n = {name: seen.get[name] for name in parquet.COUNTED}
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
+        return replace(self, decoded=plain, counts=counts, _seen=None)
+
+    def _with_gaps(self, positions: DataFrame) -> ChangeLog:
+        """The log with its ``gaps``, looked for only where fewer messages came than there should be."""
+        expected = None if self._source is None else self._source.expected
+        if expected is None or self.counts is None:
+            return self
+        should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
+        all_came = should is not None and should[0] == self.counts.messages
+        return self if all_came else replace(self, gaps=lacking(positions, expected))

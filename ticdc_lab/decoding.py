@@ -1,0 +1,62 @@
+"""From the raw records of a source to decoded events, in the tasks that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.codecs.schema_registry import read_schemas, require_url
+from ticdc_lab.codecs.simple import Version
+from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources import Source, local_path
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def known_of(schema_registry: str | None, claim_check: str | None) -> Known:
+    """What the caller says for decoding: arguments and errors are those of :func:`ticdc_lab.load.load`."""
+    if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
+        raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
+    if schema_registry is None:
+        return Known(claim_check=claim_check)
+    if (file := local_path(schema_registry)) is not None:
+        return Known(schemas=read_schemas(str(file)), claim_check=claim_check)
+    return Known(registry_url=require_url(schema_registry), claim_check=claim_check)
+
+
+def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
+    """The table versions of a log in the simple protocol: few, as there are DDL, however long the log is."""
+    read, find = source.read, finder(known)
+
+    def run(batches: Batches) -> Batches:
+        return find(messages for messages, _ in read(batches))
+
+    return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+
+
+def decoding(
+    source: Source, protocol: str, known: Known, *, images: bool, first: int | None = None
+) -> Callable[[Batches], Batches]:
+    """Raw records to :data:`ticdc_lab.schema.DECODED`; of each task's share the ``first`` messages, or all."""
+    read = source.read
+    if source.decode is not None:
+        whole = source.decode(images)
+        return whole if first is None else lambda batches: islice(whole(batches), 1)
+
+    def run(batches: Batches) -> Batches:
+        events, left = decoder(protocol, images=images, known=known), first
+        for messages, rejected in read(batches):
+            yield from events(iter((messages.slice(0, left),)))
+            if rejected is not None and rejected.num_rows:
+                yield rejected
+            left = left and left - messages.num_rows
+            if left is not None and left <= 0:
+                next(batches, None)  # a worker that has seen the end of its input is used again
+                return
+
+    return run

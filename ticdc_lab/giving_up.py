@@ -1,0 +1,31 @@
+"""Long computing in Python that somebody may give up: who computes asks now and then whether it is still wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Event
+
+_GIVEN_UP: ContextVar[Event | None] = ContextVar("given_up", default=None)
+
+
+class GivenUpError(Exception):
+    """Nobody wants the result any more."""
+
+
+@contextmanager
+def unless(given_up: Event) -> Iterator[None]:
+    """Let :func:`still_wanted` raise in the body once the event is set."""
+    before = _GIVEN_UP.set(given_up)
+    try:
+        yield
+    finally:
+        _GIVEN_UP.reset(before)
+
+
+def still_wanted() -> None:
+    """Raise :class:`GivenUpError` if the computing was given up; what was computed so far is lost."""
+    given_up = _GIVEN_UP.get()
+    if given_up is not None and given_up.is_set():
+        raise GivenUpError

@@ -1,0 +1,97 @@
+"""What playing a scenario has in common for all models: rows judged as they come, and how it ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+import pyarrow as pa
+
+from ticdc_lab.simulate.assertions import Judge, Outcome
+from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
+from ticdc_lab.simulate.scenario import Scenario
+
+RunOf = TypeVar("RunOf")
+FactsOf = TypeVar("FactsOf")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played(Generic[RunOf, FactsOf]):
+    """A scenario that has run.
+
+    Attributes
+    ----------
+    run
+        What happened; its trace is empty unless it was kept.
+    outcomes
+        Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
+    facts
+        How things stood at the end.
+    """
+
+    scenario: Scenario
+    seed: int
+    run: RunOf
+    outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
+    facts: FactsOf = field(repr=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held, no invariant was violated and the run came to its end."""
+        run, facts = cast(Any, self.run), cast(Any, self.facts)
+        return all(o.held for o in self.outcomes) and not facts.broken and run.end.because != "steps"
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        return command(self.scenario, self.seed)
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return cast(Any, self.run).trace
+
+
+class Shown(list[Row]):
+    """The rows of a run, each shown to a judge as it comes, and kept only if asked for."""
+
+    def __init__(self, judge: Judge, *, keep: bool) -> None:
+        super().__init__()
+        self.judge = judge
+        self.keep = keep
+
+    def append(self, row: Row) -> None:
+        """Take a row."""
+        self.judge.see(row)
+        if self.keep:
+            super().append(row)
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Take the rows of a stretch of messages."""
+        for row in rows:
+            self.append(row)
+
+
+def recorder_of(scenario: Scenario, seed: int, judge: Judge, *, keep: bool, level: str | None) -> Recorder:
+    """Give the recorder of a run; without a level it takes messages where they are kept or counted by an assertion."""
+    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
+    variant = f" {scenario.variant}" if len(scenario.model.variants) > 1 else ""
+    recorder = Recorder(f"{scenario.name}{variant} seed {seed}", level)
+    recorder.rows = Shown(judge, keep=keep)
+    return recorder
+
+
+def counts_messages(scenario: Scenario) -> bool:
+    """Whether an assertion needs messages in the trace."""
+    return any("messages" in a.text for a in scenario.assertions)
+
+
+def command(scenario: Scenario, seed: int) -> str:
+    """Give the command that gives a run again."""
+    words = ["ticdc-lab", "simulate", scenario.model.name, scenario.file, "--seed", str(seed)]
+    for path, value in scenario.changes:
+        words += ["--set", f"{path}={value}"]
+    return shlex.join(words)

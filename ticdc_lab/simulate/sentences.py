@@ -1,0 +1,86 @@
+"""Reading the sentences of a model's assertions: patterns, what they speak of, and comparisons of what is measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ticdc_lab.simulate.durations import duration_us
+from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
+
+COMPARED = re.compile(r"(.+?)\s*(<=|>=|<|=|>)\s*(\S+)")
+Words = Mapping[str, str]
+"""What the groups of a pattern matched."""
+
+_MOST_NAMED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What assertions about a model can say.
+
+    Attributes
+    ----------
+    sentences, measures
+        Pattern to what it means, tried in this order; a group's name says what must be there.
+    there
+        What there is, by the name of a group; groups it does not name are not checked.
+    """
+
+    sentences: Mapping[str, Callable[[str, Words], Said]]
+    measures: Mapping[str, Callable[[str, Words], Measure]]
+    there: Callable[[Names, Collection[str]], Mapping[str, Collection[str]]]
+
+    def claim(self, value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
+        """Read a sentence that is true or false."""
+        text = words_of(value)
+        if compared := COMPARED.fullmatch(text):
+            measured, sign, limit = compared.groups()
+            found = self.measure(value, names, measured)
+            return Compared(text, found, sign, read_limit(value, found, limit))
+        for pattern, make in self.sentences.items():
+            if match := re.fullmatch(pattern, text):
+                return make(text, self._checked(value, match.groupdict(), names, invariants))
+        raise value.wrong("a sentence of the vocabulary", hint=self._known())
+
+    def measure(self, value: Value, names: Names, text: str | None = None) -> Measure:
+        """Read what is counted or measured."""
+        text = words_of(value) if text is None else text
+        for pattern, make in self.measures.items():
+            if match := re.fullmatch(pattern, text):
+                return make(text, self._checked(value, match.groupdict(), names, ()))
+        raise value.wrong("something that can be measured", found=text, hint=self._known())
+
+    def _checked(self, value: Value, found: Words, names: Names, invariants: Collection[str]) -> Words:
+        there = self.there(names, invariants)
+        for what, name in found.items():
+            if what in there and name not in there[what]:
+                known = sorted(there[what])
+                hint = f"There is {', '.join(known)}." if len(known) <= _MOST_NAMED else "See `cluster`."
+                raise value.wrong(f"the name of one {what} that is there", found=name, hint=hint)
+        return found
+
+    def _known(self) -> str:
+        said = [re.sub(r"\(\?P<(\w+)>[^)]*\)", lambda m: m[1].upper(), p) for p in (*self.sentences, *self.measures)]
+        return f"Known are: {'; '.join(said)}."
+
+
+def words_of(value: Value) -> str:
+    """Give a sentence with one space between its words."""
+    return " ".join(value.text().split())
+
+
+def read_limit(value: Value, measured: Measure, text: str) -> int | Fraction:
+    """Read what a measure is compared with, in its unit."""
+    if measured.unit == "us":
+        us = duration_us(text)
+        if us is None:
+            raise value.wrong(f"a duration beside {measured.text}", found=text, hint="Write it as 200ms or 5s.")
+        return us
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise value.wrong(f"a number beside {measured.text}", found=text)
+    return Fraction(text)

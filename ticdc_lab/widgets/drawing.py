@@ -1,0 +1,139 @@
+"""A figure that follows a value: at once or in a thread, with what was done for it, and what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import RLock
+from typing import Generic, NamedTuple, TypeVar
+
+import plotly.graph_objects as go
+
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.theme import label, sentence
+from ticdc_lab.widgets.background import Background, in_kernel
+from ticdc_lab.widgets.figure_view import FigureView
+from ticdc_lab.widgets.problem import Problem
+
+View = TypeVar("View")
+"""A frozen dataclass whose fields are the controls' names."""
+
+MEASURED = "from what was measured"
+"""What is said of a figure for which nothing was run again."""
+
+_CANCELLED = "cancelled; the figure is still of what was chosen before"
+_REFUSED = "not drawn; the figure is still of what was chosen before"
+_HEIGHT_PX = 450
+_SECOND_MS = 1000
+
+
+class Drawn(NamedTuple):
+    """A figure, and what was done for it: ``the model ran again``."""
+
+    figure: go.Figure
+    done: str = MEASURED
+
+
+class Drawing(Generic[View]):
+    """The last figure that could be drawn, where it is shown, and why there is none of what was asked.
+
+    Parameters
+    ----------
+    draw
+        From a value to a figure.
+    slow
+        Whether a notebook waits for it in a thread.
+    doing
+        What is said meanwhile.
+    marked
+        Called with what is wrong, so that it is marked where it lies; None when nothing is any more.
+    """
+
+    def __init__(
+        self, draw: Callable[[View], go.Figure | Drawn], *, slow: bool, doing: str,
+        marked: Callable[[Problem | None], None],
+    ) -> None:  # fmt: skip
+        self._draw, self._slow, self._doing, self._marked = draw, slow, doing, marked
+        self.view = FigureView(keeps_state=True)
+        self.figure = sentence("Nothing is drawn yet", "")
+        self.problem: Problem | None = None
+        self._of: View | None = None
+        self._done, self._lock = "", RLock()
+        self._later: Background[View, Drawn] = Background(self._drawn, self._take)
+
+    def now(self, value: View) -> None:
+        """Draw, and wait for it; an error that is no word of this package is raised once it is shown."""
+        self._later.give_up()
+        try:
+            self._take(value, self._drawn(value))
+        except TiCDCLabError as error:
+            self._take(value, error)
+        except Exception as error:
+            self._take(value, error)
+            raise
+
+    def follow(self, value: View) -> None:
+        """Draw when a control changed; nothing where the figure is of this value already."""
+        if value == self._of:
+            self._later.give_up()
+            self._settle(self._done)
+        elif self._slow and in_kernel():
+            self.view.busy = self._doing
+            self._later.ask(value)
+        else:
+            self.now(value)
+
+    def cancel(self) -> None:
+        """Give up what runs; the last figure stays, greyed."""
+        if self.view.busy:
+            self._later.give_up()
+            self._settle(_CANCELLED, stale=True)
+
+    def tell(self, problem: Problem) -> None:
+        """Say what is wrong; the figure stays."""
+        self._settle(_REFUSED, problem, stale=True)
+
+    def remark(self, words: str) -> None:
+        """Say something more of this figure; nothing where there is nothing to say."""
+        if words:
+            self.view.status = f"{self.view.status}; {words}"
+
+    def _drawn(self, value: View) -> Drawn:
+        began = time.perf_counter()
+        found = self._draw(value)
+        figure, done = found if isinstance(found, Drawn) else (found, MEASURED)
+        return Drawn(figure, f"{done}, {_took(time.perf_counter() - began)}")
+
+    def _take(self, value: View, found: Drawn | Exception) -> None:
+        with self._lock:
+            if isinstance(found, Exception):
+                self._refuse(Problem.of(found))
+            else:
+                self._show(value, found)
+
+    def _show(self, value: View, found: Drawn) -> None:
+        height = int(found.figure.layout.height or _HEIGHT_PX)
+        another = getattr(value, "picture", None) != getattr(self._of, "picture", None)
+        self.figure, self._of, self._done = found.figure, value, found.done
+        with self.view.hold_sync():
+            self.view.height = height if another else max(height, self.view.height)
+            self.view.show(found.figure)
+            self._settle(found.done)
+
+    def _refuse(self, problem: Problem) -> None:
+        if self._of is None:
+            self.figure = sentence("Nothing can be drawn yet", label(problem.message, most=400))
+            self.view.show(self.figure)
+        self.tell(problem)
+
+    def _settle(self, status: str, problem: Problem | None = None, *, stale: bool = False) -> None:
+        with self._lock, self.view.hold_sync():  # the view holds back for one thread at a time
+            self.problem = problem
+            self.view.busy, self.view.status, self.view.stale = "", status, stale
+            self.view.problem = problem.as_dict() if problem else {}
+        self._marked(problem)
+
+
+def _took(seconds: float) -> str:
+    ms = 1000 * seconds
+    return f"{ms:.0f} ms" if ms < _SECOND_MS else f"{seconds:.1f} s"

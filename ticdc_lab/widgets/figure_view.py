@@ -1,0 +1,126 @@
+"""One plotly figure in a live notebook: drawn in place, offline, in the page's theme."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import plotly.graph_objects as go
+import traitlets
+from plotly.offline import get_plotlyjs
+
+from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.theme import CONFIG, template
+
+_HERE = Path(__file__).parent
+_PAGE_LOOKS = "JPY_SESSION_NAME"
+"""Jupyter's server sets it for kernels of pages: what runs a notebook without one keeps no plotly.js in its state."""
+
+
+class FigureView(anywidget.AnyWidget):
+    """Shows a figure, what is under way, and what is wrong.
+
+    The page gets plotly.js from the kernel once, without network: the first view of a kernel brings it along, and
+    another one asks for it where that came too early. Every later view finds it there.
+
+    Attributes
+    ----------
+    figure_json
+        The figure without its template, as plotly's JSON.
+    templates, config
+        The templates of both themes, and plotly's settings.
+    height
+        Least height of the figure's box, pixels; it keeps it while something is under way.
+    description
+        The finding, which screen readers say.
+    busy
+        What is under way; empty when nothing is.
+    status
+        What was done for the figure, or why nothing was.
+    problem
+        What is wrong: ``message``, ``hint``, and of a defect ``trace``; empty when nothing is.
+    stale
+        Whether the figure is not of what the controls say; it is greyed then.
+    keeps_state
+        Whether there are buttons to save and to open what the controls say.
+    clicked
+        The point that was clicked: ``curve``, ``point`` (of a heat map counted row by row) and ``n``, which counts, so
+        that the same point can be clicked twice.
+    library
+        plotly.js, packed, until the page has taken it.
+    """
+
+    _esm = FIT_JS + (_HERE / "figure_view.js").read_text(encoding="utf-8")
+    _css = _HERE / "figure_view.css"
+
+    figure_json = traitlets.Unicode().tag(sync=True)
+    templates = traitlets.Dict().tag(sync=True)
+    config = traitlets.Dict().tag(sync=True)
+    height = traitlets.Int(420).tag(sync=True)
+    description = traitlets.Unicode().tag(sync=True)
+    busy = traitlets.Unicode().tag(sync=True)
+    status = traitlets.Unicode().tag(sync=True)
+    problem = traitlets.Dict().tag(sync=True)
+    stale = traitlets.Bool(False).tag(sync=True)
+    keeps_state = traitlets.Bool(False).tag(sync=True)
+    clicked = traitlets.Dict().tag(sync=True)
+    library = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+
+    _is_first = True
+
+    def __init__(self, fig: go.Figure | None = None, **traits: Any) -> None:
+        brings = FigureView._is_first and _PAGE_LOOKS in os.environ
+        FigureView._is_first = FigureView._is_first and not brings
+        super().__init__(
+            templates=_templates(), config={**CONFIG, "responsive": False}, library=_library() if brings else None,
+            **traits,
+        )  # fmt: skip
+        self._heard: dict[str, Callable[[Mapping[str, Any]], None]] = {"plotly.js": self._send_library}
+        self.on_msg(self._hear)
+        if fig is not None:
+            self.show(fig)
+
+    def show(self, fig: go.Figure) -> None:
+        """Draw a figure in the place of the last one.
+
+        Parameters
+        ----------
+        fig
+            A figure of :mod:`ticdc_lab.figures`; the finding in its ``meta`` becomes the description.
+        """
+        told = json.loads(fig.to_json())
+        told["layout"].pop("template", None)
+        meta = fig.layout.meta
+        with self.hold_sync():
+            self.figure_json = json.dumps(told, separators=(",", ":"))
+            self.description = str(meta.get("finding", "")) if isinstance(meta, dict) else ""
+
+    def on(self, kind: str, callback: Callable[[Mapping[str, Any]], None]) -> None:
+        """Call something when the page sends a message: ``cancel``, ``save``, or ``open`` with ``text``."""
+        self._heard[kind] = callback
+
+    def _hear(self, _: Any, message: Mapping[str, Any], buffers: Any) -> None:
+        self._heard.get(message["kind"], _nothing)(message)
+
+    def _send_library(self, _: Mapping[str, Any]) -> None:
+        self.send({"kind": "plotly.js"}, buffers=[_library()])
+
+
+def _nothing(_: Mapping[str, Any]) -> None:
+    """A message that nobody waits for."""
+
+
+@cache
+def _library() -> bytes:
+    return gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)
+
+
+@cache
+def _templates() -> dict[str, Any]:
+    return {theme: template(theme).to_plotly_json() for theme in ("light", "dark")}

@@ -1,0 +1,41 @@
+"""Panels of a log by the names that states give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.summary import summarise
+from ticdc_lab.widgets.browse_panel import table_panel
+from ticdc_lab.widgets.log_panel import log_panel
+from ticdc_lab.widgets.opened import Opened
+from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.tabs import TABS
+
+
+def _table(opened: Opened, made_from: Mapping[str, Any]) -> Panel[Any]:
+    table = made_from.get("table") or next(iter(opened.browser.tables()), None)
+    if table is None:
+        raise SourceError("The log holds no row change, so there is no table to show.")
+    return table_panel(opened.timeline(table), table=table, made_from={**(opened.log.made_from or {}), "table": table})
+
+
+def _tab(name: str) -> Callable[[Opened, Mapping[str, Any]], Panel[Any]]:
+    return lambda opened, _: TABS[name].make(opened)
+
+
+OF_A_LOG: Mapping[str, Callable[[Opened, Mapping[str, Any]], Panel[Any]]] = MappingProxyType(
+    {
+        "log": lambda opened, _: log_panel(summarise(opened.log)),
+        "findings": _tab("audit"),
+        "what-if": _tab("dispatch"),
+        "browse": _tab("messages"),
+        "row": _tab("row"),
+        "table": _table,
+        "table-at": _tab("table"),
+        "consumer": _tab("consumer"),
+    }
+)
+"""From a log that was read, and what else ``made_from`` says, to a panel."""

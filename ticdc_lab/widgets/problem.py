@@ -1,0 +1,69 @@
+"""What is wrong with what was chosen, as a panel says it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ticdc_lab.errors import TiCDCLabError
+
+
+class ControlError(TiCDCLabError):
+    """What a control says cannot be drawn; the panel says so beside the control.
+
+    Parameters
+    ----------
+    control
+        The field of the panel's value.
+    message, hint
+        As of :class:`ticdc_lab.errors.TiCDCLabError`.
+    """
+
+    def __init__(self, control: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.control = control
+
+
+@contextmanager
+def blamed_on(control: str) -> Iterator[None]:
+    """Say of every error of this package that the body raises that it lies in what a control says."""
+    try:
+        yield
+    except ControlError:
+        raise
+    except TiCDCLabError as error:
+        raise ControlError(control, error.message, hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no figure of what the controls say.
+
+    Attributes
+    ----------
+    message, hint
+        In words.
+    control
+        Where it lies; empty where that is not known.
+    trace
+        Of a defect: where in the code.
+    """
+
+    message: str
+    hint: str = ""
+    control: str = ""
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Problem:
+        """Read an error: one of this package is words, any other is a defect."""
+        if isinstance(error, TiCDCLabError):
+            return cls(error.message, error.hint, getattr(error, "control", ""))
+        said = f"This is a defect of ticdc_lab: {type(error).__name__}: {error}"
+        return cls(said, "Please report it, with the trace below.", trace="".join(traceback.format_exception(error)))
+
+    def as_dict(self) -> dict[str, str]:
+        """What the page shows above the figure; nothing where a control shows it."""
+        return {} if self.control else {"message": self.message, "hint": self.hint, "trace": self.trace}

@@ -1,0 +1,153 @@
+"""Where one says what to look into: a path, a topic or a table, what lies beside it, and what of it to read."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.running import seconds
+from ticdc_lab.sample import Sample, sample_of
+from ticdc_lab.survey import Found
+from ticdc_lab.widgets.controls import several
+from ticdc_lab.widgets.problem import Problem
+from ticdc_lab.widgets.under_way import UnderWay
+
+_LISTED = 200
+_LABEL = {"description_width": "96px"}
+_EXAMPLE = "data/topic.jsonl.gz, a folder, kafka://127.0.0.1:9092/orders, or the name of a table"
+
+
+class SourceBar(widgets.VBox):  # type: ignore[misc]
+    """The text field, the list of files, what was found, and the choice of a sample.
+
+    Parameters
+    ----------
+    look
+        Called with what was typed.
+    read
+        Called with the sample to read.
+
+    Attributes
+    ----------
+    under_way
+        Progress and errors, below the text field.
+    """
+
+    def __init__(self, look: Callable[[str], None], read: Callable[[Sample], None]) -> None:
+        self._look, self._read, self._quiet = look, read, False
+        self.found: Found | None = None
+        self.place = widgets.Text(
+            description="source", placeholder=_EXAMPLE, tooltip="A path, kafka://HOST:PORT/TOPIC, or a table's name",
+            continuous_update=False, layout={"width": "640px", "max_width": "100%"}, style=_LABEL,
+        )  # fmt: skip
+        self.button = widgets.Button(description="look", tooltip="find out what it is; reads the first messages only")
+        self.files = widgets.Select(
+            options=[], rows=5, description="files here", style=_LABEL, layout={"width": "640px", "max_width": "100%"},
+            tooltip="What lies in that folder; choosing one writes it above",
+        )  # fmt: skip
+        self.under_way, self.told = UnderWay(), widgets.HTML()
+        self.tables = several("tables", [], tip="Only row changes of these; none chosen means all", rows=4)
+        self.first, self.last = (self._moment(name) for name in ("from", "to"))
+        self.read_button = widgets.Button(description="read all", button_style="primary", layout={"width": "180px"})
+        self.choice = widgets.HBox(
+            [self.tables, widgets.VBox([self.first, self.last]), self.read_button], layout={"flex_flow": "row wrap"}
+        )
+        self.choice.layout.display = "none"
+        asked = widgets.HBox([self.place, self.button], layout={"flex_flow": "row wrap"})
+        super().__init__([asked, self.files, self.under_way, self.told, self.choice])
+        self.add_class("ticdc-bar")
+        self._listen()
+        self.list_folder(".")
+
+    def _moment(self, name: str) -> widgets.Text:
+        tip = f"Only row changes {name} then: 2026-06-01 12:30:00 in UTC, or a TSO; empty for no bound"
+        return widgets.Text(description=name, placeholder="any time", tooltip=tip, style=_LABEL)
+
+    def _listen(self) -> None:
+        self.button.on_click(lambda _: self._look_once())
+        self.place.observe(lambda _: self._look_once(), names="value")
+        self.files.observe(self._chosen, names="value")
+        self.read_button.on_click(lambda _: self._ask())
+        for control in (self.tables, self.first, self.last):
+            control.observe(lambda _: self._label(), names="value")
+
+    @property
+    def sample(self) -> Sample:
+        """What the controls ask for."""
+        return sample_of(",".join(self.tables.value), self.first.value, self.last.value)
+
+    def show(self, found: Found | None) -> None:
+        """Say what was found, and offer what of it can be read."""
+        self.found = found
+        self.choice.layout.display = "none" if found is None else None
+        self.told.value = "" if found is None else _told(found)
+        if found is not None:
+            self.tables.options = found.tables
+            self.tables.value = ()
+            self._label()
+
+    def list_folder(self, source: str) -> None:
+        """List the folder that is or holds ``source``; nothing for what is no path of this machine."""
+        if "://" in source:
+            return
+        place = Path(source).expanduser()
+        folder = next((p for p in (place, *place.parents) if p.is_dir()), Path())
+        options = [(f"{folder}/", ""), *_entries(folder)]
+        if options != list(self.files.options):
+            self.files.options = options
+
+    def allow(self, on: bool) -> None:
+        """Let one look and read, or not while something runs."""
+        self.button.disabled = self.read_button.disabled = not on
+
+    def put(self, source: str) -> None:
+        """Write into the text field, without looking."""
+        self._quiet = True
+        try:
+            self.place.value = source
+        finally:
+            self._quiet = False
+
+    def _look_once(self) -> None:
+        """Enter, and leaving the field by a click on the button, both look; the second finds it under way."""
+        if not self._quiet and not self.under_way.is_busy and self.place.value.strip():
+            typed = self.place.value.strip()
+            self._look(str(Path(typed).expanduser()) if typed.startswith("~") else typed)
+
+    def _chosen(self, change: dict[str, str]) -> None:
+        if change["new"]:
+            self.put(change["new"])
+
+    def _ask(self) -> None:
+        try:
+            self._read(self.sample)
+        except TiCDCLabError as error:
+            self.under_way.say(Problem.of(error))
+
+    def _label(self) -> None:
+        whole = not (self.tables.value or self.first.value.strip() or self.last.value.strip())
+        load_s = self.found.load_s if self.found is not None else None
+        long = "" if load_s is None else f", {seconds(load_s)}"
+        self.read_button.description = f"read all{long}" if whole else "read this sample"
+
+
+def _entries(folder: Path) -> list[tuple[str, str]]:
+    """What lies in a folder, with sizes: files first, then folders."""
+    try:
+        below = sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name.lower())
+        files = [(f"{p.name}   ({p.stat().st_size / 1000:,.0f} KB)", str(p)) for p in below if p.is_file()]
+        folders = [(f"{p.name}/", str(p)) for p in below if p.is_dir()]
+    except OSError:
+        return []
+    more = len(files) + len(folders) - _LISTED
+    rest = [(f"… and {more:,} more", "")] if more > 0 else []
+    return [("..", str(folder.resolve().parent)), *[*files, *folders][:_LISTED], *rest]
+
+
+def _told(found: Found) -> str:
+    parts = [f"<b>{html.escape(found.words)}</b>", *map(html.escape, (*found.unknown, *found.advice))]
+    return f'<div style="line-height:1.5;max-width:900px">{"<br>".join(parts)}</div>'

@@ -1,0 +1,185 @@
+"""Tabs that are computed when they are opened, each with its own progress."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+from pyspark.sql import SparkSession
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.report.sections import complete_to, holds
+from ticdc_lab.widgets.linking import Linked
+from ticdc_lab.widgets.opened import Opened
+from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.tabs import TABS, Tab
+from ticdc_lab.widgets.under_way import UnderWay
+
+_START_S = 2.0
+
+
+class Page(widgets.VBox):  # type: ignore[misc]
+    """One tab: what is computed for it, then its panel.
+
+    Attributes
+    ----------
+    panel
+        None before it was computed.
+    """
+
+    def __init__(self, name: str, spark: Callable[[], SparkSession]) -> None:
+        self.name, self.tab, self._spark = name, TABS[name], spark
+        self.under_way = UnderWay()
+        self.again = widgets.Button(description="compute", tooltip="compute what this tab shows")
+        self.again.on_click(lambda _: self._begin())
+        self.above = widgets.VBox([])
+        super().__init__([self.under_way, self.above], layout={"min_height": "480px"})
+        self.panel: Panel[Any] | None = None
+        self._begin: Callable[[], None] = lambda: None
+
+    def compute(self, opened: Opened, shown: Callable[[Page], None]) -> None:
+        """Compute it, unless it is there or under way."""
+        if self.panel is not None or self.under_way.is_busy:
+            return
+        self._begin = lambda: self.compute(opened, shown)
+        self.above.children = []
+
+        def work() -> None:
+            panel = self.tab.make(opened)
+            self.children = [self.above, panel.widget]
+            self.panel = panel
+            shown(self)
+
+        def after() -> None:
+            if self.panel is None:
+                self.above.children = [self.again]
+
+        self.under_way.begin(self._spark, self.tab.doing, work, expected_s=_expected_s(self.tab, opened), then=after)
+
+
+class TabPages:
+    """The tabs of :data:`ticdc_lab.widgets.tabs.TABS` on one log, ``opened``.
+
+    Parameters
+    ----------
+    spark
+        Gives the session.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+        self.names = tuple(TABS)
+        self.widget = widgets.Tab()
+        self.pages: dict[str, Page] = {}
+        self.opened: Opened | None = None
+        self._linked = Linked()
+        self.widget.observe(lambda change: self._open_at(change["new"]), names="selected_index")
+
+    def show(self, opened: Opened, linked: Linked) -> None:
+        """Begin anew with a log; the first tab is opened."""
+        self.cancel()
+        self.opened, self._linked = opened, linked
+        self.pages = {name: Page(name, self._spark) for name in TABS}
+        self.widget.children = list(self.pages.values())
+        for i, tab in enumerate(TABS.values()):
+            self.widget.set_title(i, tab.title)
+        self.widget.selected_index = 0
+        self._open_at(0)
+
+    @property
+    def current(self) -> str:
+        """The tab that is open."""
+        return self.names[self.widget.selected_index or 0]
+
+    def open(self, name: str) -> Page:
+        """Open a tab; :meth:`panel` waits for it."""
+        if name not in self.pages:
+            raise ContractError(f"There is no tab {name!r}; there are {list(TABS)}.", hint="Read a source first.")
+        self.widget.selected_index = self.names.index(name)
+        self._open_at(self.widget.selected_index)
+        return self.pages[name]
+
+    def panel(self, name: str) -> Panel[Any]:
+        """The panel of a tab, which is opened and waited for unless it is there.
+
+        Raises
+        ------
+        TiCDCLabError
+            It cannot be computed on this log; what the tab says.
+        """
+        if name in self.pages and (there := self.pages[name].panel) is not None:
+            return there
+        page = self.open(name)
+        if page.under_way.running is not None:
+            page.under_way.running.wait()
+        assert page.panel is not None
+        return page.panel
+
+    def cancel(self) -> None:
+        """Stop what is computed."""
+        for page in self.pages.values():
+            page.under_way.cancel()
+
+    def _open_at(self, index: int | None) -> None:
+        if index is not None and self.opened is not None:
+            self.pages[self.names[index]].compute(self.opened, self._shown)
+
+    def _shown(self, page: Page) -> None:
+        assert page.panel is not None and self.opened is not None
+        if self.pages.get(page.name) is not page:  # of a log that was read before, computed to its end meanwhile
+            return
+        self._linked.add(page.panel)
+        if page.name == "overview":
+            page.above.children = [widgets.HTML(_overview(self.opened))]
+        if page.name == "audit":
+            page.above.children = [self._to_messages()]
+
+    def _to_messages(self) -> widgets.Button:
+        button = widgets.Button(
+            description="show its messages", tooltip="open the messages that the chosen finding is about",
+            layout={"width": "180px"},
+        )  # fmt: skip
+        button.on_click(lambda _: self._open_messages())
+        return button
+
+    def _open_messages(self) -> None:
+        audit = self.pages["audit"].panel
+        if audit is not None:
+            chosen = audit.meant()
+            if chosen is not None:
+                self._linked.choose(chosen, by=audit)
+        self.open("messages")
+
+
+class OpenPanels(Mapping[str, Panel[Any]]):
+    """Panels by name: asked for, a tab is opened; gone through, those that are open."""
+
+    def __init__(self, pages: TabPages, *, before: Callable[[], object]) -> None:
+        self._pages, self._before = pages, before
+
+    def __getitem__(self, name: str) -> Panel[Any]:
+        self._before()
+        return self._pages.panel(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, page in self._pages.pages.items() if page.panel is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _overview(opened: Opened) -> str:
+    """What the log holds, how far it is complete, and what it cannot prove; the audit is a tab of its own."""
+    said = "".join(f"<li>{html.escape(text)}</li>" for text in opened.log.limits)
+    return (
+        f"<p><b>{html.escape(holds(opened.summary))} {html.escape(complete_to(opened.summary))}</b></p><ul>{said}</ul>"
+    )
+
+
+def _expected_s(tab: Tab, opened: Opened) -> float | None:
+    n = opened.log.counts
+    if n is None:
+        return None
+    return _START_S + tab.s_per_million * (n.events if opened.log.sample is None else n.kept) / 1e6

@@ -1,0 +1,248 @@
+"""One's own data in a notebook: say where it is, see what it is, read it or a part of it, open every panel on it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event, RLock
+from typing import Any
+
+import ipywidgets as widgets
+import traitlets
+from pyspark.sql import SparkSession
+
+from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.errors import ContractError
+from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.sample import Sample
+from ticdc_lab.session import local_session
+from ticdc_lab.survey import Found, survey
+from ticdc_lab.widgets.linking import Linked
+from ticdc_lab.widgets.opened import Opened
+from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.source_bar import SourceBar
+from ticdc_lab.widgets.state import as_text
+from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
+from ticdc_lab.widgets.workbench_state import restored, saved
+
+
+class Workbench(traitlets.HasTraits):
+    """A text field for a source, then tabs with every panel on it, linked by what is chosen.
+
+    Parameters
+    ----------
+    source
+        A path, ``kafka://HOST:PORT/TOPIC``, or a table's name; None to be typed.
+    spark
+        The caller's session; a local one is started when it is first needed.
+    sample
+        What of it to read; where left out, all of it is read if that takes less than
+        :data:`ticdc_lab.survey.LARGE_S`, and else nothing before somebody says what.
+    how
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings`` and ``options`` of
+        :func:`ticdc_lab.load.load`.
+
+    Attributes
+    ----------
+    selection
+        What is chosen; setting it filters all panels.
+    found
+        What the source is; None before it was looked at.
+    log
+        The log that was read; None before.
+
+    Notes
+    -----
+    Display the workbench. It works without a browser too: ``bench.wait()``, then ``bench.panels["watermarks"]``.
+    """
+
+    selection = traitlets.Instance(Selection)
+
+    def __init__(
+        self, source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None, **how: Any
+    ) -> None:
+        super().__init__(selection=Selection())
+        self._spark, self._how, self._guard = spark, how, RLock()
+        self.found: Found | None = None
+        self.log: ChangeLog | None = None
+        self.bar = SourceBar(self.look, self.read)
+        self.pages = TabPages(self._session)
+        self._linked, self._idle = Linked(), Event()
+        self._idle.set()
+        self._folder: Path | None = None
+        self._below = widgets.VBox([])
+        self.widget = widgets.VBox([self.bar, self._below])
+        self.widget.add_class("ticdc-workbench")
+        self.observe(lambda change: self._follow(change["new"]), names="selection")
+        if source is not None:
+            self.look(source, sample=sample)
+
+    @property
+    def panels(self) -> Mapping[str, Panel[Any]]:
+        """The panels by the names of :data:`ticdc_lab.widgets.tabs.TABS`.
+
+        Asking for one opens its tab and waits for it; going through them gives those that are open.
+        """
+        return OpenPanels(self.pages, before=self.wait)
+
+    def look(self, source: str, *, sample: Sample | None = None) -> None:
+        """Find out what a source is, and read it as :class:`Workbench` says of ``sample``."""
+        self.cancel()
+        self._idle.wait()
+        self.select(Selection())
+        self.bar.put(source)
+        self.bar.show(None)
+        self.bar.list_folder(source)
+        self._begin("looking at the source", lambda: self._surveyed(source, sample), then=lambda: self._read_on(sample))
+
+    def read(self, sample: Sample | None = None) -> None:
+        """Read what was found, or a part of it, and open the first tab on it.
+
+        Raises
+        ------
+        ContractError
+            Nothing was found yet.
+        ProtocolError
+            A sample by time is asked of a log without commit_ts.
+        """
+        self._idle.wait()
+        if self.found is None:
+            raise ContractError(
+                "Nothing was looked at yet.", hint="Name a source and press look, or call look(source)."
+            )
+        self._begin_reading(self.found, self.found.log.sampled(sample or Sample()))
+
+    def cancel(self) -> None:
+        """Stop looking or reading."""
+        self.bar.under_way.cancel()
+
+    def wait(self, timeout_s: float | None = None) -> Workbench:
+        """Wait until it was looked at and read; the first tab may still be computed.
+
+        Raises
+        ------
+        TiCDCLabError
+            It could not be; what is said in the notebook.
+        TimeoutError
+            It takes longer.
+        """
+        if not self._idle.wait(timeout_s):
+            raise TimeoutError(f"{self.bar.place.value} is still being read after {timeout_s} s.")
+        if self.bar.under_way.running is not None:
+            self.bar.under_way.running.wait()
+        return self
+
+    def select(self, selection: Selection) -> None:
+        """Filter every panel by what was chosen."""
+        self.selection = selection
+
+    def state(self) -> dict[str, Any]:
+        """Give what it shows, and how its source was read, as JSON."""
+        return saved(self, None if self.log is None else self.log.made_from)
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`state` into a file."""
+        Path(path).write_text(as_text(self.state()), encoding="utf-8")
+
+    def open(self, state: Mapping[str, Any] | str | Path) -> None:
+        """Show what was saved, on the source that was read here.
+
+        Raises
+        ------
+        StateError
+            It is no state of a workbench, or says what a control cannot.
+        """
+        restored(self, state)
+
+    def close(self) -> None:
+        """Stop what runs, and remove what was decoded."""
+        self.cancel()
+        self.pages.cancel()
+        self._idle.wait()
+        self._keep_only(None)
+
+    def _session(self) -> SparkSession:
+        with self._guard:
+            self._spark = self._spark or local_session()
+            return self._spark
+
+    def _begin(self, what: str, work: Callable[[], None], then: Callable[[], None], **how: Any) -> None:
+        self._idle.clear()
+        self.bar.allow(False)
+
+        def after() -> None:
+            self.bar.allow(True)
+            try:
+                then()
+            finally:
+                if not self.bar.under_way.is_busy:
+                    self._idle.set()
+
+        self.bar.under_way.begin(self._session, what, work, then=after, **how)
+
+    def _surveyed(self, source: str, sample: Sample | None) -> None:
+        self.found = None
+        self.found = survey(self._session(), source, **self._how)
+        self.bar.show(self.found)
+        self.found.log.sampled(sample or Sample())  # what cannot be is said, and raised by wait, as an error of looking
+
+    def _read_on(self, sample: Sample | None) -> None:
+        found, running = self.found, self.bar.under_way.running
+        if found is not None and running is not None and running.state == "done" and (sample or not found.is_large):
+            self._begin_reading(found, found.log.sampled(sample or Sample()))
+
+    def _begin_reading(self, found: Found, log: ChangeLog) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-bench-"))
+        weakref.finalize(self, shutil.rmtree, str(folder), ignore_errors=True)
+        self._begin(
+            f"reading {log.protocol}", lambda: self._read_into(folder, log), lambda: self._drop_unless_kept(folder),
+            expected_s=found.load_s, measured=log.messages_done(f"{folder}/decoded"),
+        )  # fmt: skip
+
+    def _read_into(self, folder: Path, log: ChangeLog) -> None:
+        read = log.materialise(f"{folder}/decoded")
+        read.require_events()
+        self._keep_only(folder)
+        self.log = read
+        self._linked = Linked(selection=self.selection)
+        self._linked.observe(lambda change: self.select(change["new"]), names="selection")
+        self._below.children = [self._linked.bar, self.pages.widget]
+        self.pages.show(Opened(read, folder), self._linked)
+
+    def _follow(self, selection: Selection) -> None:
+        if self._linked.selection != selection:
+            self._linked.selection = selection
+
+    def _drop_unless_kept(self, folder: Path) -> None:
+        """What was decoded before it was stopped or failed is of no use."""
+        if folder != self._folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _keep_only(self, folder: Path | None) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = folder
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return self.widget._repr_mimebundle_(**kwargs)
+
+
+def workbench(
+    source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None, **how: Any
+) -> Workbench:
+    """Open one's own data in a notebook: a path, a topic or a table.
+
+    Parameters
+    ----------
+    source, spark, sample, how
+        As for :class:`Workbench`.
+
+    Returns
+    -------
+    Workbench
+        Display it; it is read in the background.
+    """
+    return Workbench(source, spark, sample=sample, **how)
