@@ -27,10 +27,11 @@ import duckdb
 import psutil
 from run import HERE, noop
 
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer import open_sink, replay
 from ticdc_lab.consumer.sinks.mysql_connection import address_of, connected
 from ticdc_lab.consumer.sinks.open import files_of
-from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.load import load
 from ticdc_lab.session import local_session
 
 BATCH = 200_000

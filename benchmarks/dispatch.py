@@ -27,13 +27,14 @@ from pyspark.sql import DataFrame
 from run import HERE, Meter, measured, noop, script
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.kernel.arrow import spans, texts
 from ticdc_lab.codecs.kernel.batch import KERNELS
 from ticdc_lab.codecs.kernel.crcs import fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.state import N_EVENTS, SCHEMA_NAME, TABLE_NAME, State, fresh_state
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.load import load
 from ticdc_lab.schema import DISPATCH
 from ticdc_lab.session import local_session
 
@@ -159,7 +160,7 @@ def bare(path: Path, protocol: str, times: int = 200) -> dict[str, float]:
 
 
 def report(found: dict[str, dict[str, float]], n: int) -> None:
-    """The table that goes into the README."""
+    """The table that goes into the docs/benchmarks.md."""
     print("| | wall s | cpu s | times decoding (wall) | (cpu) | million rows/s |\n|---|---|---|---|---|---|")
     first = found[DECODING]
     for name, m in found.items():

@@ -1,4 +1,4 @@
-"""What each protocol keeps of the same transactions, as a table in Markdown; the one in the README comes from here.
+"""What each protocol keeps of the same transactions, as a table in Markdown; the one in docs/reading.md is made so.
 
     python benchmarks/fidelity.py
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +21,13 @@ from ticdc_lab.schema import EVENTS
 from ticdc_lab.session import local_session
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "browser"))
 import broker as brokers
 import compile_kernels
 import reference_decoder
+from lab_fixtures import lab, pictures
+
+__all__ = ["lab", "pictures"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,7 +57,10 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, the order inside a file as it is."""
+    """Long files first, the order inside a file as it is; those of one folder need a browser."""
+    for item in items:
+        if item.path.parent.name == "browser":
+            item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if item.path.stem.startswith(name)), len(LONG)))
 
 
@@ -85,6 +93,17 @@ def spark() -> Iterator[SparkSession]:
     session = local_session(cores=2)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder that holds the package as its wheel installs it, and nothing of the repository."""
+    folder, quiet = tmp_path_factory.mktemp("wheel"), {"check": True, "capture_output": True}
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, **quiet)
+    [wheel] = folder.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--no-compile", "--target", folder / "installed", wheel], **quiet)
+    return folder / "installed"
 
 
 @pytest.fixture(scope="session")

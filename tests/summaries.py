@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import tso
-from ticdc_lab.load import Counts
+from ticdc_lab.limits import Counts
 from ticdc_lab.summary import Summary
 
 T0 = 1_700_000_000_000

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+import ticdc_lab
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ticdc_lab"
@@ -17,30 +20,36 @@ PACKAGE = ROOT / "ticdc_lab"
 STEPS = (
     (
         "errors",
+        "lazily",
         "environment",
         "jars",
         "tso",
         "mysql_types",
         "schema",
+        "running",
         "progress",
         "prefix",
+        "sample",
         "workers",
         "session",
+        "supplied",
         "keys",
         "gaps",
         "redaction",
         "evenness",
         "neighbours",
         "quoting",
+        "giving_up",
     ),
     ("sources", "codecs"),
-    ("load", "datasource"),
+    ("limits", "decoding", "change_log", "load", "datasource", "origin", "inputs", "provenance"),
     ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
     ("watermarks", "laggards", "stalls", "stall_causes", "restoration", "transactions", "dispatch", "encode"),
     ("audit", "faults", "fsck", "tables", "checksum", "checksum_findings"),
     (
         "summary",
         "export",
+        "survey",
         "comparison",
         "fidelity",
         "browse",
@@ -51,6 +60,7 @@ STEPS = (
         "lake",
         "waiting",
         "ingest",
+        "ingest_state",
         "simulate",
         "ddl_service",
         "workload",
@@ -65,16 +75,20 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 TO_THE_DRIVER = {
     "catalog.py": "the DDL statements of a log",
     "cli/common.py": "aggregates that are printed",
-    "load.py": "one row a task: the file it wrote, and counts; table versions of the simple protocol",
+    "inputs.py": "one row a Kafka partition",
+    "change_log.py": "one row a task: the file it wrote, and counts",
+    "decoding.py": "table versions of the simple protocol",
+    "limits.py": "at most as many rows as a topic has partitions",
     "consumer/few.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
     "ingest.py": "one row a Kafka partition, each batch",
+    "ingest_state.py": "one row a Kafka partition",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
     "consumer/replay.py": "one row a partition, and the timestamps at which batches are cut",
     "consumer/sinks/delta_rows.py": "one row a table, each batch",
     "consumer/sinks/delta_state.py": "how far a target is: a row a partition, a table and a note",
     "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
-    "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
+    "dispatch/measuring.py": "counters, one row a table, and the keys of the counterexamples",
     "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",
     "fsck.py": "the file metadata, which holds one number",
     "repartition/compare.py": "a few lines a partition, three a procedure",
@@ -84,6 +98,7 @@ TO_THE_DRIVER = {
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
+    "survey.py": "the first thousand narrow events of each part that a task reads",
     "summary.py": "aggregates that are drawn",
     "workers.py": "one row, to try the workers",
 }
@@ -156,6 +171,20 @@ def test_every_part_has_its_step() -> None:
 def test_dependencies_point_one_way(path: Path) -> None:
     """No module imports from a part further right in the flow."""
     assert path == PACKAGE / "__init__.py" or backwards(path) == []
+
+
+def test_no_module_leans_on_the_package_as_a_whole() -> None:
+    """Public names are for users: a module imports from where a thing is made, so that the flow stays visible."""
+    shortcuts = {name for name in ticdc_lab.__all__ if not inspect.ismodule(getattr(ticdc_lab, name))}
+    users = {p.relative_to(PACKAGE): roots_of_package(p) & shortcuts for p in modules() if p != PACKAGE / "__init__.py"}
+    assert {path: names for path, names in users.items() if names} == {}
+
+
+def roots_of_package(path: Path) -> set[str]:
+    """What a module imports from the package itself: ``from ticdc_lab import ..``."""
+    tree = _without_types(ast.parse(path.read_text(encoding="utf-8")))
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "ticdc_lab"]
+    return {alias.name for node in found for alias in node.names}
 
 
 def test_only_widgets_know_the_notebook() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from ticdc_lab.browse import Browser, Page, TableTimeline
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import ChangeLog
+from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.schema import DECODED
-from ticdc_lab.widgets import BrowseView, RowView, TableView, browse_panel, row_panel, table_panel
+from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
 
 
 def column(name: str, value: str | None, is_key: bool = False) -> dict[str, Any]:
@@ -92,6 +95,25 @@ def test_a_row_is_followed_through_its_life(browser: Browser) -> None:
     assert life["columns"][3] == {"id": "3", "v": "2"}
 
 
+def test_a_transaction_is_listed_in_an_order_that_is_safe_to_apply(tmp_path: Path) -> None:
+    """Deletes free keys before inserts take them, each change beside its repeat; other transactions are left out."""
+    rows = [
+        change(0, 20, "insert", image(1, 7), None, change_hash=1),
+        change(1, 20, "delete", None, image(1, 1), change_hash=2),
+        change(2, 20, "insert", image(1, 7), None, change_hash=1),
+        change(3, 21, "insert", image(2, None), None, change_hash=3),
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    browser = Browser([str(tmp_path / "log.parquet")])
+    found = browser.transaction(20)
+    assert list(found["op"]) == ["delete", "insert", "insert"]
+    assert list(found["again"]) == [False, False, True]
+    assert found["before"][0] == "id=1, v=1" and found["after"][1] == "id=1, v=7"
+    assert pd.isna(found["after"][0]) and pd.isna(found["before"][1])
+    assert browser.transaction(21)["after"].tolist() == ["id=2, v=NULL"]
+    assert browser.transaction(5).empty and len(browser.transaction(20, n=1)) == 1
+
+
 def test_busiest_keys_come_first(browser: Browser) -> None:
     """Keys by their number of changes, of the table asked for only."""
     keys = browser.busiest_keys("s.t")
@@ -129,9 +151,9 @@ def test_browse_panel_shows_what_its_controls_say(browser: Browser) -> None:
     """A filter redraws the page, and nothing found is said."""
     panel = browse_panel(browser)
     assert "8 events of all partitions" in panel.figure.layout.meta["finding"]
-    panel.value = BrowseView(partition=0, first_offset=6, kind="row", table="s.t", text="")
+    panel.value = replace(panel.value, partition=0, first_offset=6, kind="row", table="s.t")
     assert "2 events of partition 0 from offset 6" in panel.figure.layout.meta["finding"]
-    panel.value = BrowseView(partition=0, first_offset=0, kind="", table="", text="nowhere")
+    panel.value = replace(panel.value, partition=0, first_offset=0, kind="", table="", text="nowhere")
     assert panel.figure.layout.meta["finding"].startswith("0 events")
 
 
@@ -175,3 +197,39 @@ def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:
     assert timeline.moments() == [10, 20, 30, 40] and panel.value == TableView(40)
     panel.value = TableView(30)
     assert panel.figure.layout.meta["finding"] == "s.t has 2 rows at commit_ts 30"
+
+
+def test_browse_panel_goes_to_messages_that_were_chosen_elsewhere(browser: Browser) -> None:
+    """They are marked, with what lies beside them; a click on a row chooses its message; all can be let go."""
+    panel = browse_panel(browser)
+    panel.select(Selection(messages=((0, 6), (1, 0)), table="s.t"))
+    assert panel.figure.layout.meta["finding"] == "Around partition 0 offset 6, partition 1 offset 0"
+    offsets = [[str(v) for v in column] for column in panel.figure.data[0].cells.values[1:3]]
+    assert offsets == [["0", "<b>0</b>", "0", "<b>1</b>", "1"], ["5", "<b>6</b>", "7", "<b>0</b>", "1"]]
+    heard: list[Selection] = []
+    panel.on_select(heard.append)
+    panel.view.clicked = {"curve": 0, "point": 2, "n": 1}
+    assert heard == [Selection(topic="x", partition=0, offset=7, table="s.t", key="id=3", commit_ts=40)]
+    panel.select(Selection(partition=0, offset=1, commit_ts=11))
+    assert panel.figure.layout.meta["finding"] == "Around partition 0 offset 1"
+    panel.select(Selection(messages=((7, 7),)))
+    assert panel.figure.layout.meta["finding"] == "Around partition 7 offset 7; 0 of 1 are in the log"
+    panel.select(Selection())
+    assert "8 events" in panel.figure.layout.meta["finding"]
+
+
+def test_browse_panel_shows_a_transaction(browser: Browser) -> None:
+    """By its commit_ts, which must be a number."""
+    panel = browse_panel(browser)
+    panel.select(Selection(commit_ts=20))
+    assert panel.figure.layout.meta["finding"] == "2 events of all partitions from offset 0 with commit_ts 20"
+    panel.controls["commit_ts"].value = "soon"
+    assert panel.problem is not None and panel.problem.control == "commit_ts"
+
+
+def test_row_panel_follows_the_table_and_the_row_chosen_elsewhere(browser: Browser) -> None:
+    """Its versions are messages that a click chooses."""
+    panel = row_panel(browser)
+    panel.select(Selection(table="s.t", key="id=3"))
+    assert panel.value == RowView("s.t", "id=3")
+    assert selected(panel.figure, 0, 0) == Selection(topic="x", partition=0, offset=6, commit_ts=30)

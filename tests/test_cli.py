@@ -186,6 +186,10 @@ def test_audit_explains_the_golden_log(lab: Any) -> None:
     assert "shop.parted" in {f["table"] for f in found["findings"]}
     assert all("because" in f["message"] for f in found["findings"])
     assert sum(found["counts"].values()) == len(found["findings"])
+    told = json.loads(lab("audit", OPEN, "--json", "--messages-of", "1", code=1).stdout)
+    named = {(m["partition"], m["offset"]) for m in told["messages"] if m["named"]}
+    assert named == {(e["partition"], e["offset"]) for e in told["findings"][0]["evidence"]}
+    assert "--messages-of" in lab("audit", OPEN, "--messages-of", "99999", code=2).stderr
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from ingested import assert_batch_answers, turned
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab import ingest as steps
 from ticdc_lab.errors import SourceError
-from ticdc_lab.ingest import State, Tables, ingest, merged, next_state
+from ticdc_lab.ingest import Tables, ingest
+from ticdc_lab.ingest_state import State, merged, next_state
 from ticdc_lab.load import load
 
+steps = import_module("ticdc_lab.ingest")
 OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"
 CANAL = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
 KILLED = Path(__file__).with_name("ingest_killed.py")

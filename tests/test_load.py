@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.load import load
 from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, MESSAGES, QUARANTINE
 
 NAMES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ from conftest import golden
 from ingested import assert_batch_answers, turned
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab import ingest, waiting
+from ticdc_lab import waiting
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.ingest import Steps, begun
 from ticdc_lab.lake import Tables, create
-from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.load import load
 
+ingest = import_module("ticdc_lab.ingest")
 AVRO = str(golden("messages_avro-prod_small.jsonl.gz"))
 SCHEMAS = str(golden("avro_schemas_small.jsonl.gz"))
 NOWHERE = "http://127.0.0.1:9"

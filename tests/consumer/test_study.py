@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import load
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import decode
 from ticdc_lab.consumer.consumption import NEVER_WAS, Scenario, consumer_anomalies, consumer_matrix, consumption, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
@@ -23,7 +24,6 @@ from ticdc_lab.consumer.sql_curve import sql_curve
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.load import ChangeLog
 from ticdc_lab.produce import produce
 
 TOTAL = 1_200_000

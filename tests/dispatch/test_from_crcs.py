@@ -19,9 +19,9 @@ from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.dispatch import dispatch, dispatch_by_rules
+from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.dispatch.strategies import ADDED
 from ticdc_lab.errors import ContractError
 from ticdc_lab.load import load
 from ticdc_lab.schema import COLUMN, DECODED, DISPATCH, MESSAGES

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from drawn_text import drawn_text
 
 from ticdc_lab import figures
 from ticdc_lab.figures.invariant_curve import wrong_stretches
@@ -141,7 +142,7 @@ def test_nothing_done_is_a_sentence() -> None:
     assert "nothing" in title(figures.consumer_lanes(READ.iloc[:0], DONE.iloc[:0]))
     assert "nothing" in title(figures.consumer_lanes_stepped(READ.iloc[:0], DONE.iloc[:0]))
     evil = figures.consumer_lanes(deliveries(delivery(0, 0, 1, 1, 2, table=EVIL)), DONE.assign(detail=EVIL), at_us=5000)
-    assert EVIL not in str(evil.to_plotly_json()) and "&lt;b&gt;" in str(evil.to_plotly_json())
+    assert EVIL not in drawn_text(evil) and "&lt;b&gt;" in drawn_text(evil)
 
 
 def test_the_player_has_a_frame_for_every_moment_and_starts_by_hand() -> None:
@@ -260,7 +261,7 @@ def test_a_ddl_that_is_never_executed_is_counted() -> None:
     """It has no diamond; partitions that do not wait are no wait."""
     fig = figures.ddl_timeline(ddl((5, EVIL, 0, 1000, None, None, 0, 0), (7, "B", 0, 2000, 0, 2000, 0, 0)))
     assert title(fig) == "2 DDL: no partition waits; 1 is never executed; every row is on its side"
-    assert EVIL not in str(fig.to_plotly_json())
+    assert EVIL not in drawn_text(fig)
 
 
 def test_the_timeline_draws_the_ddl_that_matter() -> None:

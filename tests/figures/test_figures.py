@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from drawn_text import drawn_text
 from whatifs import what_if
 
 from ticdc_lab import figures, tso
@@ -43,11 +44,6 @@ def homes(*partitions: int, topic: str = "t") -> pd.DataFrame:
 def title(fig: go.Figure) -> str:
     """Give the finding."""
     return str(fig.layout.meta["finding"])
-
-
-def everything(fig: go.Figure) -> str:
-    """All text of the figure, as plotly receives it before JSON escapes."""
-    return str(fig.to_plotly_json())
 
 
 LAGGING = steps([(0, 1, 0), (1, 1, 0), (0, 2, 1), (0, 3, 2), (0, 4, 5), (0, 5, 6), (1, 5, 6)])
@@ -102,7 +98,7 @@ def test_lag_of_nobody_is_a_sentence() -> None:
     """A flat zero line would say less than the sentence."""
     fig = figures.lag(steps([(0, 1, 0), (1, 1, 0), (0, 2, 3), (1, 2, 3)]), partitions=homes(0, 1))
     assert title(fig) == "No partition ever lags behind another"
-    assert "the longest gap between two is 3 s" in everything(fig)
+    assert "the longest gap between two is 3 s" in drawn_text(fig)
     assert not fig.data
 
 
@@ -132,6 +128,15 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
     assert colors == {"whole (2)": theme.GREY, "waits for partition 2 (1)": theme.OKABE_ITO[2]}
     assert [len(t.x) for t in fig.data if t.name == "delivered again (1)"] == [1]
+
+
+def test_spans_show_what_a_consumer_tore_in_red() -> None:
+    """Torn transactions are counted in the title, whole or pending; the others keep their look."""
+    sample = pd.DataFrame([transaction(0, [0, 2], []), transaction(1, [0, 1], [2]), transaction(2, [0], [])])
+    fig = figures.transaction_spans(sample, totals=totals(9, 1, 2, 0), torn={ts(0), ts(1), ts(50)})
+    assert title(fig) == "3 of 9 transactions are shown in part, for a while at least: the red ones"
+    colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
+    assert colors == {"whole (1)": theme.GREY, "shown in part (2)": theme.WRONG}
 
 
 def load_frame(rows: list[tuple[Any, Any, int, int]], columns: list[str]) -> pd.DataFrame:
@@ -273,7 +278,7 @@ WITH_NAMES = {
 @pytest.mark.parametrize("name", WITH_NAMES)
 def test_markup_in_names_is_escaped(name: str) -> None:
     """A name with markup, quotes, a slash and a newline reaches plotly as plain text."""
-    text = everything(WITH_NAMES[name]())
+    text = drawn_text(WITH_NAMES[name]())
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 
@@ -315,7 +320,7 @@ def test_partition_rows_name_the_fullest_and_the_idle() -> None:
     assert title(figures.partition_rows(rows)) == told
     assert title(figures.partition_rows(rows, strategy="ts")) == "ts puts 12 of 30 rows in partition 1 of 3"
     assert title(figures.partition_rows(placed({"table": [0]}))) == "There is no load to compare"
-    assert "&lt;script&gt;" in everything(figures.partition_rows(placed({EVIL: [1]})))
+    assert "&lt;script&gt;" in drawn_text(figures.partition_rows(placed({EVIL: [1]})))
 
 
 def test_stepped_by_a_menu_brings_each_slider() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from drawn_text import drawn_text
 from pipeline_samples import (
     BARRIER,
     FREE,
@@ -248,7 +249,7 @@ def test_names_from_outside_are_escaped(name: str) -> None:
     ]
     given = {"queue_curves": tables[1], "watermark_tree": tables[0]}
     fig = getattr(figures, name)(given.get(name, type(story())(*tables)))
-    assert bad not in str(fig.to_plotly_json())
+    assert bad not in drawn_text(fig)
 
 
 _LOOK = """

@@ -17,6 +17,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.load import load
 from ticdc_lab.produce import produce as produced
+from ticdc_lab.sample import Sample
 from ticdc_lab.schema import MESSAGES
 from ticdc_lab.sources.kafka import properties, read_stream, topics_of
 from ticdc_lab.topic_writer import write_topic
@@ -143,6 +144,8 @@ def test_what_has_expired_is_said(spark: SparkSession, broker: Broker, tmp_path:
         "Partition 3 of expired lacks 5 of the offsets that were to be read, in 1 places (0..4)",
     ]
     assert set(log.gaps) <= set(log.limits)
+    part = late.sampled(Sample(tables=("no.such",))).materialise(str(tmp_path / "part"))
+    assert part.gaps == log.gaps, "what a sample leaves out has not expired"
 
 
 @pytest.mark.soak

@@ -18,8 +18,9 @@ from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab import sources
+from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.load import ChangeLog, load
+from ticdc_lab.load import load
 from ticdc_lab.sources import open_source, parquet
 
 NAME = "messages_canal-json-tidb_small.jsonl.gz"

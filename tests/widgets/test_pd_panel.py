@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pd_recordings import joining, nothing
 
+from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.simulate.pd.world.pd_policies import BALANCE_LEADER_POLICY
 from ticdc_lab.widgets import Panel, PdView, pd_panel
 
@@ -60,11 +61,30 @@ def test_why_is_asked_of_regions_and_operators(panel: Panel[PdView]) -> None:
     assert "region 5" in finding(panel) and panel.figure.data
     panel.value = replace(panel.value, about="operator 1")
     assert "balance" in finding(panel)
-    for about in ("region 9999", "operator 9999"):
+    panel.value = replace(panel.value, about="store 1", step=60)
+    assert any("store 1" in f"store {cell.split()[-1].rstrip('</b>')}" for cell in panel.figure.data[0].cells.values[0])
+    for about in ("region 9999", "operator 9999", "store 9999"):
         panel.value = replace(panel.value, about=about)
         assert "9999" in finding(panel) and not panel.figure.data
     panel.value = replace(panel.value, about="", step=60)
     assert "nothing is done" in finding(panel) or "mv peer" in finding(panel)
+
+
+def test_a_cell_of_the_map_asks_why_of_its_region(panel: Panel[PdView]) -> None:
+    """In a linked panel; a bar of a store asks about the store."""
+    panel.value = replace(panel.value, about="", picture="where are the regions", step=0)
+    heard: list[Selection] = []
+    panel.on_select(heard.append)
+    panel.view.clicked = {"curve": 0, "point": 0, "n": 1}
+    assert heard[0].store == 1 and heard[0].region is not None
+    panel.value = replace(panel.value, picture="stores, before and now")
+    panel.view.clicked = {"curve": 0, "point": 2, "n": 2}
+    assert heard[1] == Selection(store=3)
+    assert panel.select(heard[0]) == {"about"} and panel.value.about == f"region {heard[0].region}"
+    panel.select(heard[1])
+    assert panel.value.about == "store 3"
+    panel.select(Selection())
+    assert panel.value.about == ""
 
 
 def test_every_picture_answers(panel: Panel[PdView]) -> None:
@@ -72,7 +92,7 @@ def test_every_picture_answers(panel: Panel[PdView]) -> None:
     for name in panel.controls["case"].options:
         for picture in panel.controls["picture"].options:
             panel.value = replace(panel.value, case=name, picture=picture, step=30)
-            assert finding(panel) and "cannot be run" not in finding(panel)
+            assert finding(panel) and panel.problem is None
 
 
 def test_ones_own_cluster_is_where_it_starts(panel: Panel[PdView], tmp_path: Path) -> None:
@@ -92,5 +112,5 @@ def test_ones_own_cluster_is_where_it_starts(panel: Panel[PdView], tmp_path: Pat
     panel.value = replace(panel.value, own=str(tmp_path), picture="stores, before and now", step=0)
     assert "store 4 has 0 peers where its share is 30" in finding(panel)
     panel.value = replace(panel.value, own=str(tmp_path / "nowhere"))
-    assert finding(panel) == "This cluster cannot be run"
+    assert panel.problem is not None and panel.problem.control == "own" and "nowhere" in panel.problem.message
     panel.value = replace(panel.value, own="")

@@ -101,7 +101,7 @@ def test_every_fault_can_be_injected(panel: Panel[SchedulerView], fault: str) ->
 def test_every_picture_answers_at_once(panel: Panel[SchedulerView]) -> None:
     """A run of the model and a picture in about a second."""
     for picture in panel.controls["picture"].options:
-        start = time.perf_counter()
+        start = time.process_time()
         panel.value = replace(panel.value, picture=picture, fault="crash for 5 s", at_s=2.0, step=50)
         assert finding(panel)
-        assert time.perf_counter() - start < SLOW_MACHINE_S
+        assert time.process_time() - start < SLOW_MACHINE_S

@@ -1,0 +1,67 @@
+"""A standalone Spark cluster on this machine: a master and two workers, as ``sbin/start-all.sh`` starts them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+WORKERS = 2
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:CICompilerCount=1"
+PATIENCE_S = 180
+
+
+@contextmanager
+def running(folder: Path, *, hidden: Path | None = None) -> Iterator[str]:
+    """The master's URL, while it and its workers (one core and 1 GB each) run; on loopback only.
+
+    The first worker has a folder of its own at ``hidden``, empty and not that of the others, as on another machine;
+    this takes root.
+    """
+    with ExitStack() as stack:
+        started = r"Starting Spark master at (spark://\S+)"
+        master = stack.enter_context(_daemon(folder / "master", started, "master.Master", "--port", "0"))
+        worker = ("worker.Worker", "--cores", "1", "--memory", "1g")
+        for i in range(WORKERS):
+            place = folder / f"worker-{i}"
+            registered = r"Successfully registered with master (\S+)"
+            arguments = (*worker, "--work-dir", str(place), master)
+            stack.enter_context(_daemon(place, registered, *arguments, hidden=None if i else hidden))
+        yield master
+
+
+@contextmanager
+def _daemon(folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None) -> Iterator[str]:
+    """One of Spark's own daemons, and what it says when it is ready."""
+    folder.mkdir(parents=True)
+    here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    small = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_LAUNCHER_OPTS": QUICK}
+    command: list[str | Path] = [SPARK_HOME / "bin/spark-class", f"org.apache.spark.deploy.{name}"]
+    if hidden is not None:
+        command = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', hidden, *command]
+    places = ["--host", "127.0.0.1", "--webui-port", "0"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, *places, *arguments], env=os.environ | here | small, stdout=log, stderr=log
+        )
+    try:
+        yield _said(folder / "log", says, process)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _said(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(pattern, log.read_text(errors="replace")):
+            return found[1]
+        time.sleep(0.2)
+    raise AssertionError(log.read_text(errors="replace")[-2000:])

@@ -1,0 +1,95 @@
+"""Figures in a narrow place, in a real browser: nothing lies over the title or the note, and nothing is cut."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from pipeline_samples import MEMORY, story
+from plotly.offline import get_plotlyjs
+from test_report import browsed
+
+from ticdc_lab import figures
+from ticdc_lab.figures.fitting import FIT_JS
+
+WIDTH = 520
+_LOOK = """
+const FIGURES = %s, FIT = %s, seen = {};
+const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; };
+(async () => {
+  for (const [name, figure] of Object.entries(FIGURES)) {
+    const gd = document.createElement('div');
+    gd.style.width = '%dpx';
+    document.body.append(gd);
+    await Plotly.newPlot(gd, figure);
+    if (FIT) await ticdcFit(Plotly, gd);
+    const note = gd.layout.annotations.findIndex((a) => a.name === 'note');
+    seen[name] = {
+      self: box(gd), title: box(gd.querySelector('.gtitle')), drawn: gd._fullLayout.width,
+      note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
+      legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
+      slider: gd.querySelector('.slider-container') && box(gd.querySelector('.slider-container')),
+      titles: (gd._transitionData?._frames ?? []).map((f) => f.layout?.title?.text ?? ''),
+    };
+  }
+  document.body.setAttribute('data-seen', JSON.stringify(seen));
+})();
+"""
+
+
+def drawn() -> dict[str, go.Figure]:
+    """One with a legend of many lines, a player, and one that needs more width than there is."""
+    return {
+        "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
+        "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
+        "wide": figures.pipeline_picture(story(), memory_rows=MEMORY),
+    }
+
+
+def seen(folder: Path, *, fit: bool) -> dict[str, dict[str, Any]]:
+    """Where a browser puts the parts of each figure, in pixels."""
+    told = json.dumps({name: json.loads(fig.to_json()) for name, fig in drawn().items()}).replace("</", "<\\/")
+    script = _LOOK % (told, json.dumps(fit), WIDTH)
+    page = folder / "narrow.html"
+    page.write_text(
+        f"<!DOCTYPE html><meta charset='utf-8'><script>{get_plotlyjs()}</script><script>{FIT_JS}</script>"
+        f"<body style='margin:0'><script>{script}</script>",
+        encoding="utf-8",
+    )
+    found = re.search(r'data-seen="([^"]*)"', browsed(page))
+    assert found is not None
+    return dict(json.loads(html.unescape(found[1])))
+
+
+def wrong(parts: dict[str, Any]) -> set[str]:
+    """What is cut, or lies over another part."""
+    left, _, right, bottom = parts["self"]
+    out = {f"{name} is cut" for name in ("title", "note") if parts[name][2] > right or parts[name][0] < left}
+    if parts["note"][3] > bottom:
+        out.add("note is cut")
+    if parts["legend"] and parts["legend"][1] < parts["title"][3] and parts["legend"][3] > parts["title"][1]:
+        out.add("legend over title")
+    if parts["slider"] and parts["slider"][1] < parts["note"][3]:
+        out.add("slider over note")
+    return out
+
+
+@pytest.mark.browser
+def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
+    """Titles and notes are broken where the place ends, also those of frames; what is too wide scrolls."""
+    found = seen(tmp_path, fit=True)
+    assert {name: wrong(parts) for name, parts in found.items()} == {name: set() for name in drawn()}
+    assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH
+    assert any(title.count("<br>") >= 3 for title in found["player"]["titles"])
+
+
+@pytest.mark.browser
+def test_without_it_texts_would_be_cut(tmp_path: Path) -> None:
+    """So that the test above can fail."""
+    found = seen(tmp_path, fit=False)
+    assert "title is cut" in wrong(found["player"]) and "note is cut" in wrong(found["legend"])

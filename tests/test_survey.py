@@ -1,0 +1,122 @@
+"""A look at a source says what it is and what to do, without reading it all."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab import load
+from ticdc_lab.cli import main
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.size import Size
+from ticdc_lab.survey import Found, survey
+
+OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Found:
+    """The golden log in the open protocol."""
+    return survey(spark, OPEN)
+
+
+def test_a_capture_file_is_described(found: Found) -> None:
+    """Kind, protocol, size, tables, partitions, first time, and how long reading takes."""
+    assert (found.source_kind, found.protocol, found.partitions) == ("capture", "open-protocol", (0, 1, 2, 3))
+    assert found.size == Size(Path(OPEN).stat().st_size, 1470, "counted", True)
+    assert len(found.tables) == 7
+    assert found.first_ts is not None and found.last_ts is not None and found.first_ts < found.last_ts
+    assert found.load_s is not None and found.load_s < 5
+    assert found.words.startswith("Capture files in open-protocol: 1,470 messages (counted), 161 KB. Seen so far: 7 ")
+    assert found.advice == ("Read all of it: about 2 s.",)
+
+
+def test_what_was_not_looked_at_is_said(found: Found) -> None:
+    """A look at some messages proves nothing of the others; where all were seen there is nothing to say."""
+    assert found.unknown[0].startswith("Only ")
+    assert replace(found, seen=1470).unknown == ()
+
+
+def test_what_takes_long_is_offered_as_a_sample(found: Found) -> None:
+    """By table or time, as the command line takes it; of a topic the broker can leave out what came before."""
+    large = replace(found, load_s=400.0)
+    assert large.is_large
+    sample = "Look at a sample first: some tables or a window of time."
+    assert large.advice[0] == f"Reading takes about 6 min 40 s. {sample}"
+    assert large.flags.startswith(f"--tables {large.tables[0]} --from '2026-")
+    assert not any("startingTimestamp" in a for a in large.advice)
+    topic = replace(large, source_kind="kafka", load_s=None)
+    assert topic.advice[0].startswith("Nobody knows how long reading it takes")
+    assert "startingTimestamp" in topic.advice[-1]
+
+
+def test_each_kind_of_place_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """A Parquet file, a Delta table, the name of a table and a storage folder, with the messages each holds."""
+    messages = load(spark, OPEN).messages.cache()
+    messages.write.parquet(str(tmp_path / "log.parquet"))
+    messages.write.format("delta").save(str(tmp_path / "lake"))
+    messages.createOrReplaceTempView("recorded_topic")
+    with tarfile.open(golden("storage_small.tar.gz")) as tar:
+        tar.extractall(tmp_path / "storage", filter="data")
+    folder = next(p for p in sorted((tmp_path / "storage").rglob("metadata"))).parent
+    kinds = {"log.parquet": "parquet", "lake": "delta"}
+    for name, kind in kinds.items():
+        found = survey(spark, str(tmp_path / name))
+        assert (found.source_kind, found.protocol, found.size.messages) == (kind, "open-protocol", 1470)
+    table = survey(spark, "recorded_topic")
+    assert (table.source_kind, table.protocol, table.size.messages) == ("table", "open-protocol", None)
+    assert table.is_large, "nobody knows how long it takes"
+    storage = survey(spark, str(folder))
+    assert storage.source_kind == "storage"
+    assert storage.size.messages is not None and not storage.size.is_exact
+    spark.catalog.dropTempView("recorded_topic")
+    messages.unpersist()
+
+
+def test_where_nothing_is_the_error_says_what_was_expected(spark: SparkSession) -> None:
+    """A path that is not there, and no path at all."""
+    with pytest.raises(SourceError, match=r"no_such_file\.jsonl does not exist; expected a capture file"):
+        survey(spark, "no_such_file.jsonl")
+    with pytest.raises(SourceError, match="No source is named"):
+        survey(spark, "  ")
+
+
+@pytest.fixture
+def lab(spark: SparkSession) -> Any:
+    """``lab("survey", FILE)`` runs a command on the suite's session."""
+
+    def run(*args: str) -> Result:
+        return CliRunner().invoke(main, list(args), obj=spark)
+
+    return run
+
+
+def test_the_command_prints_the_same(lab: Any, found: Found) -> None:
+    """In words, and as JSON."""
+    said = lab("survey", OPEN).stdout.splitlines()
+    assert said == [f"{OPEN}: {found.words}", *found.unknown, *found.advice]
+    assert json.loads(lab("survey", OPEN, "--json").stdout)["tables"] == list(found.tables)
+
+
+@pytest.mark.soak
+def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
+    """The limits stand in the answer; what cannot be read is an error in words."""
+    facts = json.loads(lab("transactions", OPEN, "--tables", "shop.orders", "--json").stdout)
+    assert facts["sample"] == "row changes of shop.orders"
+    assert facts["limits"][0].startswith("This is a sample")
+    assert 0 < facts["rows"] == facts["kept"] < 2101
+    wrong = lab("watermarks", OPEN, "--from", "noon")
+    assert wrong.exit_code == 2
+    assert "'noon' is no moment" in wrong.stderr
+    audited = json.loads(lab("audit", OPEN, "--tables", "shop.users", "--json").stdout)
+    assert audited["not_checked"] == {
+        "offsets_are_contiguous": "a sample leaves messages out, so holes in offsets say nothing"
+    }

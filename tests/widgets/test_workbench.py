@@ -1,0 +1,196 @@
+"""The workbench without a browser: look, read, open tabs, choose, stop, go wrong, save and open again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab import Sample, workbench
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.running import Cancelled
+from ticdc_lab.widgets.opening import open_state
+from ticdc_lab.widgets.source_bar import SourceBar
+from ticdc_lab.widgets.state import StateError
+from ticdc_lab.widgets.tabs import TABS
+from ticdc_lab.widgets.workbench import Workbench
+
+CANAL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+PLAIN = str(golden("messages_canal-json_small.jsonl.gz"))
+
+
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession) -> Iterator[Workbench]:
+    """A workbench that has read the golden log."""
+    opened = workbench(CANAL, spark).wait(300)
+    yield opened
+    opened.close()
+
+
+def test_what_is_small_is_read_at_once_and_its_first_tab_opened(bench: Workbench) -> None:
+    """What was found is said, and what the log holds stands above the first panel."""
+    assert bench.found is not None and bench.log is not None and bench.log.counts is not None
+    assert bench.found.words in bench.bar.told.value
+    assert bench.log.counts.messages == bench.found.size.messages
+    assert bench.pages.current == "overview"
+    panel = bench.panels["overview"]
+    assert panel.controls["picture"].options == ("load by table", "load by partition")
+    assert "2,101 row changes of 7 tables" in bench.pages.pages["overview"].above.children[0].value
+
+
+def test_a_tab_is_computed_when_it_is_opened_and_once(bench: Workbench) -> None:
+    """Tabs nobody opened hold nothing; two of one summary do not compute it twice."""
+    bench.panels["overview"]
+    opened = bench.pages.opened
+    assert opened is not None
+    summary = opened.summary
+    assert list(bench.panels) == ["overview"]
+    assert not opened.holds("findings")
+    panel = bench.panels["watermarks"]
+    assert panel.value.picture == "watermark ladder"
+    assert panel.figure.layout.meta["finding"]
+    assert opened.summary is summary
+    assert bench.panels["watermarks"] is panel
+    assert bench.pages.current == "watermarks"
+
+
+def test_what_is_chosen_filters_every_panel(bench: Workbench) -> None:
+    """Also one that is opened afterwards; clearing lets all go."""
+    bench.select(Selection(table="shop.orders"))
+    assert bench.panels["messages"].value.table == "shop.orders"
+    assert bench.panels["overview"].value.tables == ("shop.orders",)
+    bench.select(Selection())
+    assert bench.panels["messages"].value.table == ""
+
+
+def test_a_finding_leads_to_its_messages(bench: Workbench) -> None:
+    """Its counterexample in the audit, its messages in their tab."""
+    audit = bench.panels["audit"]
+    audit.controls["finding"].value = 1
+    bench.pages.pages["audit"].above.children[0].click()
+    assert bench.pages.current == "messages"
+    shown = bench.panels["messages"].value.messages
+    assert shown and shown == bench.selection.messages
+    bench.select(Selection())
+
+
+def test_a_table_at_a_moment_is_found_by_seconds(bench: Workbench) -> None:
+    """At the end all its rows, at the beginning none."""
+    panel = bench.panels["table"]
+    end = panel.figure.layout.meta["finding"]
+    panel.value = type(panel.value)(panel.value.table, 0.0)
+    assert f"{panel.value.table} has 0 rows" in panel.figure.layout.meta["finding"] != end
+
+
+def test_a_saved_workbench_shows_the_same_again(bench: Workbench, tmp_path: Path) -> None:
+    """Tab, choice and controls; a tab that is not known is named."""
+    bench.panels["overview"].controls["picture"].value = "load by partition"
+    bench.pages.open("watermarks")
+    bench.select(Selection(partition=1))
+    bench.save(tmp_path / "bench.json")
+    bench.select(Selection())
+    bench.panels["overview"].controls["picture"].value = "load by table"
+    bench.open(tmp_path / "bench.json")
+    assert bench.selection == Selection(partition=1)
+    assert bench.pages.current == "watermarks"
+    assert bench.panels["overview"].value.picture == "load by partition"
+    told = json.loads((tmp_path / "bench.json").read_text())
+    told["value"]["tab"] = "weather"
+    with pytest.raises(StateError, match="tabs that are not known: weather"):
+        bench.open(told)
+    bench.select(Selection())
+
+
+@pytest.mark.soak
+def test_a_state_makes_the_workbench_anew(bench: Workbench, spark: SparkSession, tmp_path: Path) -> None:
+    """From its source, in the tab that was open, with what was chosen."""
+    bench.pages.open("messages")
+    bench.panels["messages"]
+    bench.select(Selection(table="shop.orders"))
+    bench.save(tmp_path / "bench.json")
+    bench.select(Selection())
+    again = open_state(tmp_path / "bench.json", spark)
+    assert again.pages.current == "messages"
+    assert again.panels["messages"].value.table == "shop.orders"
+    again.close()
+
+
+def test_what_goes_wrong_is_said_below_the_field_and_what_was_read_stays(bench: Workbench) -> None:
+    """In words, with a hint; the next look clears it."""
+    before = bench.log
+    bench.look("data/no_such_log.jsonl.gz")
+    with pytest.raises(SourceError, match="does not exist"):
+        bench.wait(120)
+    assert "does not exist" in bench.bar.under_way.wrong.value
+    assert "Check the path" in bench.bar.under_way.wrong.value
+    assert bench.bar.choice.layout.display == "none"
+    assert not bench.bar.button.disabled
+    assert bench.log is before
+    with pytest.raises(ContractError, match="Nothing was looked at"):
+        bench.read()
+
+
+def test_a_sample_can_be_read_instead_and_its_limits_are_said(spark: SparkSession) -> None:
+    """What it cannot prove stands in the overview; a tab that needs commit_ts says why there is none."""
+    bench = workbench(PLAIN, spark, sample=Sample(tables=("shop.users",))).wait(300)
+    assert bench.log is not None and bench.log.counts is not None
+    assert 0 < bench.log.counts.kept < 2101
+    bench.panels["overview"]
+    assert "This is a sample" in bench.pages.pages["overview"].above.children[0].value
+    with pytest.raises(ProtocolError, match="how far it is complete cannot be computed"):
+        bench.panels["watermarks"]
+    page = bench.pages.pages["watermarks"]
+    assert "carries no commit_ts" in page.under_way.wrong.value
+    assert page.above.children == (page.again,)
+    bench.bar.first.value = "noon"
+    bench.bar.read_button.click()
+    assert "&#x27;noon&#x27; is no moment" in bench.bar.under_way.wrong.value
+    bench.close()
+
+
+def test_a_sample_that_cannot_be_is_said_and_raised(spark: SparkSession) -> None:
+    """It is found after looking, in a thread, where an error would be lost."""
+    bench = workbench(PLAIN, spark, sample=Sample(from_ms=0))
+    with pytest.raises(ProtocolError, match="a sample by time"):
+        bench.wait(120)
+    assert bench.log is None and "a sample by time" in bench.bar.under_way.wrong.value
+    bench.close()
+
+
+def test_reading_can_be_stopped(spark: SparkSession) -> None:
+    """Nothing was read then, the button says read again, and a second try reads."""
+    bench = workbench(CANAL, spark)
+    bench.cancel()
+    with pytest.raises(Cancelled):
+        bench.wait(120)
+    assert bench.log is None
+    assert "was stopped" in bench.bar.under_way.words.value
+    bench.look(CANAL)
+    assert bench.wait(300).log is not None
+    bench.close()
+
+
+def test_the_list_of_files_writes_into_the_field_and_does_not_look(tmp_path: Path) -> None:
+    """Files first, with their sizes, then folders; what is hidden is not listed, and a wrong path lists its parent."""
+    looked: list[str] = []
+    bar = SourceBar(looked.append, lambda sample: None)
+    (tmp_path / "b.jsonl").write_text("x" * 2000)
+    (tmp_path / "a_folder").mkdir()
+    (tmp_path / ".hidden").write_text("")
+    bar.list_folder(str(tmp_path / "nothing" / "here"))
+    assert [label for label, _ in bar.files.options] == [f"{tmp_path}/", "..", "b.jsonl   (2 KB)", "a_folder/"]
+    bar.files.value = str(tmp_path / "b.jsonl")
+    assert (bar.place.value, looked) == (str(tmp_path / "b.jsonl"), [])
+    bar.button.click()
+    assert looked == [str(tmp_path / "b.jsonl")]
+
+
+def test_every_tab_has_words() -> None:
+    """A title, and what is said while it is computed."""
+    assert all(tab.title and tab.doing for tab in TABS.values())
+    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 9
