@@ -1,0 +1,231 @@
+"""Pages that are made of the package itself, so that they cannot say anything else: commands, columns, functions.
+
+They are written into ``docs/generated/`` before each build.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+from pyspark.sql.types import ArrayType, StructField, StructType
+from sphinx.application import Sphinx
+
+API: dict[str, tuple[str, ...]] = {
+    "Logs": (
+        "ticdc_lab",
+        "ticdc_lab.load",
+        "ticdc_lab.change_log",
+        "ticdc_lab.limits",
+        "ticdc_lab.survey",
+        "ticdc_lab.sample",
+        "ticdc_lab.session",
+        "ticdc_lab.datasource",
+        "ticdc_lab.errors",
+        "ticdc_lab.tso",
+    ),
+    "Contracts": ("ticdc_lab.schema", "ticdc_lab.keys", "ticdc_lab.codecs", "ticdc_lab.encode"),
+    "Watermarks": ("ticdc_lab.watermarks", "ticdc_lab.laggards", "ticdc_lab.stalls", "ticdc_lab.stall_causes"),
+    "Transactions": ("ticdc_lab.transactions",),
+    "Dispatch": ("ticdc_lab.dispatch", "ticdc_lab.dispatch.advise", "ticdc_lab.comparison", "ticdc_lab.catalog"),
+    "Partition count": ("ticdc_lab.repartition",),
+    "Consumers": ("ticdc_lab.consumer", "ticdc_lab.consumer.invariant", "ticdc_lab.consumer.cases"),
+    "Audit": ("ticdc_lab.audit", "ticdc_lab.faults", "ticdc_lab.checksum_findings", "ticdc_lab.fsck", "ticdc_lab.gaps"),
+    "Tables and topics": (
+        "ticdc_lab.tables",
+        "ticdc_lab.produce",
+        "ticdc_lab.ingest",
+        "ticdc_lab.browse",
+        "ticdc_lab.fidelity",
+    ),
+    "Workloads": ("ticdc_lab.workload", "ticdc_lab.workload.settings"),
+    "Simulators": (
+        "ticdc_lab.simulate.machine",
+        "ticdc_lab.simulate.kernel",
+        "ticdc_lab.simulate.network",
+        "ticdc_lab.simulate.faults",
+        "ticdc_lab.simulate.trace",
+        "ticdc_lab.simulate.scenario",
+        "ticdc_lab.simulate.explore",
+        "ticdc_lab.simulate.sweep",
+    ),
+    "Table scheduler": (
+        "ticdc_lab.simulate.scheduler.run",
+        "ticdc_lab.simulate.scheduler.balance",
+        "ticdc_lab.simulate.why_stuck",
+    ),
+    "Pipeline": (
+        "ticdc_lab.simulate.pipeline.run",
+        "ticdc_lab.simulate.pipeline.settings",
+        "ticdc_lab.simulate.pipeline.looking",
+        "ticdc_lab.simulate.pipeline.semantics",
+        "ticdc_lab.simulate.pipeline.windows",
+    ),
+    "PD": (
+        "ticdc_lab.simulate.pd.world",
+        "ticdc_lab.simulate.pd.ctl",
+        "ticdc_lab.simulate.pd.survey",
+        "ticdc_lab.simulate.pd.looking",
+    ),
+    "DDL service": ("ticdc_lab.simulate.ddl_service.run", "ticdc_lab.ddl_service", "ticdc_lab.ddl_service.client"),
+    "Figures": ("ticdc_lab.figures", "ticdc_lab.figures.selecting", "ticdc_lab.summary"),
+    "Panels and reports": (
+        "ticdc_lab.widgets",
+        "ticdc_lab.widgets.panel",
+        "ticdc_lab.widgets.linking",
+        "ticdc_lab.running",
+        "ticdc_lab.report",
+    ),
+}
+"""Pages of the API reference, and the modules on each."""
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Write the pages before Sphinx looks for them."""
+    app.connect("builder-inited", lambda app: write(Path(app.srcdir) / "generated"))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def write(folder: Path) -> None:
+    """Write each page whose text is another than before."""
+    pages = {"cli.md": commands_page(), "columns.md": columns_page()}
+    pages |= {f"api-{slug(title)}.rst": api_page(title, modules) for title, modules in API.items()}
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        if old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def slug(title: str) -> str:
+    """A title as part of a file's name."""
+    return title.lower().replace(" ", "-")
+
+
+def commands_page() -> str:
+    """Every command with its help, as ``--help`` prints it."""
+    from ticdc_lab.cli import main
+
+    said = "Made from the commands themselves. `--json` prints one object on stdout and nothing else there."
+    return f"# Command line\n\n{said}\n" + "".join(
+        f"\n## {name}\n\n```text\n{shown}\n```\n" for name, shown in helps(main, "ticdc-lab")
+    )
+
+
+def helps(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """The name of each command and its help, groups before what is in them."""
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            yield from helps(command.commands[child], child, context)
+
+
+def columns_page() -> str:
+    """Every frame of :mod:`ticdc_lab.schema`, a line a column."""
+    from ticdc_lab import schema
+
+    said = constants_of(Path(inspect.getfile(schema)))
+    frames = {name: value for name, value in vars(schema).items() if isinstance(value, StructType) and name in said}
+    text = "# Columns of the frames\n\nMade from `ticdc_lab/schema.py`; `df.schema` says the same of a frame at hand.\n"
+    for name, frame in frames.items():
+        text += f"\n## {name}\n\n{plain(said[name])}\n\n| column | type | |\n|---|---|---|\n"
+        text += "".join(f"| `{f.name}` | {kind(f)} | {meaning(f)} |\n" for f in frame.fields)
+    return text
+
+
+def constants_of(path: Path) -> dict[str, str]:
+    """The constants of a module that have a docstring below them, with it."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {
+        target.id: after.value.value
+        for before, after in pairwise(body)
+        if isinstance(before, ast.Assign | ast.AnnAssign)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+        and isinstance(after.value.value, str)
+        for target in (before.targets if isinstance(before, ast.Assign) else [before.target])
+        if isinstance(target, ast.Name)
+    }
+
+
+def plain(text: str) -> str:
+    """A docstring's markup as Markdown."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+
+
+def kind(field: StructField) -> str:
+    """A column's type in SQL's words, structs by the names of their fields."""
+    if isinstance(field.dataType, ArrayType) and isinstance(field.dataType.elementType, StructType):
+        return f"array of ({', '.join(field.dataType.elementType.names)})"
+    if isinstance(field.dataType, StructType):
+        return f"({', '.join(field.dataType.names)})"
+    return field.dataType.simpleString()
+
+
+def meaning(field: StructField) -> str:
+    """A column's comment."""
+    return str(field.metadata.get("comment", "")).replace("|", "\\|")
+
+
+def api_page(title: str, modules: tuple[str, ...]) -> str:
+    """The public names of some modules, from their docstrings."""
+    line = "=" * len(title)
+    return f"{title}\n{line}\n" + "".join(module_section(importlib.import_module(name)) for name in modules)
+
+
+def module_section(module: ModuleType) -> str:
+    """A module: what it says of itself, then what it offers."""
+    name = module.__name__
+    text = f"\n{name}\n{'-' * len(name)}\n\n.. automodule:: {name}\n   :no-members:\n{again(module)}\n"
+    return text + "".join(entry(module, public) for public in public_names(module))
+
+
+def again(module: ModuleType) -> str:
+    """The option for names of the package itself, each of which is documented where it is made, too."""
+    return "   :no-index:\n" if module.__name__ == "ticdc_lab" else ""
+
+
+def entry(module: ModuleType, public: str) -> str:
+    """The directive for one public name."""
+    value, full = getattr(module, public), f"{module.__name__}::{public}"
+    if inspect.ismodule(value):
+        return f"``{full.replace('::', '.')}``\n   {(inspect.getdoc(value) or '').splitlines()[0]}\n\n"
+    if inspect.isclass(value):
+        return f".. autoclass:: {full}\n   :members:\n{again(module)}\n"
+    if inspect.isfunction(value):
+        return f".. autofunction:: {full}\n{again(module)}\n"
+    if home := defined_in(module, public):
+        said = " ".join(constants_of(Path(home))[public].split())
+        return f".. py:data:: {full.replace('::', '.')}\n{again(module)}\n   {said}\n\n"
+    return ""
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """What a module says is public: ``__all__``, else what is defined in it without an underscore."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__, key=str.casefold)
+    tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))
+    defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    return [n for n in [*constants_of(Path(inspect.getfile(module))), *defined] if not n.startswith("_")]
+
+
+def defined_in(module: ModuleType, public: str) -> str | None:
+    """The file that says what a constant is: the module's, or one below it."""
+    files = [inspect.getfile(module)]
+    files += [
+        str(Path(files[0]).parent / f"{m.name}.py") for m in pkgutil.iter_modules(getattr(module, "__path__", []))
+    ]
+    return next((f for f in files if Path(f).exists() and public in constants_of(Path(f))), None)
