@@ -64,7 +64,8 @@ class Sample:
     def __post_init__(self) -> None:
         if self.from_ms is not None and self.to_ms is not None and self.to_ms < self.from_ms:
             ends, begins = (utc_words(compose(ms)) for ms in (self.to_ms, self.from_ms))
-            raise ContractError(f"The sample ends at {ends}, before it begins at {begins}.", hint="Exchange its two ends.")
+            told = f"The sample ends at {ends}, before it begins at {begins}."
+            raise ContractError(told, hint="Exchange its two ends.")
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Sample:
