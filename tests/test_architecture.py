@@ -98,7 +98,7 @@ TO_THE_DRIVER = {
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
-    "survey.py": "the first thousand narrow events of each part that a task reads",
+    "survey.py": "a row of counts for each table and partition",
     "summary.py": "aggregates that are drawn",
     "workers.py": "one row, to try the workers",
 }

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +65,14 @@ def require_java() -> Java:
 
 def install_java_hint() -> str:
     """Give the command that installs a fitting Java with what this machine has."""
-    known = next((command for tool, command in _INSTALLERS.items() if shutil.which(tool)), None)
+    known = installer(_INSTALLERS)
     unset = "unset JAVA_HOME; " if os.environ.get("JAVA_HOME") else ""
     return f"Run: {unset}{known or 'conda env create -f environment.yml && conda activate ticdc-lab'}"
+
+
+def installer(commands: Mapping[str, str]) -> str | None:
+    """Give the command of the first package tool that this machine has; None where it has none of them."""
+    return next((command for tool, command in commands.items() if shutil.which(tool)), None)
 
 
 def cache_folder() -> Path:

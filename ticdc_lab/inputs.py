@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,13 +56,9 @@ def inputs_of(of: ChangeLog | str | Path | Sequence[str | Path], spark: SparkSes
     if isinstance(of, ChangeLog):
         if is_kafka(of.source):
             return tuple(_offsets(of))
-        return tuple(_with_protocol(i, of.protocol) for i in _of(of.source, spark))
+        return tuple(replace(i, kind=f"{i.kind}, {of.protocol}") for i in _of(of.source, spark))
     sources = [of] if isinstance(of, str | Path) else of
     return tuple(i for source in sources for i in _of(str(source), spark))
-
-
-def _with_protocol(found: Input, protocol: str) -> Input:
-    return Input(found.name, f"{found.kind}, {protocol}", found.bytes, found.modified, found.fingerprint, found.how)
 
 
 def _of(source: str, spark: SparkSession | None) -> Iterator[Input]:

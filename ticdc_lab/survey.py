@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
@@ -169,28 +170,34 @@ def survey(
     )  # fmt: skip
     with log.reading():
         size = log.size()
-        columns = ("kind", "commit_ts", "schema_name", "table_name", "partition", "seq")
-        events = log.heads(HEAD).where("error_class IS NULL").select(*columns).toArrow()
-    spread = pc.unique(events["partition"].drop_null()).sort().to_pylist()
-    ts = pc.min_max(events.filter(pc.is_in(events["kind"], pa.array(["row", "ddl"])))["commit_ts"])
+        held = log.heads(HEAD).transform(_held).toArrow()
     return Found(
         log=log,
         source_kind=log.source_kind,
         size=size,
-        seen=pc.sum(pc.equal(events["seq"], 0)).as_py() or 0,
-        partitions=tuple(spread),
-        tables=_tables(events),
-        first_ts=ts["min"].as_py(),
-        last_ts=ts["max"].as_py(),
+        seen=pc.sum(held["messages"]).as_py() or 0,
+        partitions=tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
+        tables=_tables(held),
+        first_ts=pc.min(held["first_ts"]).as_py(),
+        last_ts=pc.max(held["last_ts"]).as_py(),
         load_s=_load_s(size, log.protocol, spark.sparkContext.defaultParallelism),
     )
 
 
-def _tables(events: pa.Table) -> tuple[str, ...]:
-    rows = events.filter(pc.equal(events["kind"], "row"))
-    names = pc.binary_join_element_wise(rows["schema_name"], rows["table_name"], ".")
-    counted = sorted(pc.value_counts(names.drop_null()).to_pylist(), key=lambda c: (-c["counts"], c["values"]))
-    return tuple(c["values"] for c in counted)
+def _held(heads: DataFrame) -> DataFrame:
+    """Give a row for each table and partition: what there is of it among the events."""
+    ts = F.when(F.col("kind").isin("row", "ddl"), F.col("commit_ts"))
+    grouped = heads.where("error_class IS NULL").groupBy("schema_name", "table_name", "partition")
+    rows, messages = F.count_if(F.col("kind") == "row"), F.count_if(F.col("seq") == 0)
+    return grouped.agg(
+        rows.alias("rows"), messages.alias("messages"), F.min(ts).alias("first_ts"), F.max(ts).alias("last_ts")
+    )
+
+
+def _tables(held: pa.Table) -> tuple[str, ...]:
+    rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
+    counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
+    return tuple(f"{r['schema_name']}.{r['table_name']}" for r in counted)
 
 
 def _load_s(size: Size, protocol: str, cores: int) -> float | None:

@@ -16,6 +16,7 @@ from ticdc_lab.cli.common import FAILED, decoded, main, sample_options, sources_
 
 _OUT, _OUT_FOLDER = "report.html", "report"
 _COMMAND = {"command": "ticdc-lab report"}
+_WHERE = ("protocol", "source_kind", "schema_registry", "claim_check")
 
 
 @main.command()
@@ -50,11 +51,10 @@ def _runs(sources: Sequence[str], runs_file: str | None, where: Mapping[str, Any
     """What the command line names, then what the file does; the command line's options hold where a run has none."""
     from ticdc_lab.report.runs import Run, read_runs
 
-    named = ("protocol", "source_kind", "schema_registry", "claim_check")
-    ours = {name: where[name] for name in named} | {"options": where["options"]}
+    ours = {name: where[name] for name in _WHERE} | {"options": where["options"]}
     runs = [Run(source, **ours) for source in sources]
     for run in read_runs(runs_file) if runs_file else ():
-        theirs = {n: getattr(run, n) for n in named if getattr(run, n) not in ("auto", None)}
+        theirs = {n: getattr(run, n) for n in _WHERE if getattr(run, n) not in ("auto", None)}
         runs.append(replace(run, **ours | theirs | {"options": {**where["options"], **run.options}}))
     if not runs:
         raise click.UsageError("Name a SOURCE, or a file of them with --runs.")
@@ -107,5 +107,4 @@ def _require_outside(source: str, out: str) -> None:
 
 
 def _opened(run: Any, where: Mapping[str, Any]) -> Any:
-    names = ("protocol", "source_kind", "schema_registry", "claim_check", "options")
-    return decoded(run.source, {**where, **{name: getattr(run, name) for name in names}})
+    return decoded(run.source, {**where, **{name: getattr(run, name) for name in (*_WHERE, "options")}})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -25,15 +26,14 @@ _TASKS_PER_CORE = 2
 _ORDER = ("lane", "table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What :class:`ticdc_lab.dispatch.whatif.WhatIf` holds."""
+class Measured(NamedTuple):
+    """What :class:`ticdc_lab.dispatch.whatif.WhatIf` holds, in its order."""
 
     lanes: Mapping[str, Lane]
-    lo_ms: int = 0
-    width_ms: float = 1.0
-    note: str = ""
-    together: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lo_ms: int
+    width_ms: float
+    note: str
+    together: Mapping[str, Sequence[str]]
 
 
 def measured(
@@ -44,7 +44,7 @@ def measured(
     tables, undated, span = _inventory(events)
     note = f"{undated:,} of {undated + sum(tables.values()):,} row events have no commit_ts and are left out."
     if not tables:
-        return Measured({}, note=note if undated else "")
+        return Measured({}, 0, 1.0, note if undated else "", {})
     numbers = {t: n for n, t in enumerate(sorted(tables, key=lambda t: (-tables[t], t)))}
     names = _lane_names(list(numbers), max_tables)
     lo_ms, hi_ms = span[0] >> LOGICAL_BITS, span[1] >> LOGICAL_BITS

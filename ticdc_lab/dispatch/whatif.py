@@ -96,8 +96,9 @@ class WhatIf:
             events, function="WhatIf.from_events", why="the previous change of a row may be anywhere before it"
         )
         candidates = Candidates.of(catalog, indexes=indexes, columns=columns)
-        found = measured(events, catalog, candidates, conflict_at=conflict_at, buckets=buckets, max_tables=max_tables)
-        return cls(found.lanes, found.lo_ms, found.width_ms, found.note, found.together)
+        return cls(
+            *measured(events, catalog, candidates, conflict_at=conflict_at, buckets=buckets, max_tables=max_tables)
+        )
 
     @property
     def candidates(self) -> list[str]:

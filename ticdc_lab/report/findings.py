@@ -7,10 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from ticdc_lab.audit.messages import Place
 from ticdc_lab.report.page import Link, Table
-
-Place = tuple[int, int]
-"""Partition and offset."""
 
 
 def examples(findings: pd.DataFrame, *, most: int = 2) -> dict[int, dict[str, Any]]:

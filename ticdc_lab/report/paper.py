@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from ticdc_lab.environment import installer
 from ticdc_lab.errors import SetupError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
@@ -78,7 +79,7 @@ def browser() -> str:
         return own
     found = next((p for p in (*map(shutil.which, BROWSERS), *_PLACES) if p and os.access(p, os.X_OK)), None)
     if found is None:
-        installs = next((command for tool, command in _INSTALLERS.items() if shutil.which(tool)), None)
+        installs = installer(_INSTALLERS)
         hint = f"Run: {installs}" if installs else "Install Chromium or Google Chrome"
         raise SetupError(
             "No browser that prints: neither Chromium nor Google Chrome is on the PATH.",

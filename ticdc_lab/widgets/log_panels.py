@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.errors import SourceError
 from ticdc_lab.summary import summarise
 from ticdc_lab.widgets.browse_panel import table_panel
 from ticdc_lab.widgets.log_panel import log_panel
@@ -16,9 +15,7 @@ from ticdc_lab.widgets.tabs import TABS
 
 
 def _table(opened: Opened, made_from: Mapping[str, Any]) -> Panel[Any]:
-    table = made_from.get("table") or next(iter(opened.browser.tables()), None)
-    if table is None:
-        raise SourceError("The log holds no row change, so there is no table to show.")
+    table = made_from.get("table") or opened.tables[0]
     return table_panel(opened.timeline(table), table=table, made_from={**(opened.log.made_from or {}), "table": table})
 
 

@@ -16,7 +16,7 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.dispatch.whatif import WhatIf
-from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.sample import from_first_row
 from ticdc_lab.summary import Summary, findings_of, summarise
 from ticdc_lab.tables import table_history
@@ -75,6 +75,19 @@ class Opened:
     def browser(self) -> Browser:
         """Pages of messages."""
         return self._once("browser", lambda: Browser.of(self.log))
+
+    @property
+    def tables(self) -> list[str]:
+        """Tables of which there are rows to show.
+
+        Raises
+        ------
+        SourceError
+            There is none.
+        """
+        if not (names := self.browser.tables()):
+            raise SourceError("The log holds no row change, so there is no table to show.")
+        return names
 
     @property
     def what_if(self) -> WhatIf:

@@ -92,7 +92,7 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
             f"The state's value {' and '.join(wrong)}; expected {', '.join(names)}.",
             hint=f"It was saved by version {state['ticdc_lab']}, this is {version('ticdc_lab')}.",
         )
-    return {name: _frozen(told[name]) for name in names}
+    return {name: frozen(told[name]) for name in names}
 
 
 def unlike(saved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
@@ -119,12 +119,12 @@ def put(controls: Mapping[str, widgets.Widget], values: Mapping[str, Any]) -> No
         A control cannot have it; those before it have theirs.
     """
     for name, control in controls.items():
-        wanted = _frozen(values[name])
+        wanted = frozen(values[name])
         try:
             control.value = wanted
         except (traitlets.TraitError, ValueError, TypeError, KeyError) as error:
             raise StateError(_misfit(name, control, wanted), hint=_MISFIT_HINT) from error
-        if _frozen(control.value) != wanted:
+        if frozen(control.value) != wanted:
             raise StateError(_misfit(name, control, wanted), hint=_MISFIT_HINT)
 
 
@@ -165,9 +165,10 @@ def checked(state: Any, name: str) -> dict[str, Any]:
     return state
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
+    """Lists as tuples, however deep: what JSON made of them, as views have them."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_frozen(v) for v in value)
+        return tuple(frozen(v) for v in value)
     return value
 
 

@@ -62,9 +62,7 @@ class TableAtView:
 
 def table_at_panel(opened: Opened) -> Panel[TableAtView]:
     """Build a panel that shows any table at any moment; a table's history is computed when it is first chosen."""
-    names = opened.browser.tables()
-    if not names:
-        raise SourceError("The log holds no row change, so there is no table to show.")
+    names = opened.tables
     opened.log.require_commit_ts("a table as of a moment")
     lo, hi = span_ms(opened.summary)
     length = max(0.001, (hi - lo) / 1000)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.figures.selecting import Selection
-from ticdc_lab.widgets.state import StateError, read_state, state_of, values_of
+from ticdc_lab.widgets.state import StateError, frozen, read_state, state_of, values_of
 from ticdc_lab.widgets.tabs import TABS
 
 if TYPE_CHECKING:
@@ -49,14 +49,10 @@ def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     if unknown:
         raise StateError(f"The state has tabs that are not known: {', '.join(unknown)}; expected {', '.join(TABS)}.")
     try:
-        bench.select(Selection(**{name: _frozen(v) for name, v in value["selection"].items()}))
+        bench.select(Selection(**{name: frozen(v) for name, v in value["selection"].items()}))
     except TypeError as error:
         raise StateError(f"The state's selection is none: {error}.") from error
     for name, own in value["panels"].items():
         panel = bench.panels[name]
         panel.open({**told, "panel": panel.name, "value": own})
     bench.pages.open(value["tab"])
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(v) for v in value) if isinstance(value, list | tuple) else value
