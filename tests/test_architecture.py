@@ -95,6 +95,7 @@ TO_THE_DRIVER = {
     "repartition/cost.py": "counts, and one row a partition",
     "repartition/expand.py": "tables, topics, rules of tables, and the watermarks of some seconds",
     "sources/__init__.py": "a sample of 256 messages",
+    "sources/parquet.py": "at most a row a core, of those that do not see a folder",
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",

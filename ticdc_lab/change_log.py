@@ -216,22 +216,22 @@ class ChangeLog:
             raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
         folder.mkdir(parents=True)
         decode = decoding(source, self.protocol, self.known, images=images)
+        spark = self.decoded.sparkSession
+        several = not str(spark.sparkContext.master).startswith("local")
         try:
+            if several:
+                parquet.require_seen(spark, folder)
             kept = None if self.sample is None else self.sample.kept
             written = source.raw.mapInArrow(parquet.writing(decode, str(folder), kept=kept), parquet.WRITTEN).toArrow()
             parquet.require_shared(written["file"].to_pylist())
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            several = not str(source.raw.sparkSession.sparkContext.master).startswith("local")
             if several and (path := parquet.unseen(error)):
                 raise parquet.unshared(path, "a Spark worker") from error
             raise
         parquet.cleared(folder)
         n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
-        files = [
-            verbatim(Path(file)) for file in sorted(written["file"].to_pylist())
-        ]  # their names begin with the task
-        spark = self.decoded.sparkSession
+        files = [verbatim(Path(f)) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         return replace(self, decoded=stored, narrow=None, counts=counts)

@@ -8,6 +8,7 @@ it decodes into a file of its own.
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -141,6 +143,24 @@ def require_shared(files: Iterable[str]) -> None:
     """Raise :class:`SourceError` unless this machine sees what the workers have written."""
     if lost := next((file for file in files if not Path(file).exists()), None):
         raise unshared(lost, "the driver")
+
+
+def require_seen(spark: SparkSession, folder: Path) -> None:
+    """Raise :class:`SourceError` unless the workers see a folder of this machine.
+
+    One task a core asks. A worker that shows up later is found out when it writes (:func:`unseen`).
+    """
+    cores = spark.sparkContext.defaultParallelism
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=_SO_FAR) as mark:
+        path = mark.name
+
+        def lost(batches: Batches) -> Batches:
+            for batch in batches:
+                if not Path(path).exists():
+                    yield batch.slice(0, 1)
+
+        if spark.range(0, cores, 1, cores).mapInArrow(lost, "id bigint").toArrow().num_rows:
+            raise unshared(str(folder), "a Spark worker")
 
 
 def unshared(path: str, who: str) -> SourceError:
