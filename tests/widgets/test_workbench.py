@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,35 @@ def test_a_saved_workbench_shows_the_same_again(bench: Workbench, tmp_path: Path
     with pytest.raises(StateError, match="tabs that are not known: weather"):
         bench.open(told)
     bench.select(Selection())
+
+
+def test_buttons_save_and_open_what_all_tabs_say(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page downloads a file and uploads it; what is wrong with one is said beside the button."""
+    panel, sent = bench.pages.shown, []
+    assert panel is not None
+    monkeypatch.setattr(panel.view, "send", sent.append)
+    bench.select(Selection(partition=2))
+    bench.keep.save.click()
+    bench.select(Selection())
+    [download] = sent
+    assert (download["kind"], download["name"]) == ("download", "workbench.state.json")
+    upload(bench, "mine.json", download["text"])
+    assert bench.keep.under_way.running is not None
+    bench.keep.under_way.running.wait(120)
+    assert bench.selection == Selection(partition=2)
+    assert bench.keep.upload.value == () and bench.keep.under_way.problem is None
+    bench.select(Selection())
+    upload(bench, "letter.json", "Dear colleague,")
+    assert "letter.json is no JSON" in bench.keep.under_way.wrong.value
+    bench.keep.save.click()
+    assert bench.keep.under_way.problem is None and len(sent) == 2
+
+
+def upload(bench: Workbench, name: str, text: str) -> None:
+    """Give a file as the browser does."""
+    content = text.encode()
+    told = {"name": name, "type": "application/json", "size": len(content), "content": memoryview(content)}
+    bench.keep.upload.value = ({**told, "last_modified": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)},)
 
 
 @pytest.mark.soak

@@ -85,7 +85,7 @@ class Panel(Generic[View]):
             control.observe(self._changed, names="value")
         self.view.observe(self._clicked, names="clicked")
         self.view.on("cancel", lambda _: self.cancel())
-        self.view.on("save", lambda _: self._offer())
+        self.view.on("save", lambda _: self.offer(self.name, self.state()))
         self.view.on("open", self._upload)
 
     @property
@@ -208,8 +208,9 @@ class Panel(Generic[View]):
         if isinstance(curve, int) and isinstance(point, int):  # some marks of plotly have no number
             self.choose(selected(self.figure, curve, point))
 
-    def _offer(self) -> None:
-        self.view.send({"kind": "download", "name": f"{self.name}.state.json", "text": as_text(self.state())})
+    def offer(self, name: str, state: Mapping[str, Any]) -> None:
+        """Have the page that shows it download a state."""
+        self.view.send({"kind": "download", "name": f"{name}.state.json", "text": as_text(state)})
 
     def _upload(self, message: Mapping[str, Any]) -> None:
         try:

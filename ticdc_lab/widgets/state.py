@@ -18,7 +18,7 @@ FORMAT = 1
 """Of the JSON object; raised when an old file could no longer be understood."""
 
 _FIELDS = ("ticdc_lab", "format", "panel", "made_from", "value")
-_NO_STATE = "Save one with a panel's button `save`, or with its method save()."
+_NO_STATE = "Save one with the button `save` of a panel or `save all` of a workbench, or with its method save()."
 
 
 class StateError(TiCDCLabError):

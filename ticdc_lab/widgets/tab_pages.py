@@ -93,6 +93,12 @@ class TabPages:
         """The tab that is open."""
         return self.names[self.widget.selected_index or 0]
 
+    @property
+    def shown(self) -> Panel[Any] | None:
+        """The panel of the tab that is open, else any other; None before the first is there."""
+        ordered = sorted(self.pages, key=lambda name: name != self.current)
+        return next((p for name in ordered if (p := self.pages[name].panel) is not None), None)
+
     def open(self, name: str) -> Page:
         """Open a tab; :meth:`panel` waits for it."""
         if name not in self.pages:

@@ -20,13 +20,14 @@ from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.sample import Sample
 from ticdc_lab.session import local_session
 from ticdc_lab.survey import Found, survey
+from ticdc_lab.widgets.keep_bar import KeepBar
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.source_bar import SourceBar
-from ticdc_lab.widgets.state import as_text
+from ticdc_lab.widgets.state import as_text, checked, parsed
 from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
-from ticdc_lab.widgets.workbench_state import restored, saved
+from ticdc_lab.widgets.workbench_state import NAME, restored, saved
 
 
 class Workbench(traitlets.HasTraits):
@@ -70,6 +71,8 @@ class Workbench(traitlets.HasTraits):
         self.log: ChangeLog | None = None
         self.bar = SourceBar(self.look, self.read)
         self.pages = TabPages(self._session)
+        self.keep = KeepBar(self._offer, self._take)
+        self.keep.under_way.stop.on_click(lambda _: self.pages.cancel())
         self._linked, self._idle = Linked(), Event()
         self._idle.set()
         self._folder: Path | None = None
@@ -157,9 +160,20 @@ class Workbench(traitlets.HasTraits):
         """
         restored(self, state)
 
+    def _offer(self) -> None:
+        panel = self.pages.shown
+        if panel is None:
+            raise ContractError("Nothing is shown yet.", hint="Save when the first tab is there.")
+        panel.offer(NAME, self.state())
+
+    def _take(self, name: str, text: str) -> None:
+        state = checked(parsed(text, name=name), name)
+        self.keep.under_way.begin(self._session, "opening what was saved", lambda: restored(self, state))
+
     def close(self) -> None:
         """Stop what runs, and remove what was decoded."""
         self.cancel()
+        self.keep.under_way.cancel()
         self.pages.cancel()
         self._idle.wait()
         self._keep_only(None)
@@ -209,7 +223,7 @@ class Workbench(traitlets.HasTraits):
         self.log = read
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
-        self._below.children = [self._linked.bar, self.pages.widget]
+        self._below.children = [self._linked.bar, self.keep, self.pages.widget]
         self.pages.show(Opened(read, folder), self._linked)
 
     def _follow(self, selection: Selection) -> None:

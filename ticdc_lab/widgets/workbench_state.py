@@ -53,6 +53,6 @@ def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
     except TypeError as error:
         raise StateError(f"The state's selection is none: {error}.") from error
     for name, own in value["panels"].items():
-        panel = bench.panels[name]
+        panel = bench.pages.panel(name)
         panel.open({**told, "panel": panel.name, "value": own})
     bench.pages.open(value["tab"])
