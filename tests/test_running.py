@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import load
-from ticdc_lab.running import Cancelled, Progress, Running, _Watch, watched
+from ticdc_lab.giving_up import GivenUpError, unless
+from ticdc_lab.running import Cancelled, Progress, Running, _Watch, jobs_given_up, watched
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 LONG_S = 30
@@ -62,6 +64,32 @@ def test_the_second_job_of_stopped_work_does_not_begin(spark: SparkSession) -> N
     with pytest.raises(Cancelled):
         running.wait(LONG_S / 2)
     assert done == []
+
+
+def test_jobs_of_computing_that_is_given_up_are_stopped(spark: SparkSession) -> None:
+    """As of a panel whose figure nobody waits for any more; an error of its own stays what it is."""
+    event, ends = threading.Event(), []
+
+    def work(job: Callable[[], object]) -> None:
+        try:
+            with unless(event), jobs_given_up(spark):
+                job()
+        except (GivenUpError, ZeroDivisionError) as error:
+            ends.append(type(error))
+
+    begun = time.monotonic()
+    thread = threading.Thread(target=work, args=(lambda: long_job(spark),))
+    thread.start()
+    time.sleep(1)
+    work(lambda: 1 / 0)
+    assert thread.is_alive()
+    event.set()
+    thread.join(LONG_S)
+    assert ends == [ZeroDivisionError, GivenUpError]
+    assert time.monotonic() - begun < LONG_S / 2
+    assert not spark.sparkContext.getJobTags()
+    with jobs_given_up(spark):  # nobody can give this up
+        assert spark.range(3).count() == 3
 
 
 def test_a_result_and_an_error_come_out_as_they_are(spark: SparkSession) -> None:

@@ -15,17 +15,22 @@ class GivenUpError(Exception):
 
 
 @contextmanager
-def unless(given_up: Event) -> Iterator[None]:
+def unless(event: Event) -> Iterator[None]:
     """Let :func:`still_wanted` raise in the body once the event is set."""
-    before = _GIVEN_UP.set(given_up)
+    before = _GIVEN_UP.set(event)
     try:
         yield
     finally:
         _GIVEN_UP.reset(before)
 
 
+def given_up() -> Event | None:
+    """Give the event that is set when the computing around is given up; None where nobody can give it up."""
+    return _GIVEN_UP.get()
+
+
 def still_wanted() -> None:
     """Raise :class:`GivenUpError` if the computing was given up; what was computed so far is lost."""
-    given_up = _GIVEN_UP.get()
-    if given_up is not None and given_up.is_set():
+    event = given_up()
+    if event is not None and event.is_set():
         raise GivenUpError

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.giving_up import given_up, still_wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -271,6 +272,39 @@ class Running(Generic[Result]):
         self.progress = progress
         if self._said is not None:
             self._said(progress)
+
+
+@contextmanager
+def jobs_given_up(spark: SparkSession) -> Iterator[None]:
+    """Stop the Spark jobs that the body starts once the computing around is given up (:mod:`ticdc_lab.giving_up`).
+
+    Raises
+    ------
+    GivenUpError
+        It was, in place of what Spark says of a job that was stopped.
+    """
+    event = given_up()
+    if event is None:
+        yield
+        return
+    context, tag, over = spark.sparkContext, f"{_TAG}{next(_numbers)}", threading.Event()
+
+    def stop() -> None:
+        while not over.wait(EVERY_S):
+            if event.is_set():
+                context.cancelJobsWithTag(tag)
+
+    _in_thread(stop, name=f"{tag}-stop")
+    context.setInterruptOnCancel(True)
+    context.addJobTag(tag)
+    try:
+        yield
+    except Exception:
+        still_wanted()
+        raise
+    finally:
+        over.set()
+        context.removeJobTag(tag)
 
 
 def _in_thread(work: Callable[[], None], *, name: str) -> None:

@@ -17,6 +17,7 @@ from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.running import jobs_given_up
 from ticdc_lab.sample import from_first_row
 from ticdc_lab.summary import Summary, findings_of, summarise
 from ticdc_lab.tables import table_history
@@ -110,7 +111,8 @@ class Opened:
         schema_name, _, table_name = table.partition(".")
         place = str(self.folder / f"history-{table.encode().hex()}")
         history = self.log.events.transform(table_history, schema_name=schema_name, table_name=table_name)
-        history.write.mode("overwrite").parquet(place)
+        with jobs_given_up(history.sparkSession):
+            history.write.mode("overwrite").parquet(place)
         return TableTimeline(place)
 
     def _catalog(self) -> Catalog | None:
