@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -207,6 +208,22 @@ def test_cancel_keeps_the_last_figure(slow: tuple[Panel[View], threading.Event, 
     assert panel.view.description == "1 of low"
     panel.controls["n"].value = 1
     assert not panel.view.stale and log[2:] == [], "the figure is of this value already"
+
+
+def test_what_was_saved_is_drawn_in_the_thread_too(slow: tuple[Panel[View], threading.Event, list[str]]) -> None:
+    """Opened with the page's button it can be cancelled; what it was saved on is said of the figure alone."""
+    panel, let, log = slow
+    other = {**panel.state(), "made_from": {"x": 1}, "value": {"n": 3, "tables": [], "picture": "low"}}
+    panel.made_from = {"x": 2}
+    panel.view._hear(None, {"kind": "open", "name": "a.json", "text": json.dumps(other)}, [])
+    until(lambda: log == ["3 begins"])
+    assert panel.view.busy == "it runs" and panel.value.n == 3 and panel.view.description == "1 of low"
+    let.set()
+    until(lambda: panel.view.description == "3 of low")
+    assert panel.view.status.endswith("; saved with x 1, here it is 2")
+    panel.controls["n"].value = 2
+    until(lambda: panel.view.description == "2 of low")
+    assert "saved with" not in panel.view.status
 
 
 def test_an_error_in_the_thread_is_shown(slow: tuple[Panel[View], threading.Event, list[str]]) -> None:

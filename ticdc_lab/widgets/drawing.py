@@ -58,12 +58,16 @@ class Drawing(Generic[View]):
         self.figure = sentence("Nothing is drawn yet", "")
         self.problem: Problem | None = None
         self._of: View | None = None
-        self._done, self._lock = "", RLock()
+        self._done, self._more, self._lock = "", "", RLock()
         self._later: Background[View, Drawn] = Background(self._drawn, self._take)
 
-    def now(self, value: View) -> None:
-        """Draw, and wait for it; an error that is no word of this package is raised once it is shown."""
+    def now(self, value: View, more: str = "") -> None:
+        """Draw, and wait for it; an error that is no word of this package is raised once it is shown.
+
+        What is in ``more`` is said of the figure, too.
+        """
         self._later.give_up()
+        self._more = more
         try:
             self._take(value, self._drawn(value))
         except TiCDCLabError as error:
@@ -72,16 +76,17 @@ class Drawing(Generic[View]):
             self._take(value, error)
             raise
 
-    def follow(self, value: View) -> None:
+    def follow(self, value: View, more: str = "") -> None:
         """Draw when a control changed; nothing where the figure is of this value already."""
+        self._more = more
         if value == self._of:
             self._later.give_up()
-            self._settle(self._done)
+            self._settle(self._with_more(self._done))
         elif self._slow and in_kernel():
             self.view.busy = self._doing
             self._later.ask(value)
         else:
-            self.now(value)
+            self.now(value, more)
 
     def cancel(self) -> None:
         """Give up what runs; the last figure stays, greyed."""
@@ -92,11 +97,6 @@ class Drawing(Generic[View]):
     def tell(self, problem: Problem) -> None:
         """Say what is wrong; the figure stays."""
         self._settle(_REFUSED, problem, stale=True)
-
-    def remark(self, words: str) -> None:
-        """Say something more of this figure; nothing where there is nothing to say."""
-        if words:
-            self.view.status = f"{self.view.status}; {words}"
 
     def _drawn(self, value: View) -> Drawn:
         began = time.perf_counter()
@@ -118,7 +118,10 @@ class Drawing(Generic[View]):
         with self.view.hold_sync():
             self.view.height = height if another else max(height, self.view.height)
             self.view.show(found.figure)
-            self._settle(found.done)
+            self._settle(self._with_more(found.done))
+
+    def _with_more(self, done: str) -> str:
+        return f"{done}; {self._more}" if self._more else done
 
     def _refuse(self, problem: Problem) -> None:
         if self._of is None:

@@ -175,15 +175,16 @@ class Panel(Generic[View]):
         StateError
             It is no state, of another panel, or says what a control cannot; the panel is as before then.
         """
-        told = read_state(state)
+        self._open(read_state(state), self._drawing.now)
+
+    def _open(self, told: Mapping[str, Any], draw: Callable[[View, str], None]) -> None:
         values, before = values_of(told, panel=self.name, view=self._shape), self._values()
         try:
             self._put(values)
         except TiCDCLabError:
             self._put(before)
             raise
-        self.redraw()
-        self._drawing.remark(unlike(told["made_from"], self.made_from))
+        draw(self.value, unlike(told["made_from"], self.made_from))
 
     def _values(self) -> dict[str, Any]:
         return {name: control.value for name, control in self.controls.items()}
@@ -214,7 +215,8 @@ class Panel(Generic[View]):
 
     def _upload(self, message: Mapping[str, Any]) -> None:
         try:
-            self.open(checked(parsed(message["text"], name=message["name"]), message["name"]))
+            told = checked(parsed(message["text"], name=message["name"]), message["name"])
+            self._open(told, self._drawing.follow)
         except TiCDCLabError as error:
             self._drawing.tell(Problem.of(error))
 
