@@ -180,15 +180,19 @@ def test_unknown_strategy_is_refused(lab: Any, tmp_path: Path) -> None:
 
 def test_audit_explains_the_golden_log(lab: Any) -> None:
     """The clean log gives findings only for the table dispatched by ts, and says so; exit code 1."""
-    found = json.loads(lab("audit", OPEN, "--json", code=1).stdout)
+    found = json.loads(lab("audit", OPEN, "--json", "--messages-of", "1", code=1).stdout)
     moving = {"shop.parted", "shop.users", "Fin_Ops.Customers"}
     assert {f["table"] for f in found["findings"]} <= moving
     assert "shop.parted" in {f["table"] for f in found["findings"]}
     assert all("because" in f["message"] for f in found["findings"])
     assert sum(found["counts"].values()) == len(found["findings"])
-    told = json.loads(lab("audit", OPEN, "--json", "--messages-of", "1", code=1).stdout)
-    named = {(m["partition"], m["offset"]) for m in told["messages"] if m["named"]}
-    assert named == {(e["partition"], e["offset"]) for e in told["findings"][0]["evidence"]}
+    named = {(m["partition"], m["offset"]) for m in found["messages"] if m["named"]}
+    assert named == {(e["partition"], e["offset"]) for e in found["findings"][0]["evidence"]}
+
+
+@pytest.mark.soak
+def test_a_finding_that_is_not_there_has_no_messages(lab: Any) -> None:
+    """The option is named."""
     assert "--messages-of" in lab("audit", OPEN, "--messages-of", "99999", code=2).stderr
 
 
@@ -321,6 +325,7 @@ def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> No
 EXPAND = ("expand", OPEN, "--to", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
 
 
+@pytest.mark.soak
 def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any, tmp_path: Path) -> None:
     """Plan, cost and findings of each part; the new log's events hold the Admin events."""
     out = tmp_path / "expanded.jsonl.gz"

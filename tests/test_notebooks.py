@@ -24,8 +24,8 @@ OWN_POLICY = "policy"
 """Tag of a cell in which a user writes a function: that one can is what it shows."""
 
 DEFINES = ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
-SLOW = ("01", "04", "05", "10", "11")
-"""Those that start a Spark and take long; run by hand with -m soak, so that the suite stays below its 25 minutes."""
+SLOW = ("10", "11")
+"""What takes more than a minute is run by hand with -m soak, so that the suite stays below its 25 minutes."""
 
 DATA = ROOT / "data"
 GOLDEN = ROOT / "tests/data/golden"

@@ -14,7 +14,7 @@ from ticdc_lab.audit import audit
 
 Event = dict[str, Any]
 SETTINGS = settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -212,8 +212,18 @@ def test_a_correct_topic_gives_no_error(spark, seed):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.__name__)
-@settings(SETTINGS, max_examples=2)
+@settings(SETTINGS, max_examples=1)
 @given(seed=st.integers(0, 2**32))
 def test_a_planted_fault_gives_an_error(spark, fault, seed):
     """The guarantee that the fault breaks is among the errors."""
     assert FAULTS[fault] in errors(spark, fault(topic(seed)))
+
+
+@pytest.mark.soak
+@settings(SETTINGS, max_examples=60)
+@given(seed=st.integers(0, 2**32), fault=st.sampled_from([None, *FAULTS]))
+def test_faults_are_found_in_many_topics(spark, seed, fault):
+    """And nothing without one."""
+    made = topic(seed)
+    found = errors(spark, fault(made) if fault else made.events())
+    assert FAULTS[fault] in found if fault else not found

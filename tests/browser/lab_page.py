@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -95,6 +94,8 @@ class LabPage:
 
     def made(self, name: str, *cells: str) -> str:
         """Write a notebook of code cells; gives its path as the lab knows it."""
+        import nbformat  # takes six seconds, which every test run would wait for
+
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(notebook, self.root / f"{name}.ipynb")

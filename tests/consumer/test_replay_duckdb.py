@@ -112,6 +112,7 @@ def test_transaction_mode_never_shows_a_state_that_was_not(spark: SparkSession, 
     assert commits > 30 and set(seen[loaded:]) == {BANK_TOTAL} and loaded < len(seen) // 2
 
 
+@pytest.mark.soak
 def test_row_mode_shows_torn_transactions_on_its_way(spark: SparkSession, tmp_path: Path) -> None:
     """Partitions that go their own way break the total. Where each key has one partition, the end is right.
 

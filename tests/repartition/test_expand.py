@@ -231,6 +231,7 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
     assert added.missed_rows == new > 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("change", ["order", "partitions", "again"])
 def test_how_spark_holds_the_log_changes_nothing(
     recorded: DataFrame, by_procedure: dict[str, Expansion], change: str

@@ -78,7 +78,7 @@ def compare(events: DataFrame, name: tuple[str, str], ts: int, truth: Counter[tu
     [
         (OPEN, ("RENAME TABLE", "")),
         pytest.param(CANAL, ("",), marks=pytest.mark.soak),
-        (OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",)),
+        pytest.param(OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",), marks=pytest.mark.soak),
         pytest.param(CANAL.replace(".jsonl", "-dup-restart.jsonl"), ("",), marks=pytest.mark.soak),
     ],
 )
