@@ -17,6 +17,8 @@ from selenium.webdriver.remote.webelement import WebElement
 
 SIZE, MOST_PX = (1360, 1000), 16_000
 QUIET_S = 20.0
+LONGEST_S = 600
+"""A notebook runs."""
 
 ALLOWED = {
     "Blocked attempt to show a 'beforeunload' confirmation panel": "JupyterLab asks whether to leave unsaved work"
@@ -184,7 +186,8 @@ def chromium() -> Iterator[webdriver.Chrome]:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         service = webdriver.ChromeService("/usr/bin/chromedriver", log_output=str(Path(profile) / "driver.log"))
         with webdriver.Chrome(options=options, service=service) as browser:
-            browser.set_script_timeout(600)
+            browser.set_script_timeout(LONGEST_S)
+            browser.command_executor.client_config.timeout = LONGEST_S + 20
             yield browser
 
 
