@@ -20,7 +20,7 @@ _NOTE = (
     "a row that moves between partitions."
 )
 _CHANGED, _SAME, _GONE = "rgba(0,158,115,0.35)", "rgba(128,128,128,0.08)", "rgba(213,94,0,0.45)"
-_CELL, _VERSION_PX = 14, 112
+_CELL, _VERSION_PX = 11, 112
 
 
 def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
