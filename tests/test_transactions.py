@@ -215,6 +215,7 @@ def test_rows_are_ordered_so_that_keys_are_free_before_they_are_taken(spark):
     ]
 
 
+@pytest.mark.soak
 def test_applying_in_order_never_meets_a_taken_key(events_of):
     """Replaying every bank transaction in apply_order finds each key free on insert and present on delete."""
     rows = (

@@ -175,6 +175,7 @@ def test_it_is_said_in_plain_words_and_values(advice: Advice) -> None:
     assert tables["s.two"]["recommended"] == "table"
 
 
+@pytest.mark.soak
 def test_the_golden_log_gets_advice_that_holds(events_of: Any) -> None:
     """The small log: index-value, named indexes and table, with promises that Spark confirms."""
     events = events_of("messages_open-protocol_small.jsonl.gz")

@@ -188,6 +188,7 @@ def test_what_the_log_calls_dropped_is_what_a_consumer_drops(
     assert sorted(map(tuple, told)) == sorted(map(tuple, seen))
 
 
+@pytest.mark.soak
 def test_audits_are_clean_before_across_and_after(by_procedure: dict[str, Expansion]) -> None:
     """With the procedure the log keeps every guarantee on each side of the Admin events and as a whole."""
     found = examined(by_procedure["seed"], protocol="mq-v1")
