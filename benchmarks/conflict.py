@@ -29,7 +29,7 @@ from run import Meter, noop
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.dispatch.conflict import conflict_placements
-from ticdc_lab.session import local_session
+from ticdc_lab.engine.sessions import session
 
 START_TS, N = 470_603_000_000_000_000, 16
 CASES = ("tables", "one", "unique")
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "out")
     args = parser.parse_args()
-    spark = local_session(cores=2)
+    spark = session("spark", cores=2)
     for case in args.case or CASES:
         path = args.folder / f"conflict_{case}_{args.rows}"
         if not path.exists():

@@ -31,8 +31,8 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer import open_sink, replay
 from ticdc_lab.consumer.sinks.mysql_connection import address_of, connected
 from ticdc_lab.consumer.sinks.open import files_of
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.load import load
-from ticdc_lab.session import local_session
 
 BATCH = 200_000
 NAMES = ("id", "owner", "balance", "ver", "at")
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    spark = local_session(driver_memory=args.driver_memory)
+    spark = session("spark", driver_memory=args.driver_memory)
     log = load(spark, str(args.folder / f"{args.protocol}_{args.events}.parquet"), protocol=args.protocol)
     print(f"\n### {args.protocol}, {args.events:,} row changes, load average {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as folder:

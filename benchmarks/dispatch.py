@@ -34,9 +34,9 @@ from ticdc_lab.codecs.kernel.crcs import fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.state import N_EVENTS, SCHEMA_NAME, TABLE_NAME, State, fresh_state
 from ticdc_lab.dispatch import dispatch
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.load import load
 from ticdc_lab.schema import DISPATCH
-from ticdc_lab.session import local_session
 
 N = 16
 DECODING = "decoding, full events table"
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    spark, whole = local_session(driver_memory=args.driver_memory), {}
+    spark, whole = session("spark", driver_memory=args.driver_memory), {}
     for protocol in args.protocol or list(KERNELS):
         print(f"\n### {protocol}, {args.events:,} row changes, load average {os.getloadavg()[0]:.1f}\n")
         path = args.folder / f"{protocol}_{args.events}.parquet"

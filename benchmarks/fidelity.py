@@ -16,10 +16,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import decode
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.fidelity import ASPECTS, fidelity
 from ticdc_lab.load import load
 from ticdc_lab.produce import produce
-from ticdc_lab.session import local_session
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA, GOLDEN = ROOT / "data", ROOT / "tests/data/golden"
@@ -56,7 +56,7 @@ def shown(kept: int, of: int) -> str:
 
 def main() -> None:
     """Measure and print."""
-    spark = local_session()
+    spark = session("spark")
     reference = load(spark, str(REFERENCE)).events.cache()
     found: dict[str, dict[str, str]] = {aspect: {} for aspect in ASPECTS}
     names = []

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine.sessions import session
+from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.ingest import ingest
 from ticdc_lab.load import load
-from ticdc_lab.session import local_session
 from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import partition_watermarks
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=HERE / "out")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    spark, found = local_session(), {}
+    spark, found = session("spark"), {}
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder, brokers.running(Path(folder)) as broker:
         for protocol in args.protocol or ["canal-json", "open-protocol"]:
             messages = load(spark, str(args.folder / f"{protocol}_{args.events}.parquet"), protocol=protocol).messages

@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch
+from ticdc_lab.engine.sessions import session
+from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
 from ticdc_lab.load import load
-from ticdc_lab.session import local_session
 from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import partition_watermarks, topic_watermarks
 
 HERE = Path(__file__).parent
 CANAL = (
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    spark, whole = local_session(driver_memory=args.driver_memory), {}
+    spark, whole = session("spark", driver_memory=args.driver_memory), {}
     for protocol in args.protocol or list(GO_ROWS_S):
         print(f"\n### {protocol}, {args.events:,} row changes\n")
         decoding = measured(decoders(spark, protocol, args.events, args.folder), args.rounds)

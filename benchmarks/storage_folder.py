@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ticdc_lab import load, local_session
+from ticdc_lab import load, session
 from ticdc_lab.codecs.csv_settings import DEFAULTS
 from ticdc_lab.codecs.table_file import checksum
 from ticdc_lab.fsck import fsck
@@ -55,7 +55,7 @@ def main() -> None:
         root = args.folder or Path(temporary) / "feed"
         if not root.exists():
             make(root, args.files)
-        spark = local_session()
+        spark = session("spark")
         spark.range(1).count()
         timed = {}
         for step, work in {

@@ -25,8 +25,8 @@ import polars as pl
 
 from ticdc_lab.catalog import catalog_of
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.load import load
-from ticdc_lab.session import local_session
 from ticdc_lab.widgets import what_if_panel
 
 HERE = Path(__file__).parent
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--json")
     asked = parser.parse_args()
     source = HERE / "out" / f"{asked.protocol}_{asked.events}.parquet"
-    spark = local_session(cores=2)
+    spark = session("spark", cores=2)
     with tempfile.TemporaryDirectory(dir=HERE / "out") as folder:
         begin = time.perf_counter()
         log = load(spark, str(source), protocol=asked.protocol).materialise(f"{folder}/decoded")

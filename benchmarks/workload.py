@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from run import measured, noop, report
 
-from ticdc_lab.session import local_session
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.workload import KINDS, Workload, generate, log_of
 
 PEER = "Spark expressions by hand, noop (no history)"
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
-    spark = local_session(cores=2)
+    spark = session("spark", cores=2)
     for i, kind in enumerate(args.kind or KINDS):
         with tempfile.TemporaryDirectory() as folder:
             runs = contestants(spark, kind, args.rows, Path(folder), peers=not args.no_peers and i == 0)

@@ -12,10 +12,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
-
-from ticdc_lab import figures, load, local_session
+from ticdc_lab import figures, load, session
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.plotly_js import library
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs/pictures"
@@ -24,18 +23,18 @@ BANK = str(ROOT / "data/messages_canal-json-tidb_bank.jsonl.gz")
 WIDTH_PX, ABOVE_PX = 900, 10
 
 
-def guarantee_matrix() -> go.Figure:
+def guarantee_matrix() -> Figure:
     """What each dispatcher would break of a log's order, counted."""
     from ticdc_lab.catalog import catalog_of
     from ticdc_lab.comparison import guarantee_frame
     from ticdc_lab.dispatch import WhatIf
 
-    events = load(local_session(), SMALL).events
+    events = load(session("spark"), SMALL).events
     what_if = WhatIf.from_events(events, catalog_of(events))
     return figures.guarantee_matrix(guarantee_frame(what_if, partitions=4), partitions=4)
 
 
-def invariant_curve() -> go.Figure:
+def invariant_curve() -> Figure:
     """A sum that no transaction changes, as the downstream shows it under three sets of consumer rules."""
     import pandas as pd
 
@@ -45,13 +44,13 @@ def invariant_curve() -> go.Figure:
     from ticdc_lab.consumer.policy import REFERENCE, SEED_ROW, STRICT
 
     one_slow = Listeners(10_000, {1: 3000}, write_us=20)
-    money = Study.of(load(local_session(), BANK).events, strategies=("table",), measure=measure_of("balance"))
+    money = Study.of(load(session("spark"), BANK).events, strategies=("table",), measure=measure_of("balance"))
     runs = {policy.name: run(money.recorded, policy, one_slow) for policy in (SEED_ROW, REFERENCE, STRICT)}
     curves = [invariant_curve(found, money.recorded, label=name) for name, found in runs.items()]
     return figures.invariant_curve(pd.concat(curves), of="the total balance")
 
 
-def watermark_tree() -> go.Figure:
+def watermark_tree() -> Figure:
     """What holds the checkpoint of a simulated changefeed, down to the lock of one transaction."""
     from ticdc_lab.simulate.pipeline.run import simulate
     from ticdc_lab.simulate.pipeline.samples import seen_in
@@ -64,7 +63,7 @@ def watermark_tree() -> go.Figure:
     return figures.watermark_tree(seen_in(run.snapshots).watermarks, at_us=5_800_000)
 
 
-def ownership_gantt() -> go.Figure:
+def ownership_gantt() -> Figure:
     """Who writes which table when the owner crashes and comes back."""
     from ticdc_lab.simulate.faults import Crash, Restart
     from ticdc_lab.simulate.incidents import owners
@@ -77,7 +76,7 @@ def ownership_gantt() -> go.Figure:
     return figures.ownership_gantt(simulate(settings, faults=faults, until_us=15_000_000).trace)
 
 
-def schema_timeline() -> go.Figure:
+def schema_timeline() -> Figure:
     """An online schema change, and the one server that it waits for."""
     from immutables import Map
 
@@ -92,23 +91,25 @@ def schema_timeline() -> go.Figure:
     return figures.schema_timeline(run.trace)
 
 
-PICTURES: tuple[Callable[[], go.Figure], ...] = (
+PICTURES: tuple[Callable[[], Figure], ...] = (
     guarantee_matrix, invariant_curve, watermark_tree, ownership_gantt, schema_timeline,
 )  # fmt: skip
 
 
-def photograph(fig: go.Figure, path: Path) -> None:
+def photograph(fig: Figure, path: Path) -> None:
     """Draw a figure in Chromium, at its own height."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("No Chromium in the PATH; install one and run this again.")
-    drawn = fig.update_layout(width=WIDTH_PX).to_html(
-        full_html=False, include_plotlyjs=False, config={"staticPlot": True, "displayModeBar": False}
+    drawn = (
+        fig.update_layout(width=WIDTH_PX)
+        .go()
+        .to_html(full_html=False, include_plotlyjs=False, config={"staticPlot": True, "displayModeBar": False})
     )
     style = f"<style>body {{ margin: {ABOVE_PX}px 0 0; background: white; }}</style>"
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
-        page.write_text(f"<meta charset='utf-8'>{style}<script>{get_plotlyjs()}</script>{drawn}", encoding="utf-8")
+        page.write_text(f"<meta charset='utf-8'>{style}<script>{library()}</script>{drawn}", encoding="utf-8")
         size = f"--window-size={WIDTH_PX},{int(fig.layout.height) + ABOVE_PX}"
         options = [
             "--headless",

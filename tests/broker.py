@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.environment import require_java
-from ticdc_lab.jars import Jar, jar_paths
+from ticdc_lab.engine.environment import require_java
+from ticdc_lab.engine.jars import Jar, jar_paths
 
 LOCK = Path(__file__).with_name("broker.lock")
 CLUSTER = "ticdc-lab-tests-cluster"  # 22 characters, as Kafka's ids have

@@ -1,4 +1,4 @@
-"""One Spark session for the suite, and the golden data as DataFrames."""
+"""A session of each engine for the suite, and the golden data as DataFrames."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.errors import SetupError
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import EVENTS
-from ticdc_lab.session import local_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "browser"))
 import broker as brokers
-import compile_kernels
+import engines
 import reference_decoder
+from checked_figures import every_figure_is_plotlys
 from lab_fixtures import lab, pictures
 
-__all__ = ["lab", "pictures"]
+__all__ = ["every_figure_is_plotlys", "lab", "pictures"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,15 +40,21 @@ begin with 16 MB of heap.
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--engine spark`` runs every module on Spark, as before a release."""
+    parser.addoption("--engine", choices=("embedded", "spark"), default="embedded", help="of modules not marked spark")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        compile_kernels.at_once()
+        subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=True)
 
 
 LONG = (
-    "test_notebooks", "test_ingest", "test_golden_audit", "test_replay", "test_faults", "test_report", "test_expand",
+    "test_notebooks", "test_engines_agree",
+    "test_ingest", "test_golden_audit", "test_replay", "test_faults", "test_report", "test_expand",
     "test_study", "test_causes", "test_vectors", "test_cli", "test_produce", "test_kafka",
     "test_simulate_command", "test_sweep", "test_workload_log", "test_stall_causes", "test_run_log",
     "test_pipeline_run", "test_workload_frame", "test_workload_command", "test_capture_mutants",
@@ -72,6 +78,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         leave("no browser; run: sudo apt-get install -y chromium chromium-driver")
 
 
+def pytest_unconfigure() -> None:
+    """No engine outlives the tests."""
+    engines.stop_all()
+
+
 def golden(name: str) -> Path:
     """A golden file by name, wherever the project keeps it."""
     for folder in (ROOT / "data", ROOT / "tests/data/golden", ROOT / "tests/data/golden/extra"):
@@ -87,12 +98,25 @@ def json_lines(name: str) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Give the one session of the suite."""
-    session = local_session(cores=2)
-    yield session
-    session.stop()
+@pytest.fixture(scope="module", autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Say on which engine a module runs: that of ``--engine``, or Spark where the module is marked ``spark``."""
+    name = "spark" if request.node.get_closest_marker("spark") else request.config.getoption("--engine")
+    with engines.using(name):
+        yield name
+
+
+@pytest.fixture(scope="module")
+def spark(engine: str) -> SparkSession:
+    """Give the suite's session of the module's engine."""
+    return engines.session_of(engine)
+
+
+@pytest.fixture
+def classic() -> Iterator[SparkSession]:
+    """Give a session of Spark to one test of a module that otherwise runs on the embedded engine."""
+    with engines.using("spark"):
+        yield engines.session_of("spark")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +142,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def events_of(spark: SparkSession) -> Any:
     """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events, by the reference decoder."""
     cache: dict[str, DataFrame] = {}

@@ -14,7 +14,7 @@ from ticdc_lab.faults import Expected, Fault, with_faults
 from ticdc_lab.schema import EVENTS, IMAGE_HASHES, KEYS
 
 APART = 64 * 1_000_000
-"""Offsets of one copy lie so far from those of the next; a multiple of 64 (:data:`ticdc_lab.audit.marks.IN_CHUNK`)."""
+"""Offsets of one copy lie so far from those of the next; a multiple of 64 (``ticdc_lab.facts.gathering.IN_CHUNK``)."""
 
 LATER = 1 << 45
 """And its commit_ts, so that a finding without offset tells its copy too."""

@@ -1,10 +1,19 @@
-"""What a figure draws, as text: what a click means is kept in it with the true names, and is never drawn."""
+"""What a figure draws, as text, and after a frame of its slider."""
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
+from ticdc_lab.figures.figure import Figure, Settings, put
 
 
-def drawn_text(fig: go.Figure) -> str:
-    """All text of a figure, as plotly receives it before JSON escapes."""
-    return str(go.Figure(fig).update_traces(meta=None).to_plotly_json())
+def drawn_text(fig: Figure) -> str:
+    """All text of a figure as plotly receives it, but for what a click means, which is not drawn."""
+    return str(fig.go().update_traces(meta=None).to_plotly_json())
+
+
+def after(fig: Figure, frame: Settings) -> Figure:
+    """The figure as a browser shows it when it has gone to a frame."""
+    shown = Figure(fig)
+    for trace, change in zip(shown.data, frame.data, strict=True):
+        put(trace, change)
+    put(shown.layout, frame.layout or {})
+    return shown

@@ -11,10 +11,10 @@ from conftest import json_lines
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.lake import Tables
 from ticdc_lab.schema import OF_IMAGES
 from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import partition_watermarks
 
 SIMPLE = "messages_simple_small.jsonl.gz"
 

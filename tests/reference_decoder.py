@@ -194,7 +194,7 @@ def open_column(name: str, c: Any) -> dict[str, Any]:
             if mysql_type.split()[0] in ("float", "double"):
                 v = mysql_float(v)
             elif mysql_type.split()[0] in INTEGERS | {"year", "bit", "enum", "set"}:
-                v = str(integer(v, -(2**63), 2**64 - 1))
+                v = held(mysql_type.split()[0], str(integer(v, -(2**63), 2**64 - 1)))
             else:
                 raise Undecodable(f"number for {mysql_type}")
         else:
@@ -282,8 +282,23 @@ def canal_value(mysql_type: str, v: Any) -> str | None:
             return "0x" + v.encode("latin-1").hex()
         except UnicodeEncodeError as e:
             raise Undecodable(str(e)) from e
-    if base in ("float", "double") and FLOAT.fullmatch(v):
+    if base in ("float", "double"):
+        if not FLOAT.fullmatch(v):
+            raise Undecodable(f"no number: {v!r}")
         return mysql_float(v)
+    return held(base, v) if base in WIDTHS else v
+
+
+WIDTHS = {"tinyint": 8, "smallint": 16, "year": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+
+
+def held(base: str, v: str) -> str:
+    """Return an integer's text if its type can hold it, signed or not."""
+    bits = WIDTHS.get(base, 64)
+    if not re.fullmatch(r"-?[0-9]{1,20}", v) or (bits < 64 and len(v.lstrip("-")) > 18):
+        raise Undecodable(f"no integer: {v[:60]!r}")
+    if not -(2 ** (bits - 1)) <= int(v) < 2**bits:
+        raise Undecodable(f"{v} is no {base}")
     return v
 
 

@@ -13,8 +13,7 @@ from conftest import golden
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.table_file import checksum
 from ticdc_lab.sources import storage
-from ticdc_lab.sources.storage import Listing
-from ticdc_lab.sources.storage_listing import local_files
+from ticdc_lab.sources.storage import Listing, local_files
 from ticdc_lab.sources.storage_reading import Reading
 
 TREES = ("small_canal-json", "small_csv", "small_csv_committs_oldvalue", "small_csv_table_across_nodes")

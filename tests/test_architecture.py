@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,30 +22,25 @@ STEPS = (
     (
         "errors",
         "lazily",
-        "environment",
-        "jars",
         "tso",
         "mysql_types",
         "schema",
-        "running",
-        "progress",
         "prefix",
         "sample",
-        "workers",
-        "session",
         "supplied",
         "keys",
-        "gaps",
         "redaction",
+        "whole_files",
         "evenness",
         "neighbours",
         "quoting",
-        "giving_up",
+        "engine",
     ),
+    ("ddl", "facts"),
     ("sources", "codecs"),
     ("limits", "decoding", "change_log", "load", "datasource", "origin", "inputs", "provenance"),
-    ("catalog", "catalog_ddl", "ddl", "ddl_alter"),
-    ("watermarks", "laggards", "stalls", "stall_causes", "restoration", "transactions", "dispatch", "encode"),
+    ("catalog", "catalog_ddl", "ddl_alter"),
+    ("transactions", "dispatch", "encode"),
     ("audit", "faults", "fsck", "tables", "checksum", "checksum_findings"),
     (
         "summary",
@@ -76,14 +72,14 @@ TO_THE_DRIVER = {
     "catalog.py": "the DDL statements of a log",
     "cli/common.py": "aggregates that are printed",
     "inputs.py": "one row a Kafka partition",
-    "change_log.py": "one row a task: the file it wrote, and counts",
+    "change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
     "decoding.py": "table versions of the simple protocol",
-    "limits.py": "at most as many rows as a topic has partitions",
+    "limits.py": "one row of counts, and at most as many rows as a topic has partitions",
     "consumer/few.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
     "ingest.py": "one row a Kafka partition, each batch",
     "ingest_state.py": "one row a Kafka partition",
     "waiting.py": "table versions of the simple protocol, few as DDL is",
-    "consumer/replay.py": "one row a partition, and the timestamps at which batches are cut",
+    "engine/shuffle.py": "quantiles: as many numbers as were asked for",
     "consumer/sinks/delta_rows.py": "one row a table, each batch",
     "consumer/sinks/delta_state.py": "how far a target is: a row a partition, a table and a note",
     "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
@@ -94,14 +90,14 @@ TO_THE_DRIVER = {
     "repartition/compare.py": "a few lines a partition, three a procedure",
     "repartition/cost.py": "counts, and one row a partition",
     "repartition/expand.py": "tables, topics, rules of tables, and the watermarks of some seconds",
-    "sources/__init__.py": "a sample of 256 messages",
+    "sources/opening.py": "a sample of 256 messages",
     "sources/parquet.py": "at most a row a core, of those that do not see a folder",
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
     "survey.py": "a row of counts for each table and partition",
     "summary.py": "aggregates that are drawn",
-    "workers.py": "one row, to try the workers",
+    "engine/workers.py": "one row, to try the workers",
 }
 
 
@@ -199,10 +195,49 @@ def test_figures_take_small_frames_and_need_no_spark() -> None:
     assert [p.name for p in modules() if part(p) == "figures" and "pyspark" in roots(p)] == []
 
 
-def test_only_the_session_module_starts_spark() -> None:
-    """No other module builds a session or a context, or launches a JVM."""
-    word = re.compile(r"\bgetOrCreate\(|\bSparkSession\.builder\b|\bSparkContext\(|\blaunch_gateway\(")
-    assert [p.name for p in modules() if word.search(p.read_text(encoding="utf-8"))] == ["session.py"]
+def session_makers(source: str) -> Iterator[str]:
+    """Names in ``source`` with which an engine could be started."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            is_spark = node.attr in {"getOrCreate", "newSession"} or ast.unparse(node).endswith("SparkSession.builder")
+            yield from [node.attr] * is_spark
+        if isinstance(node, ast.Call):
+            called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if called in {"SparkContext", "SparkSession", "launch_gateway", "session", "local_spark", "SailProcess"}:
+                yield called
+
+
+def test_only_the_engine_room_starts_an_engine() -> None:
+    """Nothing else builds a session; the command line and widgets that got none ask ``engine.session`` for one."""
+    outside = (p for p in modules() if part(p) != "engine")
+    makers = {str(p.relative_to(PACKAGE)): set(session_makers(p.read_text(encoding="utf-8"))) for p in outside}
+    assert {name: made for name, made in makers.items() if made} == {
+        name: {"session"} for name in ("cli/common.py", "widgets/opening.py", "widgets/workbench.py")
+    }
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "SparkSession.builder.getOrCreate()",
+        "s = SparkSession(c)",
+        "b = pyspark.sql.SparkSession.builder",
+        "session()",
+        "engine.session('spark')",
+    ],
+)
+def test_a_hidden_session_is_found(planted: str) -> None:
+    """The check above sees each way to start one."""
+    assert list(session_makers(planted))
+
+
+BEHIND_THE_ENGINE = re.compile(r"\bsparkContext\b|\b_jvm\b|\b_jsc\b|\.rdd\b|\b(?:from|import) py4j\b|\bObservation\(")
+
+
+def test_only_the_engine_room_knows_which_engine_runs() -> None:
+    """Outside of it there is nothing that Spark Connect does not offer."""
+    users = {p.relative_to(PACKAGE) for p in modules() if BEHIND_THE_ENGINE.search(p.read_text(encoding="utf-8"))}
+    assert {str(p) for p in users if p.parts[0] != "engine"} == set()
 
 
 def test_rows_come_to_the_driver_only_where_they_are_few() -> None:
@@ -215,7 +250,7 @@ def test_no_transform_caches_or_prints() -> None:
     """Transforms leave memory and standard output to the caller; the command line and the set-up speak."""
     cachers = {part(p) for p in modules() if calls(p, "cache", "persist")}
     printers = {part(p) for p in modules() if re.search(r"^\s*print\(", p.read_text(encoding="utf-8"), re.MULTILINE)}
-    flow = {"sources", "codecs", "load", "watermarks", "transactions", "dispatch", "audit", "figures"}
+    flow = {"sources", "codecs", "load", "facts", "transactions", "dispatch", "audit", "figures"}
     assert cachers & (flow - {"audit"}) == set()
     assert printers & flow == set()
 

@@ -204,7 +204,7 @@ def test_browse_panel_goes_to_messages_that_were_chosen_elsewhere(browser: Brows
     panel = browse_panel(browser)
     panel.select(Selection(messages=((0, 6), (1, 0)), table="s.t"))
     assert panel.figure.layout.meta["finding"] == "Around partition 0 offset 6, partition 1 offset 0"
-    offsets = [[str(v) for v in column] for column in panel.figure.data[0].cells.values[1:3]]
+    offsets = [[str(v) for v in column] for column in panel.figure.data[0]["cells"]["values"][1:3]]
     assert offsets == [["0", "<b>0</b>", "0", "<b>1</b>", "1"], ["5", "<b>6</b>", "7", "<b>0</b>", "1"]]
     heard: list[Selection] = []
     panel.on_select(heard.append)

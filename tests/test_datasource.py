@@ -19,6 +19,8 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.load import load
 from ticdc_lab.schema import DECODED
 
+pytestmark = pytest.mark.spark
+
 NAME = "messages_canal-json-tidb_small.jsonl.gz"
 
 

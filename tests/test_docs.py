@@ -40,9 +40,9 @@ def test_the_examples_of_a_page_run(
     """A page's Python blocks run one after the other, on the suite's session; a text block behind one is its output."""
     page = PAGES[name]
     monkeypatch.chdir(ROOT)
-    if "local_session" in page:
+    if "spark = session(" in page:
         spark: SparkSession = request.getfixturevalue("spark")
-        monkeypatch.setattr(ticdc_lab, "local_session", lambda: spark)
+        monkeypatch.setattr(ticdc_lab, "session", lambda _: spark)
     known: dict[str, object] = {}
     for example in EXAMPLE.finditer(page):
         capfd.readouterr()

@@ -23,6 +23,8 @@ from ticdc_lab.ingest import Tables, ingest
 from ticdc_lab.ingest_state import State, merged, next_state
 from ticdc_lab.load import load
 
+pytestmark = pytest.mark.spark
+
 steps = import_module("ticdc_lab.ingest")
 OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"
 CANAL = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -171,6 +173,7 @@ def killed_after(spark: SparkSession, source: str, out: Path, a_batch: int, *whe
     ingest(spark, source, str(out), once=True)
 
 
+@pytest.mark.soak
 def test_killed_and_started_again_it_gives_the_same(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Killed before the transactions follow from the events; each step is tried without a kill above."""
     source, out = sent(spark, broker, OPEN, "killed"), tmp_path / "out"

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import decode
+from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.errors import ContractError
 from ticdc_lab.keys import with_image_hashes, with_keys
@@ -80,8 +81,14 @@ def test_xxhash64_of_bytes_is_sparks(spark: SparkSession) -> None:
     texts = [r.randbytes(n) for n in [*range(101), 5_000]]
     df = spark.createDataFrame([(i, bytearray(t)) for i, t in enumerate(texts)], "i int, b binary")
     spark_says = [row["h"] for row in df.orderBy("i").select(F.xxhash64("b").alias("h")).collect()]
-    ours = [hash_bytes(np.frombuffer(t + b"!", np.uint8).copy(), 0, len(t), SEED) for t in texts]
+    ours = [hashed(np.frombuffer(t + b"!", np.uint8).copy(), 0, len(t), SEED) for t in texts]
     assert [int(np.uint64(h).astype(np.int64)) for h in ours] == spark_says
+
+
+@kernel
+def hashed(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
+    """Compiled."""
+    return hash_bytes(b, start, stop, seed)
 
 
 def column(name: str, value: str | None, *, is_key: bool = False) -> dict[str, object]:

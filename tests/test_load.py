@@ -20,6 +20,8 @@ from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.load import load
 from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, MESSAGES, QUARANTINE
 
+pytestmark = pytest.mark.spark
+
 NAMES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
 WITHOUT_TS = "messages_canal-json_small.jsonl.gz"
 IDENTITY = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "key_hash", "change_hash", "query")

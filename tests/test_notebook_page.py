@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import plotly.graph_objects as go
 import pytest
 from conftest import ROOT, golden
 from nbconvert import HTMLExporter
@@ -23,6 +22,9 @@ from whatifs import what_if
 
 from ticdc_lab import figures
 from ticdc_lab.errors import SourceError
+from ticdc_lab.figures.figure import Bar, Figure
+from ticdc_lab.figures.in_notebook import PAGE_MARK
+from ticdc_lab.figures.in_notebook import notebook as notebook_page_needs
 from ticdc_lab.figures.theme import finish
 from ticdc_lab.provenance import provenance
 from ticdc_lab.report import render
@@ -34,12 +36,12 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CDN = '<script src="https://cdn.example/plotly.js"></script>'
 
 
-def fig(n: int = 1) -> go.Figure:
+def fig(n: int = 1) -> Figure:
     """A figure with a finding."""
-    return finish(go.Figure(go.Bar(x=["a", "b"], y=[n, 2 * n])), title=f"Finding {n}", note="Look here.")
+    return finish(Figure(Bar(x=["a", "b"], y=[n, 2 * n])), title=f"Finding {n}", note="Look here.")
 
 
-def shown(drawn: go.Figure, *more: str) -> Any:
+def shown(drawn: Figure, *more: str) -> Any:
     """An output as a kernel gives it, with other forms of it."""
     forms = {WIDGET: {"model_id": "x", "version_major": 2, "version_minor": 0}, "text/html": "<b>old</b>"}
     data = {PLOTLY: json.loads(drawn.to_json()), "text/plain": "a figure"} | {m: forms[m] for m in more}
@@ -85,6 +87,16 @@ def test_a_page_has_every_figure_once_and_asks_for_nothing(tmp_path: Path) -> No
     assert text.count("need a running kernel: open the notebook") == 1 and text.count("This part needs a running") == 1
     assert len(page) < 6_000_000 and "<b>old</b>" not in page and "unpkg.example" not in page
     assert outside(page) == []
+
+
+def test_a_page_holds_plotly_once_and_packed_figures(tmp_path: Path) -> None:
+    """What the notebook's own first cell brought is the page's already; a figure of a megabyte takes a tenth of it."""
+    own = nbformat.v4.new_output("execute_result", data={"text/html": notebook_page_needs()._repr_html_()})
+    large = finish(Figure(Bar(x=list(range(100_000)), y=[1] * 100_000)), title="Large", note="Look here.")
+    page = exported(notebook(own, shown(large)), tmp_path)
+    assert PAGE_MARK in own.data["text/html"] and PAGE_MARK not in page
+    assert len(large.to_json()) > 700_000
+    assert len(page) < 2_000_000
 
 
 def test_the_title_is_the_page_s_and_links_lead_to_pages(tmp_path: Path) -> None:

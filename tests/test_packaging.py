@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,25 +19,37 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ticdc_lab import supplied
-from ticdc_lab.environment import JAVA_MIN
+from ticdc_lab.engine.environment import JAVA_MIN
 from ticdc_lab.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-CONDA = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+SETS = {
+    "requirements.lock": ("desk", "checkout"),
+    "requirements-spark.lock": ("spark", "checkout", "dev", "docs"),
+}
+"""The extras that each lock pins, beside what the package needs everywhere."""
+
+ENVIRONMENTS = {"environment.yml": "requirements.lock", "environment-spark.yml": "requirements-spark.lock"}
+each_lock = pytest.mark.parametrize("lock", SETS)
+each_environment = pytest.mark.parametrize("name", ENVIRONMENTS)
 
 
-def pins() -> list[Requirement]:
-    """The lines of the lock."""
-    return [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if re.match(r"[a-z]", line)]
+def text_of(lock: str) -> str:
+    """A lock as it is written."""
+    return (ROOT / lock).read_text(encoding="utf-8")
 
 
-def asked() -> list[Requirement]:
-    """All that the project asks for, for use, tests and docs."""
+def pins(lock: str) -> list[Requirement]:
+    """The lines of a lock."""
+    return [Requirement(line.rstrip(" \\")) for line in text_of(lock).splitlines() if re.match(r"[a-z]", line)]
+
+
+def asked(lock: str) -> list[Requirement]:
+    """All that the project asks for, in the set that this lock pins."""
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"dev", "docs"}
-    return [Requirement(r) for r in (*PROJECT["dependencies"], *extras["dev"], *extras["docs"])]
+    assert set(extras) == {extra for extras in SETS.values() for extra in extras}
+    return [Requirement(r) for r in (*PROJECT["dependencies"], *(r for e in SETS[lock] for r in extras[e]))]
 
 
 def needed_by(requirement: Requirement) -> list[Requirement]:
@@ -83,41 +96,68 @@ def _name(requirement: Requirement) -> str:
     return canonicalize_name(requirement.name)
 
 
-def test_the_lock_fits_the_project() -> None:
+@each_lock
+def test_the_lock_fits_the_project(lock: str) -> None:
     """Everything that is asked for is pinned, in a version that the project allows, and each pin has its hashes."""
-    assert misfits(asked(), pins()) == []
-    assert len(re.findall(r"^[a-z].* \\\n    --hash=sha256:", LOCK, re.M)) == len(pins())
-    assert misfits([Requirement("numpy<2"), Requirement("nothing-such")], pins()) == ["numpy<2", "nothing-such"]
+    assert misfits(asked(lock), pins(lock)) == []
+    assert len(re.findall(r"^[a-z].* \\\n    --hash=sha256:", text_of(lock), re.M)) == len(pins(lock))
+    assert misfits([Requirement("numpy<2"), Requirement("nothing-such")], pins(lock)) == ["numpy<2", "nothing-such"]
 
 
-def test_the_lock_holds_nothing_else() -> None:
+@each_lock
+def test_the_lock_holds_nothing_else(lock: str) -> None:
     """Each pin is there because something that the project asks for needs it."""
-    assert {_name(pin) for pin in pins()} - reached(asked()) == set()
-    assert "numba" in {_name(pin) for pin in pins()} - reached([Requirement("click")]), "a planted pin must be seen"
+    assert {_name(pin) for pin in pins(lock)} - reached(asked(lock)) == set()
+    assert "numba" in {_name(pin) for pin in pins(lock)} - reached([Requirement("click")]), "a planted pin must be seen"
 
 
-def test_the_lock_names_no_place() -> None:
+@each_lock
+def test_the_lock_names_no_place(lock: str) -> None:
     """Where packages come from is the user's affair: no host, no folder."""
-    assert not re.search(r"://|^-|@ |file:", LOCK, re.M)
+    assert not re.search(r"://|^-|@ |file:", text_of(lock), re.M)
 
 
-def test_conda_gives_what_the_lock_pins() -> None:
-    """``conda env create`` brings a Python and a Java that the project allows, and what the lock pins."""
-    *own, pip = CONDA["dependencies"]
+def test_both_locks_pin_the_same_versions() -> None:
+    """What is common has one version; what is not are Spark or its client, which share a folder, and our own tools."""
+    light, full = ({str(pin): _name(pin) for pin in pins(lock)} for lock in SETS)
+    assert light.keys() - full == {"pyspark-client==4.2.0"}
+    of_spark, of_tools = (
+        reached([Requirement(r) for e in extras for r in PROJECT["optional-dependencies"][e]])
+        for extras in (("spark",), ("dev", "docs"))
+    )
+    more = {full[pin] for pin in full.keys() - light}
+    assert {"pyspark", "delta-spark", "py4j"} <= more <= of_spark | of_tools
+
+
+@each_environment
+def test_conda_gives_what_the_lock_pins(name: str) -> None:
+    """``conda env create`` brings a Python that the project allows, what the lock pins, and a Java only with Spark."""
+    conda = conda_of(name)
+    *own, pip = conda["dependencies"]
     versions = dict(line.partition("=")[::2] for line in own)
-    assert set(versions) == {"python", "openjdk", "pip"}
+    assert set(versions) == {"python", "pip"} | ({"openjdk"} if "spark" in name else set())
     assert versions["python"] in Requirement(f"python{PROJECT['requires-python']}").specifier
-    assert int(versions["openjdk"]) >= JAVA_MIN
-    assert pip == {"pip": ["-r requirements.lock"]}
-    assert CONDA["channels"] == ["conda-forge"]
+    assert int(versions.get("openjdk", JAVA_MIN)) >= JAVA_MIN
+    assert pip == {"pip": [f"-r {ENVIRONMENTS[name]}"]}
+    assert conda["channels"] == ["conda-forge"]
 
 
-def test_the_lock_serves_the_python_of_conda() -> None:
+@each_environment
+def test_the_lock_serves_the_python_of_conda(name: str) -> None:
     """No marker of a pin leaves out what that Python needs."""
-    version = next(line for line in CONDA["dependencies"] if str(line).startswith("python=")).partition("=")[2]
+    dependencies, lock = conda_of(name)["dependencies"], ENVIRONMENTS[name]
+    version = next(line for line in dependencies if str(line).startswith("python=")).partition("=")[2]
     environment = {"python_version": version, "python_full_version": f"{version}.0", "sys_platform": "linux"}
-    there = [pin for pin in pins() if pin.marker is None or pin.marker.evaluate(environment)]
-    assert misfits(asked(), there) == []
+    there = [pin for pin in pins(lock) if pin.marker is None or pin.marker.evaluate(environment)]
+    assert misfits(asked(lock), there) == []
+
+
+def conda_of(name: str) -> dict[str, Any]:
+    """One of the environment files; each says by itself how it is used."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    assert f"conda env create -f {name} && conda activate {found['name']} && pip install" in text
+    return found
 
 
 def test_the_wheel_holds_the_package_its_notebooks_and_its_samples(installed: Path) -> None:
@@ -192,7 +232,7 @@ def test_a_wheel_in_an_empty_environment(installed: Path, tmp_path: Path) -> Non
     """As a user: a new environment, ``pip install WHEEL`` with all it needs, the demo, a notebook; no checkout near."""
     [wheel] = installed.parent.glob("*.whl")
     constraints = tmp_path / "constraints.txt"
-    constraints.write_text("".join(f"{pin}\n" for pin in pins()))
+    constraints.write_text("".join(f"{pin}\n" for pin in pins("requirements-spark.lock")))
     bin_, own = tmp_path / "env/bin", {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
     def run(*command: str | Path) -> str:
@@ -201,7 +241,7 @@ def test_a_wheel_in_an_empty_environment(installed: Path, tmp_path: Path) -> Non
         return done.stdout
 
     run(sys.executable, "-m", "venv", tmp_path / "env")
-    run(bin_ / "python", "-m", "pip", "install", "--quiet", "--constraint", constraints, wheel)
+    run(bin_ / "python", "-m", "pip", "install", "--quiet", "--constraint", constraints, f"{wheel}[spark]")
     run(bin_ / "python", "-m", "pip", "check")
     run(bin_ / "ticdc-lab", "demo", "--out", "out/report.html")
     assert "plotly" in (tmp_path / "out/report.html").read_text(encoding="utf-8")
@@ -209,3 +249,47 @@ def test_a_wheel_in_an_empty_environment(installed: Path, tmp_path: Path) -> Non
     notebook = sorted((tmp_path / copied).glob("*.ipynb"))[0]
     run(bin_ / "jupyter", "nbconvert", "--execute", "--to", "html", notebook)
     assert notebook.with_suffix(".html").stat().st_size > 100_000
+
+
+LIGHT = """
+import importlib, pkgutil, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("py4j", "delta") or name == "pyspark.core":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import pyspark, ticdc_lab
+assert not hasattr(pyspark, "SparkContext"), "this is to be what pyspark-client gives"
+for module in pkgutil.walk_packages(ticdc_lab.__path__, "ticdc_lab."):
+    try:
+        module.name.endswith("__main__") or importlib.import_module(module.name)
+    except ImportError as error:
+        print(module.name)
+"""
+
+ONLY_WITH_SPARK = {
+    "ticdc_lab.consumer.sinks.delta",
+    "ticdc_lab.consumer.sinks.delta_state",
+    "ticdc_lab.engine.classic",
+    "ticdc_lab.ingest",
+    "ticdc_lab.ingest_state",
+    "ticdc_lab.lake",
+    "ticdc_lab.waiting",
+}
+"""What starts Spark, and what writes Delta tables with it; all else is there with its client alone."""
+
+
+def test_the_light_set_has_all_but_what_is_sparks(tmp_path: Path) -> None:
+    """Every other module can be imported without py4j, Delta's Python package and the classic half of PySpark."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == ONLY_WITH_SPARK

@@ -19,11 +19,11 @@ from ticdc_lab.cli import main
 from ticdc_lab.codecs import decode
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.errors import ContractError, DispatchError, ProtocolError
+from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.load import load
 from ticdc_lab.produce import produce, resolved_values
 from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, OF_IMAGES
 from ticdc_lab.topic_writer import write_topic
-from ticdc_lab.watermarks import topic_watermarks
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
 SAID = ("commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete")
@@ -259,7 +259,7 @@ def test_a_reason_that_a_task_gives_reaches_the_caller(spark: SparkSession, tmp_
     lone = one.transform(produce, protocol="mq-v1", strategy="columns", columns=["nothing"], partitions=2)
     with pytest.raises(DispatchError, match=r"cannot be dispatched.*columns not found"):
         write_topic(lone, out)
-    undated = one.withColumn("commit_ts", F.lit(None).cast("long"))
+    undated = one.withColumn("commit_ts", F.when(F.col("offset") < 0, F.col("commit_ts")))
     with pytest.raises(ProtocolError, match="A row change has no commit_ts"):
         write_topic(undated.transform(produce, protocol="mq-v1", strategy="table", partitions=2), out)
 

@@ -15,6 +15,8 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.load import load
 from ticdc_lab.provenance import provenance, versions
 
+pytestmark = pytest.mark.spark
+
 
 def at(file: Path, text: bytes) -> Path:
     """A file with a known time."""

@@ -93,9 +93,9 @@ def test_asking_for_help_imports_no_machinery() -> None:
 
 
 def test_a_figure_imports_its_own_simulator_alone() -> None:
-    """The curve of a log's lag needs pandas and plotly, and nothing that simulates."""
+    """The curve of a log's lag needs pandas, not plotly, and nothing that simulates."""
     modules = imported("from ticdc_lab import figures\nfigures.lag, figures.partition_load")
-    assert heavy(modules) == {"numpy", "pandas", "plotly", "pyarrow"}  # pandas brings the last
+    assert heavy(modules) == {"numpy", "pandas", "pyarrow"}  # pandas brings the last
     assert not {name for name in modules if name.startswith("ticdc_lab.simulate")}
 
 

@@ -19,7 +19,7 @@ def test_the_python_example_runs(
 ) -> None:
     """The README's Python block runs as it stands, on the suite's session, and shows the topic's resolved_ts."""
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    monkeypatch.setattr(ticdc_lab, "local_session", lambda: spark)
+    monkeypatch.setattr(ticdc_lab, "session", lambda: spark)
     monkeypatch.chdir(ROOT)
     exec(compile(code.replace("/tmp/small", f"{tmp_path}/small"), "README.md", "exec"), {})
     assert "470603993791332352" in capfd.readouterr().out

@@ -188,11 +188,14 @@ def test_a_log_without_a_page_is_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: list[Entry], code: int
 ) -> None:
     """Whatever the pages are called: one log's page may be named as the page that compares several."""
-    alone = tmp_path / "index.html"
+    alone, log = tmp_path / "pages" / "index.html", tmp_path / "log" / "a.jsonl"
+    for file in (alone, log):
+        file.parent.mkdir()
+    log.write_text("{}")
     monkeypatch.setattr(report_commands, "_one", lambda *_: alone)
-    assert CliRunner().invoke(main, ["report", "a.jsonl", "--out", str(alone)]).exit_code == 0
+    assert CliRunner().invoke(main, ["report", str(log), "--out", str(alone)]).exit_code == 0
     monkeypatch.setattr(sys.modules["ticdc_lab.report"], "reports", lambda *_, **__: entries)
-    assert CliRunner().invoke(main, ["report", "a.jsonl", "--out", f"{tmp_path}/"]).exit_code == code
+    assert CliRunner().invoke(main, ["report", str(log), "--out", f"{alone.parent}/"]).exit_code == code
 
 
 def test_pages_do_not_go_among_the_recording(tmp_path: Path) -> None:

@@ -19,8 +19,10 @@ import pytest
 from conftest import ROOT, golden
 from pyspark.sql import SparkSession
 
-from ticdc_lab import jars
-from ticdc_lab.session import ARROW_OPTIONS, DELTA_SETTINGS
+from ticdc_lab.engine import jars
+from ticdc_lab.engine.classic import ARROW_OPTIONS, DELTA_SETTINGS
+
+pytestmark = pytest.mark.spark
 
 JOB = Path(cluster_job.__file__)
 MOST_TO_THE_DRIVER = "256k"

@@ -19,6 +19,8 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.size import Size
 from ticdc_lab.survey import Found, survey
 
+pytestmark = pytest.mark.spark
+
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 
 
@@ -71,7 +73,7 @@ def test_each_kind_of_place_is_told(spark: SparkSession, tmp_path: Path) -> None
     for name, kind in kinds.items():
         found = survey(spark, str(tmp_path / name))
         assert (found.source_kind, found.protocol, found.size.messages) == (kind, "open-protocol", 1470)
-    table = survey(spark, "recorded_topic")
+    table = survey(spark, "recorded_topic", source_kind="table")
     assert (table.source_kind, table.protocol, table.size.messages) == ("table", "open-protocol", None)
     assert table.is_large, "nobody knows how long it takes"
     storage = survey(spark, str(folder))

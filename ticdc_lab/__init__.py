@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.advise import advise
     from ticdc_lab.dispatch.dispatching import dispatch
     from ticdc_lab.dispatch.whatif import WhatIf
+    from ticdc_lab.engine.sessions import engine_of, session
     from ticdc_lab.errors import TiCDCLabError
     from ticdc_lab.export import write
+    from ticdc_lab.facts.stall_causes import stall_causes
+    from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.ingest import ingest
     from ticdc_lab.load import load
     from ticdc_lab.produce import produce
@@ -28,13 +31,10 @@ if TYPE_CHECKING:
     from ticdc_lab.repartition.expand import expand
     from ticdc_lab.report import report
     from ticdc_lab.sample import Sample
-    from ticdc_lab.session import local_session
-    from ticdc_lab.stall_causes import stall_causes
     from ticdc_lab.summary import summarise
     from ticdc_lab.survey import survey
     from ticdc_lab.tables import table_as_of, table_history
     from ticdc_lab.transactions import transactions
-    from ticdc_lab.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.widgets.workbench import workbench
     from ticdc_lab.workload import Workload, generate
 
@@ -48,18 +48,19 @@ __all__ = [
     "advise",
     "audit",
     "dispatch",
+    "engine_of",
     "expand",
     "figures",
     "generate",
     "ingest",
     "load",
-    "local_session",
     "open_sink",
     "partition_watermarks",
     "produce",
     "provenance",
     "replay",
     "report",
+    "session",
     "simulate",
     "stall_causes",
     "summarise",
@@ -85,16 +86,18 @@ lazily(
         "Workload": "workload.settings",
         "advise": "dispatch.advise",
         "dispatch": "dispatch.dispatching",
+        "engine_of": "engine.sessions",
         "expand": "repartition.expand",
         "generate": "workload.generate",
-        "local_session": "session",
         "open_sink": "consumer.sinks.open",
-        "partition_watermarks": "watermarks",
+        "partition_watermarks": "facts.watermarks",
         "replay": "consumer.replay",
+        "session": "engine.sessions",
+        "stall_causes": "facts.stall_causes",
         "summarise": "summary",
         "table_as_of": "tables.as_of",
         "table_history": "tables.history",
-        "topic_watermarks": "watermarks",
+        "topic_watermarks": "facts.watermarks",
         "workbench": "widgets.workbench",
         "write": "export",
     },

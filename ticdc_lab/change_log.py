@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.decoding import decoding
+from ticdc_lab.engine import is_several_machines, verbatim
+from ticdc_lab.engine.failures import engine_errors
+from ticdc_lab.engine.paths import stored_parquet
+from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.limits import EXTEND, RECORD_AGAIN, Counts, lacking, limits_of
+from ticdc_lab.facts import LogFacts, log_facts
+from ticdc_lab.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lacking, limits_of
 from ticdc_lab.origin import Origin
 from ticdc_lab.sample import Sample
 from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
-from ticdc_lab.sources import Source, local_path, parquet, verbatim
+from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.size import Size
+from ticdc_lab.whole_files import room_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +65,12 @@ class ChangeLog:
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
     """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
+    left_out: tuple[str, ...] = ()
+    """Which files of its folder were not read, one sentence each."""
     sample: Sample | None = None
     origin: Origin | None = None
-    _seen: tuple[Observation, DataFrame] | None = None
     _source: Source | None = None
+    _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def events(self) -> DataFrame:
@@ -77,6 +85,14 @@ class ChangeLog:
         return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
 
     @property
+    def facts(self) -> LogFacts:
+        """What is known of the whole log; gathered when it is first asked for."""
+        if not self._facts:
+            with self.reading():
+                self._facts.append(LogFacts.read(self.events.transform(log_facts).toArrow()))
+        return self._facts[0]
+
+    @property
     def made_from(self) -> dict[str, Any] | None:
         """How it can be loaded again, as JSON without secrets (:class:`ticdc_lab.origin.Origin`); how many messages."""
         if self.origin is None:
@@ -87,10 +103,10 @@ class ChangeLog:
     @property
     def limits(self) -> tuple[str, ...]:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
-        return limits_of(
+        return (*self.left_out, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=self.gaps,
             sample=() if self.sample is None else self.sample.limits,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def require_commit_ts(self, answer: str) -> None:
         """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
@@ -128,7 +144,7 @@ class ChangeLog:
     def messages_done(self, folder: str) -> Callable[[], tuple[int, int] | None]:
         """How many messages :meth:`materialise` into ``folder`` has decoded so far, and of about how many.
 
-        Gives None until something is known (see :func:`ticdc_lab.running.watched`).
+        Gives None until something is known (see :func:`ticdc_lab.engine.running.watched`).
         """
         whole: list[int | None] = []
 
@@ -193,36 +209,43 @@ class ChangeLog:
         SourceError
             The folder is there already, or not all machines of the cluster see it or the source.
         """
-        with self.reading():
-            if self._source is not None and (local := local_path(folder)) is not None:
-                log = self._written(self._source, local, images=images)
-            else:
-                counted = (self if images or self.narrow is None else replace(self, decoded=self.narrow)).counted()
-                kept = counted.decoded if self.sample is None else counted.decoded.where(self.sample.keeps())
-                kept.write.parquet(folder)
-                stored = self.decoded.sparkSession.read.schema(DECODED).parquet(folder)
-                log = replace(counted._with_counts(), decoded=stored, narrow=None)
+        with engine_errors(), self.reading(), room_for(folder):
+            local = None if self._source is None else local_path(folder)
+            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
             # what a sample left out is no gap: the source is asked again then
             log = log._with_gaps(log.decoded if self.sample is None else self.messages)
         return replace(log, _source=None)
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Wrap actions on the frames in it: what Kafka's clients throw becomes a SourceError without secrets."""
-        return nullcontext() if self._source is None else self._source.said_plainly()
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Wrap actions on the frames in it: what a source, or a task of ours, fails with is said in words."""
+        with nullcontext() if self._source is None else self._source.said_plainly(), task_errors():
+            yield
 
-    def _written(self, source: Source, folder: Path, *, images: bool) -> ChangeLog:
+    def _by_engine(self, folder: str, images: bool) -> ChangeLog:
+        """The engine writes, as to a URL; what is counted is read again."""
+        decoded = self.decoded if images or self.narrow is None else self.narrow
+        kept = decoded if self.sample is None else decoded.where(self.sample.keeps())
+        kept.write.parquet(folder)
+        stored = stored_parquet(self.decoded.sparkSession, folder, schema=DECODED)
+        whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
+        return replace(self, decoded=stored, narrow=None, counts=counts_of(whole, self.sample))
+
+    def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
+        assert self._source is not None
         if folder.exists():
             raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
         folder.mkdir(parents=True)
-        decode = decoding(source, self.protocol, self.known, images=images)
+        decode = decoding(self._source, self.protocol, self.known, images=images)
+        kept = None if self.sample is None else self.sample.kept
+        write = parquet.writing(decode, str(folder), kept=kept)
         spark = self.decoded.sparkSession
-        several = not str(spark.sparkContext.master).startswith("local")
+        several = is_several_machines(spark)
         try:
             if several:
                 parquet.require_seen(spark, folder)
-            kept = None if self.sample is None else self.sample.kept
-            written = source.raw.mapInArrow(parquet.writing(decode, str(folder), kept=kept), parquet.WRITTEN).toArrow()
+            written = self._source.raw.mapInArrow(write, parquet.WRITTEN).toArrow()
             parquet.require_shared(written["file"].to_pylist())
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -231,39 +254,12 @@ class ChangeLog:
             raise
         parquet.cleared(folder)
         n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
-        files = [verbatim(Path(f)) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
-        stored = spark.read.schema(DECODED).parquet(*files) if files else spark.createDataFrame([], DECODED)
+        files = [
+            verbatim(spark, Path(f)) for f in sorted(written["file"].to_pylist())
+        ]  # their names begin with the task
+        stored = stored_parquet(spark, *files, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         return replace(self, decoded=stored, narrow=None, counts=counts)
-
-    def counted(self) -> ChangeLog:
-        """The same log, which counts what passes through ``decoded`` the first time it is read in full.
-
-        After that action :meth:`finished` knows the counts.
-        """
-        seen, ok = Observation(), F.col("error_class").isNull()
-        observed = self.decoded.observe(
-            seen,
-            F.count_if(ok & (F.col("seq") == 0)).alias("decoded"),
-            F.count_if(~ok).alias("quarantined"),
-            F.count_if(ok).alias("events"),
-            F.count_if(ok & (F.col("kind") == "row") & F.col("commit_ts").isNull()).alias("undated"),
-            F.count_if(ok & F.col("incomplete").isNotNull()).alias("incomplete"),
-            F.count_if(ok & (F.col("kind") == "watermark")).alias("watermarks"),
-            F.count_if(ok & (F.col("kind") == "row") & (self.sample or Sample()).keeps()).alias("kept"),
-        )
-        return replace(self, decoded=observed, _seen=(seen, self.decoded))
-
-    def finished(self) -> ChangeLog:
-        """The log with its ``counts``, after an action on what :meth:`counted` gave."""
-        return self if self._seen is None else self._with_counts()._with_gaps(self.messages)
-
-    def _with_counts(self) -> ChangeLog:
-        assert self._seen is not None
-        seen, plain = self._seen
-        n = {name: seen.get[name] for name in parquet.COUNTED}
-        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        return replace(self, decoded=plain, counts=counts, _seen=None)
 
     def _with_gaps(self, positions: DataFrame) -> ChangeLog:
         """The log with its ``gaps``, looked for only where fewer messages came than there should be."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ticdc_lab.dispatch.conflict import CONFLICT
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
 
 MEASURED = ("row_order", "table_order", "transactions")

@@ -19,28 +19,27 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.kernel.batch import refused
+from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.decoding import known_of
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.schema import DECODED, MESSAGES
-from ticdc_lab.sources import capture, data_files, local_path, parquet
+from ticdc_lab.sources import parquet, pieces
+from ticdc_lab.sources.places import data_files, kind_of_name, local_path
 
 NAME = "ticdc"
 SAMPLE = 256
-_ENDINGS = (".parquet", ".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
-RANGE_BYTES = 32 << 20
 
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads: a file, and of it a row group, a range of bytes, or all."""
+    """What one task reads (:data:`ticdc_lab.sources.pieces.PIECES`)."""
 
     file: str
-    first: int = 0
-    last: int = 0
+    first: int
+    last: int
 
 
 def register(spark: SparkSession) -> None:
@@ -92,14 +91,14 @@ class _Asked:
                 "The format ticdc needs a path.", hint='spark.read.format("ticdc").load("topic.jsonl.gz")'
             )
         known = known_of(options.get("schemaRegistry"), options.get("claimCheck"))
-        return cls(path, options.get("protocol", "auto"), known, int(options.get("rangeBytes", RANGE_BYTES)))
+        return cls(path, options.get("protocol", "auto"), known, int(options.get("rangeBytes", pieces.RANGE_BYTES)))
 
     def files(self) -> list[Path]:
         """Capture files there are now."""
         found = data_files(self.path)
         if found is None:
             raise SourceError(f"{self.path} is no local path.", hint="For other places use ticdc_lab.load(spark, ...).")
-        return [f for f in found if f.name.endswith(_ENDINGS)]
+        return [f for f in found if kind_of_name(f.name)]
 
     def told(self, parts: Sequence[Part]) -> tuple[str, Known]:
         """The protocol, from the first messages, and what decoding needs to know of the log."""
@@ -134,31 +133,23 @@ def _decoded(part: Part, protocol: str, known: Known) -> Batches:
 
 def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a part, and what of it is none."""
-    if part.file.endswith(".parquet"):
-        group = pa.record_batch({"file": [part.file], "row_group": [part.first]})
-        return parquet.read_groups(iter((group,)))
-    if part.file.endswith(".gz"):
-        return capture.read_gzip(iter((pa.record_batch({"file": [part.file]}),)))
-    return capture.read_range(Path(part.file), part.first, part.last)
+    return pieces.read_piece(part.file, part.first, part.last)
 
 
 def _parts(files: Sequence[Path], range_bytes: int) -> list[Part]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
-    found = []
+    found: list[pieces.Piece] = []
     for file in files:
         if file.suffix == ".parquet":
-            groups = parquet.row_groups([file])
+            groups = pieces.of_parquet([file])
             if groups is None:
                 raise SourceError(
                     f"{file} lacks a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
                 )
-            found += [Part(path, group) for path, group in groups]
-        elif file.suffix == ".gz":
-            found.append(Part(str(file)))
+            found += groups
         else:
-            size = file.stat().st_size
-            found += [Part(str(file), at, min(at + range_bytes, size)) for at in range(0, size, range_bytes)]
-    return found
+            found += pieces.of_lines([file], range_bytes)
+    return [Part(*piece) for piece in found]
 
 
 class _Reader(DataSourceReader):

@@ -9,24 +9,26 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source, local_path
 
 Batches = Iterator[pa.RecordBatch]
 
 
-def known_of(schema_registry: str | None, claim_check: str | None) -> Known:
+def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bounds = BOUNDS) -> Known:
     """What the caller says for decoding: arguments and errors are those of :func:`ticdc_lab.load.load`."""
     if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
         raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
     if schema_registry is None:
-        return Known(claim_check=claim_check)
+        return Known(claim_check=claim_check, bounds=bounds)
     if (file := local_path(schema_registry)) is not None:
-        return Known(schemas=read_schemas(str(file)), claim_check=claim_check)
-    return Known(registry_url=require_url(schema_registry), claim_check=claim_check)
+        return Known(schemas=read_schemas(str(file)), claim_check=claim_check, bounds=bounds)
+    return Known(registry_url=require_url(schema_registry), claim_check=claim_check, bounds=bounds)
 
 
 def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
@@ -36,7 +38,8 @@ def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, A
     def run(batches: Batches) -> Batches:
         return find(messages for messages, _ in read(batches))
 
-    return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+    with source.said_plainly(), task_errors():
+        return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
 
 
 def decoding(

@@ -31,6 +31,14 @@ class SetupError(TiCDCLabError):
     """Java, Python, a jar or a library is missing or of the wrong version."""
 
 
+class SparkMissingError(SetupError):
+    """Apache Spark is needed, and not installed; its client may be."""
+
+
+class EngineError(TiCDCLabError):
+    """The engine that computes has ended, or cannot do what it was asked."""
+
+
 class SourceError(TiCDCLabError):
     """A source cannot be found, cannot be read, or is of no known kind."""
 
@@ -76,10 +84,14 @@ class StreamingError(TiCDCLabError):
 def in_words() -> Iterator[None]:
     """Say an error of this package in words and go on after the block.
 
-    For notebooks: what one log cannot answer does not keep the next question from being asked. Every other exception
-    goes through.
+    For notebooks: what one log cannot answer does not keep the next question from being asked, nor what its engine
+    refuses. Every other exception goes through.
     """
     try:
         yield
-    except TiCDCLabError as error:
-        print(error)
+    except Exception as error:
+        from ticdc_lab.engine.failures import in_our_words  # which knows these errors
+
+        if (ours := in_our_words(error)) is None:
+            raise
+        print(ours)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.whole_files import room_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 
@@ -28,8 +30,13 @@ def write(frame: DataFrame, out: str) -> None:
     Raises
     ------
     SourceError
-        The folder that ``out`` should lie in does not exist.
+        The folder that ``out`` should lie in does not exist, or no space is left there.
     """
+    with room_for(out):
+        _write(frame, out)
+
+
+def _write(frame: DataFrame, out: str) -> None:
     if is_lines(out):
         _write_lines(frame, Path(out).absolute())
     elif out.rstrip("/").endswith(".parquet"):
@@ -55,16 +62,15 @@ def require_apart(source: str, *outs: str | None) -> None:
 
 
 def _write_lines(frame: DataFrame, out: Path) -> None:
+    from ticdc_lab.engine.json_lines import write_lines
+
     if not out.parent.is_dir():
         raise SourceError(f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first.")
-    zipped = out.suffix == ".gz"
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_", dir=out.parent) as folder:
-        parts = Path(folder) / "parts"
-        row = F.to_json(F.struct(*frame.columns), {"ignoreNullFields": "false"})
-        frame.select(row.alias("value")).write.option("compression", "gzip" if zipped else "none").text(parts.as_uri())
+        parts = write_lines(frame, Path(folder) / "parts", gzip=out.suffix == ".gz")
         whole = Path(folder) / "whole"
         with whole.open("wb") as target:
-            for part in sorted(parts.glob("part-*")):
+            for part in parts:
                 with part.open("rb") as source:
                     shutil.copyfileobj(source, target, 1 << 20)
         whole.replace(out)

@@ -20,8 +20,8 @@ Rows that a schema comes for late may lie below ``complete_ts``, as rows that ar
 restored from there on, though they were called complete without these rows.
 
 After each batch ``transactions`` holds what :func:`ticdc_lab.transactions.transactions` gives of the events so far, and
-``watermarks`` what :func:`ticdc_lab.watermarks.partition_watermarks` gives. One difference is meant: a transaction that
-was complete stays complete when a partition is added later that has had no watermark yet.
+``watermarks`` what :func:`ticdc_lab.facts.watermarks.partition_watermarks` gives. One difference is meant: a
+transaction that was complete stays complete when a partition is added later that has had no watermark yet.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
 from ticdc_lab.decoding import known_of
+from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
+from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
+from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.ingest_state import NOTHING_YET, Facts, State, next_state, read_state, write_state
 from ticdc_lab.lake import Tables, append, create
 from ticdc_lab.limits import lacking
 from ticdc_lab.load import SAMPLE
 from ticdc_lab.sources import kafka, open_source
+from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.transactions import resolved_at, restored_transactions
 from ticdc_lab.waiting import events_of, learned, resolve, undecoded, versions
-from ticdc_lab.watermarks import partition_watermarks
-from ticdc_lab.workers import require_workers_once
+from ticdc_lab.whole_files import room_for
 
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
@@ -74,7 +78,7 @@ def ingest(
     Parameters
     ----------
     spark
-        A session with Delta and the Kafka connector, as :func:`ticdc_lab.session.local_session` gives.
+        A session with Delta and the Kafka connector, as :func:`ticdc_lab.engine.sessions.session` gives.
     source
         ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
     out
@@ -96,9 +100,9 @@ def ingest(
     ------
     SourceError
         The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
-        the folder of large messages cannot be read.
+        the folder of large messages cannot be read; no space is left, and the next run goes on.
     """
-    if not kafka.is_kafka(source):
+    if not is_kafka(source):
         raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
     require_workers_once(spark)
     known = known_of(schema_registry, claim_check)
@@ -108,7 +112,7 @@ def ingest(
     steps = begun(tables, protocol=told, known=known, said=said)
     _require_checkpoint(tables, steps.state)
     bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
-    with kafka.said_plainly(topics):
+    with kafka.said_plainly(topics), room_for(out, keep=True), task_errors():
         stream = kafka.read_stream(spark, source, bounded)
         writer = stream.writeStream.foreachBatch(steps)
         writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
@@ -251,20 +255,15 @@ def replace_transactions(tables: Tables, state: State, lowest: int | None) -> No
 
 def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None, known: Known) -> str:
     """The protocol of the topic; what ``out`` was begun with is kept beside the tables and must stay the same."""
-    files, path = tables.place("_origin.json")
-    jvm: Any = tables.spark.sparkContext._jvm
+    path = tables.path("_origin.json")
     names = ",".join(sorted(kafka.topics_of(source).names))
-    if files.exists(path):
-        begun = json.loads(jvm.org.apache.commons.io.IOUtils.toString(files.open(path), "UTF-8"))
+    if (kept := hadoop_read_text(tables.spark, path)) is not None:
+        begun = json.loads(kept)
     else:
         sample = open_source(tables.spark, source, options=options).sample(SAMPLE)
         told = detect(sample, protocol=protocol, source=source, known=known).protocol
         begun = {"topics": names, "protocol": told}
-        draft = tables.place("_origin.new")[1]
-        file = files.create(draft, True)
-        file.write(json.dumps(begun).encode())
-        file.close()
-        files.rename(draft, path)
+        hadoop_write_text(tables.spark, path, json.dumps(begun))
     if begun["topics"] != names or protocol not in ("auto", begun["protocol"]):
         raise SourceError(
             f"{tables.folder} holds topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
@@ -275,9 +274,8 @@ def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[st
 
 def _require_checkpoint(tables: Tables, state: State) -> None:
     """Without the checkpoint batches would be numbered anew, and Delta would take them for those it has."""
-    files, path = tables.place("_checkpoint")
     begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
-    if begun_before and not files.exists(path):
+    if begun_before and not hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
             f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
             hint="Remove the folder, or name another one, and read the topic again.",

@@ -11,7 +11,7 @@ from ticdc_lab.lake import Tables, schemas
 from ticdc_lab.tso import physical_ms
 
 Facts = dict[str, Any]
-"""A row of :func:`ticdc_lab.watermarks.partition_watermarks`."""
+"""A row of :func:`ticdc_lab.facts.watermarks.partition_watermarks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _earlier(a: Any, b: Any) -> Any:
 
 
 def _unresolved_s(last_commit_ts: int | None, resolved_ts: int | None) -> float | None:
-    """As :func:`ticdc_lab.watermarks.unresolved_s_col`."""
+    """As :func:`ticdc_lab.facts.watermarks.unresolved_s_col`."""
     if resolved_ts is None or last_commit_ts is None:
         return None if resolved_ts is None else 0.0
     return max((physical_ms(last_commit_ts) - physical_ms(resolved_ts)) / 1000, 0.0)

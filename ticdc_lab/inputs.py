@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.errors import SourceError
 from ticdc_lab.redaction import without_secrets
-from ticdc_lab.sources import data_files, local_path, may_be_table
-from ticdc_lab.sources.kafka import is_kafka
+from ticdc_lab.sources.places import data_files, is_kafka, local_path, may_be_table
 
 WHOLE = 1 << 30
 """Bytes of an input up to which all are hashed."""
@@ -66,7 +65,8 @@ def _of(source: str, spark: SparkSession | None) -> Iterator[Input]:
     if is_kafka(source):
         yield Input(name, "kafka", None, "", "", "not known: offsets are known of a log that was loaded")
         return
-    if spark is not None and may_be_table(source) and spark.catalog.tableExists(source):
+    is_table = spark is not None and may_be_table(source) and not Path(source).exists()
+    if is_table and spark is not None and spark.catalog.tableExists(source):
         yield _table(source, spark)
         return
     if (local := local_path(source)) is not None:

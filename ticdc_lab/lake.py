@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -11,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from ticdc_lab.codecs.simple_tables import TABLES
+from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
-from ticdc_lab.watermarks import partition_watermarks
 
 BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
 COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
@@ -37,12 +36,6 @@ class Tables:
     def of_batch(self, name: str, batch_id: int) -> DataFrame:
         """The rows that a batch has appended."""
         return self.read(name).where(F.col("batch_id") == batch_id)
-
-    def place(self, name: str) -> tuple[Any, Any]:
-        """Hadoop's file system of the folder, and the path in it."""
-        jvm: Any = self.spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self.path(name))
-        return path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 def create(tables: Tables, *, protocol: str) -> None:

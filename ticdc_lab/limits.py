@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.gaps import offset_gaps
+from ticdc_lab.facts.gaps import offset_gaps
+from ticdc_lab.sample import Sample
 
 _LOST = (
     "{n} messages could not be read (see the quarantine): what they held is missing from every answer, so what is "
@@ -57,6 +58,22 @@ class Counts:
     """Row changes that are in the sample: all, where there is none."""
 
 
+def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
+    """Count what is in a frame (:data:`ticdc_lab.schema.DECODED`): one row comes here."""
+    ok, kind = F.col("error_class").isNull(), F.col("kind")
+    counted = {
+        "decoded": ok & (F.col("seq") == 0),
+        "quarantined": ~ok,
+        "events": ok,
+        "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
+        "incomplete": ok & F.col("incomplete").isNotNull(),
+        "watermarks": ok & (kind == "watermark"),
+        "kept": ok & (kind == "row") & (sample or Sample()).keeps(),
+    }
+    [n] = decoded.agg(*[F.count_if(which).alias(name) for name, which in counted.items()]).toArrow().to_pylist()
+    return Counts(messages=n["decoded"] + n["quarantined"], **n)
+
+
 def limits_of(
     protocol: str, counts: Counts | None, *, has_commit_ts: bool, gaps: Sequence[str] = (), sample: Sequence[str] = ()
 ) -> tuple[str, ...]:
@@ -88,7 +105,7 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
         offset_gaps(decoded, expected=expected)
         .groupBy("topic", "partition")
         .agg(F.sum("n_missing").alias("n_missing"), F.count(F.lit(1)).alias("gaps"), first.alias("first"))
-        .withColumn("which", F.concat_ws(", ", F.slice("first", 1, _GAPS_SAID)["which"]))
+        .withColumn("which", F.concat_ws(", ", F.transform(F.slice("first", 1, _GAPS_SAID), lambda gap: gap["which"])))
         .drop("first")
         .orderBy("topic", "partition")
     )

@@ -9,13 +9,14 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import detect
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.decoding import decoding, known_of, table_versions
+from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.origin import Origin
 from ticdc_lab.schema import DECODED
 from ticdc_lab.sources import open_source
-from ticdc_lab.workers import require_workers_once
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -31,6 +32,7 @@ def load(
     claim_check: str | None = None,
     settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> ChangeLog:
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
@@ -40,7 +42,7 @@ def load(
     Parameters
     ----------
     spark
-        The caller's session; :func:`ticdc_lab.session.local_session` makes a local one.
+        The caller's session; :func:`ticdc_lab.engine.sessions.session` makes a local one.
     source
         A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, a folder
         of the storage sink, or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is read from the earliest message
@@ -48,7 +50,8 @@ def load(
     protocol
         One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, or ``auto``: told from what is there.
+        ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, or ``auto``: told from what is there;
+        ``table`` has to be said: ``source`` then names one that the session knows.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
         (:func:`ticdc_lab.codecs.schema_registry.read_schemas`).
@@ -60,6 +63,8 @@ def load(
     options
         Settings of the source by name, for Kafka as Spark's connector has them: ``kafka.security.protocol``,
         ``kafka.sasl.jaas.config``, ``startingOffsets``. Their values are in no error's text.
+    bounds
+        How much a message may become before it goes to the quarantine as ``too-large``.
 
     Returns
     -------
@@ -86,8 +91,8 @@ def load(
     ('canal-json', 2101)
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind, settings=settings, options=options)
-    known = known_of(schema_registry, claim_check)
+    opened = open_source(spark, source, kind=source_kind, settings=settings, options=options, line=bounds.line)
+    known = known_of(schema_registry, claim_check, bounds)
     told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
     if opened.told and protocol not in ("auto", told.protocol):
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
@@ -100,5 +105,5 @@ def load(
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}))
     return ChangeLog(
         source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, known=known, origin=origin,
-        _source=opened,
+        left_out=opened.left_out, _source=opened,
     )  # fmt: skip

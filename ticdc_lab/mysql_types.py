@@ -79,6 +79,9 @@ BY_SEED = {t.seed: t for t in TYPES}
 BINARIES = frozenset(t.name for t in TYPES if t.form in (BYTES, LONG_BYTES))
 """Types that hold bytes."""
 
+INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8, "year": 2}
+"""Types that hold integers, and of how many bytes."""
+
 _ALWAYS_UNSIGNED = frozenset({"year", "bit"})  # TiDB flags them so
 _UNSIGNED = re.compile(r"\bunsigned\b", re.IGNORECASE)
 _LABEL = re.compile(r"'((?:[^']|'')*)'")

@@ -10,7 +10,7 @@ from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
 from ticdc_lab.redaction import is_secret, without_secrets
 from ticdc_lab.sample import Sample
-from ticdc_lab.sources import local_path, may_be_table
+from ticdc_lab.sources import local_path
 
 _PATHS = ("source", "schema_registry", "claim_check")
 
@@ -39,6 +39,8 @@ class Origin:
     def as_dict(self) -> dict[str, Any]:
         """Give it as JSON: local paths absolute; of secrets only the names (``left_out``), of URLs no user or query."""
         paths = {name: _absolute(getattr(self, name)) for name in _PATHS}
+        if self.source_kind == "table":
+            paths["source"] = self.source
         bare = {name: without_secrets(at) if at is not None and "://" in at else at for name, at in paths.items()}
         settings = {k: v for k, v in asdict(self.settings).items() if v != getattr(DEFAULTS, k)}
         return {
@@ -96,5 +98,5 @@ class Origin:
 
 
 def _absolute(place: str | None) -> str | None:
-    local = None if place is None or may_be_table(place) else local_path(place)
+    local = None if place is None else local_path(place)
     return place if local is None else str(local.expanduser().resolve())

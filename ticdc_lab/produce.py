@@ -15,14 +15,16 @@ from pyspark.sql.types import ArrayType, StructType
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import check_strategy, dispatch
-from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.messages import writer
+from ticdc_lab.engine.columns import least
+from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.errors import ContractError, DispatchError
+from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK
 from ticdc_lab.prefix import PARTITION, POSITION
 from ticdc_lab.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
-from ticdc_lab.watermarks import IS_ROW, IS_WATERMARK
 
 MAX_BATCH_SIZE = 16
 """Rows in an open-protocol message at most; TiCDC's default."""
@@ -112,13 +114,10 @@ def produce(
         _broadcast(_ddl(events), to=everywhere if how.ddl_to_all else F.array(F.lit(0)), rank=_DDL),
         _broadcast(_marks(resolved_values(events) if resolved is None else resolved), to=everywhere, rank=_WATERMARK),
     )
-    ordered = (
-        parts[0].unionByName(parts[1]).unionByName(parts[2])
-        .repartitionById(partitions, "target_partition")
-        .sortWithinPartitions("target_partition", "commit_ts", "_rank", *POSITION)
-        .drop("_rank", *POSITION)
-    )  # fmt: skip
-    return _as_messages(ordered.mapInArrow(writer(protocol, max_batch_size=max_batch_size), _PLACES), topic)
+    whole = parts[0].unionByName(parts[1]).unionByName(parts[2])
+    write = writer(protocol, max_batch_size=max_batch_size)
+    written = by_key(whole, "target_partition", write, _PLACES, order=("commit_ts", "_rank", *POSITION))
+    return _as_messages(written, topic)
 
 
 def resolved_values(events: DataFrame) -> DataFrame:
@@ -136,7 +135,7 @@ def resolved_values(events: DataFrame) -> DataFrame:
     -------
     DataFrame
         ``commit_ts`` (bigint), each value once; the greatest is the least ``resolved_ts`` that
-        :func:`ticdc_lab.watermarks.topic_watermarks` gives. Empty while a partition has no watermark.
+        :func:`ticdc_lab.facts.watermarks.topic_watermarks` gives. Empty while a partition has no watermark.
     """
     require_columns(events, "kind", "commit_ts", *PARTITION)
     require_batch(events, function="resolved_values", why="the steps are ordered by value over the whole log")
@@ -172,7 +171,7 @@ def _rows(rows: DataFrame) -> DataFrame:
 def _ddl(events: DataFrame) -> DataFrame:
     """Each DDL once, at the first place that holds it."""
     by = ["commit_ts", "schema_name", "table_name", "query", "ddl_type"]
-    first = F.min(F.struct(*POSITION)).alias("_place")
+    first = least(*POSITION).alias("_place")
     return events.where("kind = 'ddl'").groupBy(*by).agg(first).select(*by, "_place.*", F.lit("ddl").alias("kind"))
 
 

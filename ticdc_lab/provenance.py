@@ -11,13 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, SubprocessError, run
 from types import MappingProxyType
-from typing import Any
 
 import pandas as pd
 from pyspark.sql import SparkSession
 
 from ticdc_lab.change_log import ChangeLog
-from ticdc_lab.environment import require_java
+from ticdc_lab.engine.environment import require_java
+from ticdc_lab.engine.jvm import java_version
+from ticdc_lab.engine.sessions import engine_of, is_sail
 from ticdc_lab.errors import SetupError
 from ticdc_lab.inputs import Input, inputs_of
 from ticdc_lab.redaction import HIDDEN, redacted, secrets, without_secrets
@@ -116,7 +117,7 @@ def versions(spark: SparkSession | None = None) -> dict[str, str]:
     where = {"Java": _java(spark), "system": f"{platform.system()} {platform.machine()}"}
     libraries = {name: _version(name) for name in _LIBRARIES}
     if spark is not None:
-        libraries = {"Spark": spark.version} | libraries
+        libraries = {"engine": engine_of(spark)} | libraries if is_sail(spark) else {"Spark": spark.version} | libraries
     return {name: v for name, v in (here | where | libraries).items() if v}
 
 
@@ -144,13 +145,9 @@ def _version(package: str) -> str:
 
 
 def _java(spark: SparkSession | None) -> str:
-    if spark is None or (jvm := _jvm(spark)) is None:
-        return _java_found()
-    return str(jvm.java.lang.System.getProperty("java.version"))
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return getattr(spark, "_jvm", None)
+    if spark is not None and is_sail(spark):
+        return ""  # none runs
+    return (None if spark is None else java_version(spark)) or _java_found()
 
 
 @cache

@@ -9,15 +9,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.tso import compose, physical_ms, utc_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
 
 _MARKS = "Watermarks, DDL and Admin events are those of the whole log, so how far it is complete is told as without it."
 _TIME = (
@@ -105,6 +104,8 @@ class Sample:
 
     def keeps(self) -> Column:
         """Whether an event (``kind, commit_ts, schema_name, table_name, partition``) is in it."""
+        from pyspark.sql import functions as F
+
         asked = []
         if self.tables:
             asked.append(F.concat_ws(".", "schema_name", "table_name").isin(*self.tables))
@@ -121,6 +122,9 @@ class Sample:
 
     def kept(self, events: pa.Table) -> pa.Table:
         """The events that :meth:`keeps` holds of, where a worker has them as an Arrow table."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         chosen = pc.fill_null(pc.not_equal(events["kind"], "row"), True)
         rows: pa.ChunkedArray | pa.Scalar = pa.scalar(True)
         ts = events["commit_ts"]
@@ -170,6 +174,8 @@ def from_first_row(events: DataFrame) -> DataFrame:
     DataFrame
         The same columns; all events where there is no row change.
     """
+    from pyspark.sql import functions as F
+
     first = events.where("kind = 'row'").agg(F.min("commit_ts").alias("_first"))
     kept = "kind <> 'watermark' OR _first IS NULL OR commit_ts >= _first"
     return events.crossJoin(F.broadcast(first)).where(kept).drop("_first")

@@ -1,7 +1,8 @@
 """From a loaded log to small frames: everything a figure or a report shows, in bounded size.
 
-This is the only place between Spark and the figures. Each function aggregates in Spark and brings at most about
-:data:`POINTS` rows to the driver, as pandas frames whose bigints stay exact (``Int64``).
+What is known of the whole log comes from :class:`ticdc_lab.facts.LogFacts`, gathered in one pass. A second pass counts
+rows over time, a third restores transactions, and each sends some hundred rows; all else is judged here, on pandas
+frames whose bigints stay exact (``Int64``).
 """
 
 from __future__ import annotations
@@ -12,24 +13,38 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, events_at, places_of
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.dispatch.infer import move_causes
+from ticdc_lab.engine.columns import least
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.laggards import values_of
+from ticdc_lab.facts.load import Load, Measure, counted_load
+from ticdc_lab.facts.overview import (
+    HELD,
+    LISTED,
+    contents,
+    contents_of,
+    ddl_list,
+    ddl_of,
+    incidents,
+    incidents_of,
+    steps_of,
+    watermark_steps,
+)
+from ticdc_lab.facts.watermarks import partitions_of, progress_of
 from ticdc_lab.limits import Counts
 from ticdc_lab.sample import Sample
 from ticdc_lab.schema import FINDINGS
-from ticdc_lab.transactions import transactions
-from ticdc_lab.tso import physical_ms_col
-from ticdc_lab.watermarks import partition_watermarks, table_watermarks, watermark_timeline
+from ticdc_lab.transactions import resolved_at, restored_transactions
+from ticdc_lab.transactions.digest import Digest, digests_of, transaction_sample, transaction_totals
 
 POINTS = 2_000
 """Most points of a picture, about."""
-
-LISTED = 200
-"""Most entries of a list that a person reads."""
 
 TOLD = 300
 """Characters of a message that are shown."""
@@ -37,8 +52,11 @@ TOLD = 300
 FOUND = 500
 """Most findings of a guarantee."""
 
-HELD = 20_000
-"""Most groups that :func:`contents` counts."""
+__all__ = [
+    "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact", "finding_messages",
+    "findings_of", "incidents", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals",
+    "watermark_steps",
+]  # fmt: skip
 
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
@@ -54,10 +72,10 @@ class Summary:
     contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
     load_by_table, findings, messages
         What :func:`contents`, :func:`ddl_list`, :func:`quarantine_reasons`,
-        :func:`ticdc_lab.watermarks.partition_watermarks`, :func:`ticdc_lab.watermarks.table_watermarks`,
+        :func:`ticdc_lab.facts.watermarks.partition_watermarks`, :func:`ticdc_lab.facts.watermarks.table_watermarks`,
         :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
-        :func:`load_over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages` give. Those that
-        need commit_ts are empty where the log has none.
+        :meth:`ticdc_lab.facts.load.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages`
+        give. Those that need commit_ts are empty where the log has none.
     made_from
         How the log can be loaded again, see :class:`ticdc_lab.origin.Origin`.
     """
@@ -86,7 +104,12 @@ class Summary:
 
 def small(df: DataFrame) -> pd.DataFrame:
     """Bring a small frame to the driver with exact integers."""
-    return df.toArrow().to_pandas(types_mapper=_EXACT.get)
+    return exact(df.toArrow())
+
+
+def exact(table: pa.Table) -> pd.DataFrame:
+    """A small table with exact integers."""
+    return table.to_pandas(types_mapper=_EXACT.get)
 
 
 def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool = True) -> Summary:
@@ -106,21 +129,9 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     Summary
         Small pandas frames: contents, watermarks, transactions, findings, ..
     """
-    events = log.events
-    held = small(events.transform(contents))
-    n_partitions = max(1, len(held[["topic", "partition"]].drop_duplicates()))
-    with_time: dict[str, pd.DataFrame] = {}
-    if log.has_commit_ts:
-        restored = events.transform(transactions).persist()
-        with_time = {
-            "partitions": small(events.transform(partition_watermarks).orderBy("topic", "partition")),
-            "tables": small(events.transform(table_watermarks).orderBy("schema_name", "table_name").limit(POINTS)),
-            "steps": small(events.transform(watermark_steps, most=max(20, POINTS // n_partitions))),
-            "incidents": small(events.transform(incidents)),
-            "transaction_totals": small(restored.transform(transaction_totals)),
-            "transactions": small(restored.transform(transaction_sample)),
-        }
-        restored.unpersist()
+    events, facts = log.events, log.facts
+    measure = Measure.of(facts)
+    load = Load.read(measure, counted_load(events, measure).toArrow())
     found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
     return Summary(
         source=log.source,
@@ -128,17 +139,35 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
         has_commit_ts=log.has_commit_ts,
         limits=log.limits,
         counts=log.counts,
-        contents=held,
-        ddl=small(events.transform(ddl_list)),
+        contents=exact(contents_of(facts)),
+        ddl=exact(ddl_of(facts)),
         quarantine=small(log.quarantine.transform(quarantine_reasons)),
-        load=small(events.transform(load_over_time, by=("topic", "partition"))),
-        load_by_table=small(events.transform(load_over_time, by=("schema_name", "table_name"))),
+        load=exact(load.over_time("home")),
+        load_by_table=exact(load.over_time("table")),
         findings=found,
         messages=_messages(events, found),
         sample=log.sample,
         made_from=log.made_from,
-        **with_time,
+        **(_with_time(events, facts, load) if log.has_commit_ts else {}),
     )
+
+
+def _with_time(events: DataFrame, facts: LogFacts, load: Load) -> dict[str, pd.DataFrame]:
+    """The frames of watermarks and transactions."""
+    progress = progress_of(facts)
+    homes = zip(*[progress[c].to_pylist() for c in ("topic", "partition", "resolved_ts")], strict=True)
+    resolved = pc.min(progress["resolved_ts"], skip_nulls=False).as_py()  # null as soon as one partition has none
+    restored = restored_transactions(events, resolved=resolved_at(homes, resolved_ts=resolved))
+    digest = Digest.read(digests_of(restored).toArrow())
+    steps = steps_of(values_of(facts), most=max(20, POINTS // max(1, len(facts.homes))))
+    return {
+        "partitions": exact(partitions_of(facts)),
+        "tables": exact(load.tables()[:POINTS]),
+        "steps": exact(steps),
+        "incidents": exact(incidents_of(facts)),
+        "transaction_totals": exact(digest.totals),
+        "transactions": exact(digest.sample),
+    }
 
 
 def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
@@ -187,132 +216,9 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     return small(found)
 
 
-def contents(events: DataFrame, *, most: int = HELD) -> DataFrame:
-    """Count what the log holds: per ``topic, partition, schema_name, table_name, kind, op`` a number ``n``."""
-    by = ["topic", "partition", "schema_name", "table_name", "kind", "op"]
-    return events.groupBy(*by).agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n"), *by).limit(most)
-
-
-def ddl_list(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List DDL events, each once: ``commit_ts, schema_name, table_name, ddl_type, query, partitions`` (array<int>)."""
-    by = ["commit_ts", "schema_name", "table_name", "ddl_type", "query"]
-    homes = F.array_sort(F.collect_set("partition")).alias("partitions")
-    first = F.min(F.struct("topic", "partition", "offset", "seq")).alias("_first")
-    found = events.where("kind = 'ddl'").groupBy(*by).agg(homes, first)
-    return found.orderBy("commit_ts", "_first").limit(most).drop("_first")
-
-
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:
     """Count quarantined messages by ``error_class``: ``n`` and the first one's ``topic, partition, offset, reason``."""
-    first = F.min(F.struct("topic", "partition", "offset", "seq", "reason")).alias("first")
+    first = least("topic", "partition", "offset", "seq", "reason").alias("first")
     counted = quarantine.groupBy("error_class").agg(F.count(F.lit(1)).alias("n"), first)
     fields = [F.col("first")[c].alias(c) for c in ("topic", "partition", "offset", "reason")]
     return counted.select("error_class", "n", *fields).orderBy(F.desc("n"), "error_class").limit(most)
-
-
-def watermark_steps(events: DataFrame, *, most: int = 500) -> DataFrame:
-    """Give the watermarks along the topic's own axis, its distinct watermark values in order.
-
-    Parameters
-    ----------
-    events
-        ``kind, commit_ts, topic, partition`` of the events contract.
-    most
-        Steps per topic; where there are more, neighbours are merged and a partition stands at the last of them.
-
-    Returns
-    -------
-    DataFrame
-        ``topic, partition, step`` (from 1), ``step_ts`` (greatest value of the step in the topic), ``resolved_ts``
-        (greatest the partition states in it), ``steps_total`` (distinct values of the topic).
-    """
-    marks = events.where("kind = 'watermark'").select("topic", "partition", "commit_ts").distinct()
-    topic = Window.partitionBy("topic")
-    ranked = marks.withColumn("_rank", F.dense_rank().over(topic.orderBy("commit_ts")))
-    total = F.max("_rank").over(topic)
-    step = F.ceil(F.col("_rank") * F.least(total, F.lit(most)) / total).cast("int")
-    return (
-        ranked.withColumns({"steps_total": total, "step": step})
-        .withColumn("step_ts", F.max("commit_ts").over(Window.partitionBy("topic", "step")))
-        .groupBy("topic", "partition", "step", "step_ts", "steps_total")
-        .agg(F.max("commit_ts").alias("resolved_ts"))
-        .select("topic", "partition", "step", "step_ts", "resolved_ts", "steps_total")
-        .orderBy("topic", "step", "partition")
-    )
-
-
-def incidents(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List the watermarks that regressed or came after a stall, see :func:`ticdc_lab.watermarks.watermark_timeline`."""
-    return (
-        events.transform(watermark_timeline)
-        .where("regressed OR stalled")
-        .orderBy("topic", "partition", "offset", "resolved_ts")
-        .limit(most)
-    )
-
-
-def transaction_totals(transactions: DataFrame) -> DataFrame:
-    """Count transactions, in one row: all, pending, spread over partitions, their rows and their duplicates."""
-    return transactions.agg(
-        F.count(F.lit(1)).alias("n"),
-        F.count_if(~F.col("complete")).alias("pending"),
-        F.count_if(F.size("partitions") > 1).alias("spread"),
-        F.count_if(F.size("tables") > 1).alias("many_tables"),
-        F.coalesce(F.sum("n_rows"), F.lit(0)).alias("n_rows"),
-        F.coalesce(F.max("n_rows"), F.lit(0)).alias("n_rows_max"),
-        F.coalesce(F.sum("duplicates"), F.lit(0)).alias("duplicates"),
-        F.min("commit_ts").alias("first_commit_ts"),
-        F.max("commit_ts").alias("last_commit_ts"),
-    )
-
-
-def transaction_sample(transactions: DataFrame, *, most: int = 300) -> DataFrame:
-    """Choose transactions to draw: pending ones first, then repeated ones, then any, always the same ones."""
-    first = [F.col("complete"), F.col("duplicates") == 0, F.xxhash64("commit_ts"), F.col("commit_ts")]
-    columns = ["commit_ts", "n_rows", "tables", "partitions", "complete", "missing", "duplicates"]
-    return transactions.select(*columns).orderBy(*first).limit(most)
-
-
-def load_over_time(events: DataFrame, *, by: Sequence[str], buckets: int = 48, most: int = 40) -> DataFrame:
-    """Count rows over time for the heaviest partitions or tables.
-
-    Parameters
-    ----------
-    events
-        ``kind, commit_ts, offset`` and ``by``.
-    by
-        Columns that name a lane, such as ``topic, partition`` or ``schema_name, table_name``.
-    buckets
-        Stretches of equal length: of time (the TSO's physical part), or of offsets where no row has a commit_ts.
-    most
-        Lanes; of more, those with most rows.
-
-    Returns
-    -------
-    DataFrame
-        ``by``, ``bucket`` (from 0), ``from_ms`` and ``to_ms`` (physical time; null without commit_ts), ``n`` (rows),
-        ``lanes_total``.
-    """
-    rows = events.where("kind = 'row'")
-    at = F.coalesce(physical_ms_col("commit_ts"), F.col("offset"))
-    all_rows = Window.partitionBy(F.lit(0))
-    ends = rows.agg(F.min(at).alias("_lo"), F.max(at).alias("_hi"), F.count("commit_ts").alias("_timed"))
-    width = (F.col("_hi") - F.col("_lo") + 1) / F.lit(buckets)
-    bucket = F.least(F.floor((at - F.col("_lo")) / width), F.lit(buckets - 1)).cast("int")
-    counted = (
-        rows.crossJoin(F.broadcast(ends))
-        .groupBy(*by, bucket.alias("bucket"), "_lo", width.alias("_width"), "_timed")
-        .agg(F.count(F.lit(1)).alias("n"))
-    )
-    total = F.sum("n").over(Window.partitionBy(*by))
-    rank = F.dense_rank().over(all_rows.orderBy(F.desc("_total"), *by))
-    ranked = counted.withColumn("_total", total).withColumn("_rank", rank)
-    kept = ranked.withColumn("lanes_total", F.max("_rank").over(all_rows)).where(F.col("_rank") <= most)
-    return kept.select(*by, "bucket", _edge(0).alias("from_ms"), _edge(1).alias("to_ms"), "n", "lanes_total").orderBy(
-        *by, "bucket"
-    )
-
-
-def _edge(ahead: int) -> Column:
-    edge = F.col("_lo") + F.floor((F.col("bucket") + ahead) * F.col("_width"))
-    return F.when(F.col("_timed") > 0, edge)

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.load import load
-from ticdc_lab.running import seconds
 from ticdc_lab.sources.size import Size
 from ticdc_lab.tso import to_datetime
 
@@ -180,7 +181,7 @@ def survey(
         tables=_tables(held),
         first_ts=pc.min(held["first_ts"]).as_py(),
         last_ts=pc.max(held["last_ts"]).as_py(),
-        load_s=_load_s(size, log.protocol, spark.sparkContext.defaultParallelism),
+        load_s=_load_s(size, log.protocol, parallelism(spark)),
     )
 
 

@@ -9,14 +9,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab import errors
-from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.engine.task_errors import said_in_a_task
+from ticdc_lab.errors import DispatchError
 from ticdc_lab.export import is_lines, write
 from ticdc_lab.schema import MESSAGES, require_columns
 from ticdc_lab.sources import kafka
+from ticdc_lab.sources.places import is_kafka
 
-_SAID = re.compile(r"ticdc_lab\.errors\.(\w+): (.+)")
-_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
+_RAISED = re.compile(r"(?:\[USER_RAISED_EXCEPTION\] |(?=A row cannot be dispatched))(.*?)(?: SQLSTATE|\n|$)")
+"""Spark marks what an expression raises; the embedded engine passes on the text alone."""
 
 
 def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | None = None) -> None:
@@ -42,12 +43,12 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
     """
     require_columns(messages, *MESSAGES.names, frame="messages")
     try:
-        if kafka.is_kafka(out):
+        if is_kafka(out):
             kafka.write_batch(messages, kafka.topics_of(out, options))
         else:
             write(_as_lines(messages) if is_lines(out) else messages, out)
     except PySparkException as e:
-        raise _said_in_a_task(e) or e from e
+        raise _refused(e) or said_in_a_task(e) or e from e
 
 
 def _as_lines(messages: DataFrame) -> DataFrame:
@@ -55,11 +56,7 @@ def _as_lines(messages: DataFrame) -> DataFrame:
     return messages.withColumn("timestamp", F.unix_millis("timestamp"))
 
 
-def _said_in_a_task(e: PySparkException) -> TiCDCLabError | None:
-    """The error that a task raised on purpose, out of the trace that Spark makes of it."""
-    text = str(e)
-    if found := _RAISED.search(text):
-        return errors.DispatchError(found[1])
-    if (found := _SAID.search(text)) and isinstance(kind := getattr(errors, found[1], None), type):
-        return kind(found[2].strip())  # type: ignore[no-any-return]
-    return None
+def _refused(e: PySparkException) -> DispatchError | None:
+    """What an expression of the engine raised on purpose."""
+    found = _RAISED.search(str(e))
+    return None if found is None else DispatchError(found[1])

@@ -2,82 +2,79 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-from tiny_logs import ddl, found, mark, row
+from tiny_logs import ddl, found, mark, row, table_of
 
-from ticdc_lab.audit import breaches
+from ticdc_lab.audit.broadcasts import Stated, watermarks_are_monotone
+from ticdc_lab.audit.findings import batches_of
+from ticdc_lab.facts import LogFacts
 
 
-def test_a_watermark_that_falls_back_is_found(spark):
+def test_a_watermark_that_falls_back_is_found():
     """It is shown with the highest before it; a repeat of the highest is none."""
     name = "watermarks_are_monotone"
     events = [mark(0, 0, 3), mark(0, 1, 9), mark(0, 2, 9), mark(0, 3, 7), mark(0, 4, 8), mark(1, 0, 1)]
-    assert found(spark, events, name) == [
+    assert found(events, name) == [
         ((name, "error", None, None, 7, 0, 3), [(0, 2, 9), (0, 3, 7)]),
         ((name, "error", None, None, 8, 0, 4), [(0, 2, 9), (0, 4, 8)]),
     ]
 
 
-def test_falls_without_end_are_held_a_few_at_a_time(monkeypatch):
+def test_falls_without_end_are_held_a_few_at_a_time():
     """One absurdly high watermark makes every later one fall; none of those is lost, and no list holds them all."""
-    monkeypatch.setattr(breaches, "AT_ONCE", 10)
-    marks = [{"kind": "watermark", "topic": "t", "partition": 0, "offset": i, "seq": 0, "commit_ts": i or 10**9}
-             for i in range(95)]  # fmt: skip
-    place = {"kind": "other", "topic": "t", "partition": 0, "offset": 0, "seq": None, "commit_ts": 1, "last_ts": 10**9}
-    place["held"] = None
-    facts = pa.Table.from_pylist([{"place": 7, **place}, *[m | {"place": None, "last_ts": None} for m in marks]])
-    found = list(breaches.breaches(facts, ["watermarks_are_monotone"], ddl_in_partition_0_only=False))
+    facts = LogFacts.of(table_of([mark(0, i, i or 10**9) for i in range(95)]))
+    falls = watermarks_are_monotone(Stated.read(facts, protocol="open-protocol"))
+    found = list(batches_of(({"guarantee": "g"} | f for f in falls), at_once=10))
     assert [len(b) for b in found] == [10] * 9 + [4]
     assert [o for b in found for o in b["offset"].to_pylist()] == list(range(1, 95))
 
 
-def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding(spark):
+def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding():
     """Shown by the first lacking value in another partition and the value with which the partition went on."""
     name = "resolved_events_on_all_partitions"
     events = [*[mark(0, i, i) for i in range(1, 8)], mark(1, 1, 1), mark(1, 2, 4), mark(1, 3, 5), mark(1, 4, 7)]
-    assert found(spark, events, name) == [
+    assert found(events, name) == [
         ((name, "error", None, None, 2, 1, 2), [(0, 2, 2), (1, 2, 4)]),
         ((name, "error", None, None, 6, 1, 4), [(0, 6, 6), (1, 4, 7)]),
     ]
 
 
-def test_a_partition_without_any_watermark_is_an_error(spark):
+def test_a_partition_without_any_watermark_is_an_error():
     """It has events, so the broadcast must have reached it."""
     name = "resolved_events_on_all_partitions"
     events = [mark(0, 1, 1), mark(0, 2, 2), row(1, 7, 1)]
-    assert found(spark, events, name) == [((name, "error", None, None, 1, 1, 7), [(0, 1, 1)])]
+    assert found(events, name) == [((name, "error", None, None, 1, 1, 7), [(0, 1, 1)])]
 
 
-def test_recordings_that_start_or_end_apart_are_warnings(spark):
+def test_recordings_that_start_or_end_apart_are_warnings():
     """A recording may be cut at another place in each partition, which is no fault of the changefeed."""
     name = "resolved_events_on_all_partitions"
     events = [*[mark(0, i, i) for i in range(1, 6)], mark(1, 9, 3)]
-    assert found(spark, events, name) == [
+    assert found(events, name) == [
         ((name, "warning", None, None, 4, 1, None), [(0, 4, 4)]),
         ((name, "warning", None, None, 1, 1, 9), [(0, 1, 1)]),
     ]
 
 
-def test_a_topic_without_any_watermark_is_a_warning(spark):
+def test_a_topic_without_any_watermark_is_a_warning():
     """Nothing is resolved then, which must not pass in silence."""
     name = "resolved_events_on_all_partitions"
-    assert found(spark, [row(0, 3, 1)], name) == [((name, "warning", None, None, 1, 0, 3), [(0, 3, 1)])]
+    assert found([row(0, 3, 1)], name) == [((name, "warning", None, None, 1, 0, 3), [(0, 3, 1)])]
 
 
-def test_a_ddl_that_a_partition_lacks_is_found(spark):
+def test_a_ddl_that_a_partition_lacks_is_found():
     """It must be in every partition; where the recording does not reach it, that is a warning."""
     name = "ddl_events_on_all_partitions"
     events = [ddl(0, 0, 5), mark(0, 1, 9), row(1, 0, 1), mark(1, 1, 9), row(2, 0, 2)]
-    assert found(spark, events, name) == [
+    assert found(events, name) == [
         ((name, "error", "s.a", None, 5, 1, None), [(0, 0, 5)]),
         ((name, "warning", "s.a", None, 5, 2, None), [(0, 0, 5)]),
     ]
 
 
-def test_canal_json_sends_ddl_to_partition_0_by_design(spark):
+def test_canal_json_sends_ddl_to_partition_0_by_design():
     """Only partition 0 must hold it; a DDL that is elsewhere and not there is found."""
     name = "ddl_events_on_all_partitions"
     sound = [ddl(0, 0, 5), mark(0, 1, 9), row(1, 0, 6), mark(1, 1, 9)]
-    assert found(spark, sound, name, protocol="canal-json") == []
+    assert found(sound, name, protocol="canal-json") == []
     wrong = [mark(0, 0, 9), ddl(1, 0, 5), mark(1, 1, 9)]
-    assert found(spark, wrong, name, protocol="canal-json") == [((name, "error", "s.a", None, 5, 0, None), [(1, 0, 5)])]
+    assert found(wrong, name, protocol="canal-json") == [((name, "error", "s.a", None, 5, 0, None), [(1, 0, 5)])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tiny_logs import ddl, found, mark, row
 
-from ticdc_lab.audit.chain import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, torn
+from ticdc_lab.audit.history import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, torn
 
 CHAIN, IN_TIME, HOLES = "row_images_chain", "ddl_events_are_in_time", "offsets_are_contiguous"
 
@@ -31,25 +31,25 @@ BROKEN = [
 """Another image, an insert of what is there, an update and a delete of what is gone; the last is delivered twice."""
 
 
-def test_a_row_whose_changes_follow_each_other_gives_no_finding(spark):
+def test_a_row_whose_changes_follow_each_other_gives_no_finding():
     """Compared are first deliveries in commit order, where the log tells the images."""
-    assert found(spark, SOUND, CHAIN) == []
+    assert found(SOUND, CHAIN) == []
 
 
-def test_each_way_of_not_following_is_found_at_the_later_change(spark):
+def test_each_way_of_not_following_is_found_at_the_later_change():
     """Beside the row's former change; a repeat says nothing more."""
-    assert found(spark, BROKEN, CHAIN) == [
+    assert found(BROKEN, CHAIN) == [
         ((CHAIN, "error", "s.a", f"id={key}", 2, 0, offset), [(0, offset - 1, 1), (0, offset, 2)])
         for key, offset in (("1", 1), ("2", 3), ("3", 5), ("4", 7))
     ]
 
 
-def test_what_another_partition_may_have_held_is_a_warning(spark):
+def test_what_another_partition_may_have_held_is_a_warning():
     """A row that moves, in a log of which a partition was recorded only from later on."""
     moved = [row(0, 0, 1), row(1, 7, 5, "update", v="2"), mark(0, 1, 9), mark(1, 8, 9)]
-    assert [f[0][1] for f in found(spark, moved, CHAIN)] == ["warning"]
+    assert [f[0][1] for f in found(moved, CHAIN)] == ["warning"]
     whole = [e | {"offset": e["offset"] - 7 * e["partition"]} for e in moved]
-    assert [f[0][1] for f in found(spark, whole, CHAIN)] == ["error"]
+    assert [f[0][1] for f in found(whole, CHAIN)] == ["error"]
 
 
 def test_images_are_compared_where_both_name_the_same_columns() -> None:
@@ -61,19 +61,19 @@ def test_images_are_compared_where_both_name_the_same_columns() -> None:
     assert torn(left, then).tolist() == how
 
 
-def test_a_ddl_behind_a_watermark_above_it_is_late(spark):
+def test_a_ddl_behind_a_watermark_above_it_is_late():
     """At its own FinishedTS it is in time; one that is delivered again is a warning."""
     events = [mark(0, 0, 5), ddl(0, 1, 5), mark(0, 2, 9), ddl(0, 3, 5), ddl(0, 4, 7, table="b")]
-    assert found(spark, events, IN_TIME) == [
+    assert found(events, IN_TIME) == [
         ((IN_TIME, "error", "s.b", None, 7, 0, 4), [(0, 2, 9), (0, 4, 7)]),
         ((IN_TIME, "warning", "s.a", None, 5, 0, 3), [(0, 2, 9), (0, 3, 5)]),
     ]
 
 
-def test_holes_in_offsets_are_one_warning_a_partition(spark):
+def test_holes_in_offsets_are_one_warning_a_partition():
     """At the message behind the first; not where offsets do not count messages."""
     dense = [mark(0, o, o + 1) for o in (*range(60, 70), *range(72, 130), 131)]
     sparse = [mark(1, o * 1000, o + 1) for o in range(10)]
-    assert found(spark, [*dense, *sparse], HOLES) == [
+    assert found([*dense, *sparse], HOLES) == [
         ((HOLES, "warning", None, None, None, 0, 72), [(0, 69, None), (0, 72, None)])
     ]

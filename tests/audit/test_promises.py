@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ticdc_lab.audit.promises import Marks
+from ticdc_lab.audit.marks import Marks
 
 
 @pytest.mark.parametrize("far", [10**12, 2**62 + 1])

@@ -167,8 +167,8 @@ def test_a_planted_complaint_and_a_broken_figure_are_caught(page: LabPage) -> No
     broken = page.made(
         "broken",
         "from ticdc_lab.widgets.figure_view import FigureView\nview = FigureView()\nview.figure_json = '3 {'\nview",
-        "import plotly.graph_objects as go\nfrom ticdc_lab import figures\nfigures.notebook()\n"
-        "go.Figure(go.Scatter(x=[], y=[]), layout={'title': {'text': 'nothing'}}).show()",
+        "from ticdc_lab import figures\nfrom ticdc_lab.figures.figure import Figure, Scatter\nfigures.notebook()\n"
+        "Figure(Scatter(x=[], y=[]), layout={'title': {'text': 'nothing'}}).show()",
     )
     page.open(broken)
     page.run_all()

@@ -117,7 +117,10 @@ def _open_value(code: int, binary: bool, r: Random) -> Any:
     if code in (4, 5):
         return Raw(r.choice(FLOATS) if r.random() < 0.7 else repr(r.uniform(-1e20, 1e20)))
     if code in (1, 2, 3, 8, 9, 13, 16, 247, 248):
-        return Raw(r.choice(INTEGERS) if r.random() < 0.3 else str(r.randrange(-(1 << 40), 1 << 62)))
+        bits = {1: 8, 2: 16, 13: 16, 9: 24, 3: 32}.get(code, 62)
+        low, high = -(1 << bits - 1), 1 << bits
+        odd = r.choice((*INTEGERS, str(low - 1), str(high), str(low), str(high - 1)))
+        return Raw(odd if r.random() < 0.04 else str(r.randrange(max(low, -(1 << 40)), high)))
     return r.choice(TEXTS)
 
 
@@ -166,7 +169,8 @@ def open_message(r: Random) -> Message:
     return key, b"".join(len(v).to_bytes(8, "big") + v for _, v in events)
 
 
-CANAL_TYPES = ("int", "bigint unsigned", "varchar", "varchar(20)", "text", "blob", "varbinary(16)", "binary",
+CANAL_TYPES = ("int", "bigint unsigned", "tinyint", "smallint(5)", "mediumint unsigned", "year", "integer",
+               "varchar", "varchar(20)", "text", "blob", "varbinary(16)", "binary",
                "mediumblob", "tinyblob", "longblob", "float", "double unsigned", "double(10,2)", "decimal(65,30)",
                "bit", "set", "json", "blobs", "BLOB", "floats", "", "mediumblobs")  # fmt: skip
 
@@ -178,7 +182,25 @@ def _canal_value(mysql_type: str, r: Random) -> Any:
         raw = "".join(map(chr, r.randbytes(r.randrange(9))))
         return raw + r.choice("Āÿé\U0001f642") if r.random() < 0.1 else raw
     if mysql_type.startswith(("float", "double")):
-        return r.choice((*FLOATS, *ODD, "007", "1 ", "1٠"))
+        return r.choice((*ODD, "007", "1 ", "1٠")) if r.random() < 0.1 else r.choice(FLOATS[:16])
+    if (bits := {"t": 8, "s": 16, "y": 16, "m": 24, "i": 32, "b": 64}.get(mysql_type[:1], 0)) and (
+        "int" in mysql_type or mysql_type == "year"
+    ):
+        low, high = -(1 << bits - 1), 1 << bits
+        odd = (
+            *ODD,
+            *INTEGERS,
+            str(low - 1),
+            str(high),
+            str(low),
+            str(high - 1),
+            "007",
+            "0" * 18,
+            "0" * 19,
+            "0" * 21,
+            "1٠",
+        )
+        return r.choice(odd) if r.random() < 0.1 else str(r.randrange(low, high))
     return r.choice(TEXTS)
 
 

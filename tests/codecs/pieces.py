@@ -9,8 +9,8 @@ import pyarrow as pa
 from comparing import Event, batch_of, by_message
 from making import Message
 
-from ticdc_lab.codecs.builder import Codec, Malformed
 from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.event import Codec, Malformed
 from ticdc_lab.codecs.known import NOTHING, Known
 
 

@@ -130,7 +130,6 @@ def test_null_is_told_from_the_empty_text() -> None:
         ("double", "100000000000000000000", "1e20"),
         ("float unsigned", "0.50", "0.5"),
         ("double", "-0", "-0"),
-        ("double", "1_0", "1_0"),
         ("decimal", "10.1000", "10.1000"),
         ("enum", "2", "2"),
         ("bit", "393", "393"),

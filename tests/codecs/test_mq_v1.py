@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ticdc_lab.codecs.builder import Column, Malformed
 from ticdc_lab.codecs.detect import detect
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.event import Column, Malformed
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.mq_v1 import decode
 
 ROW = b'{"ts":1,"type":"Row","schema":"schema1","table":"table1"}'

@@ -15,6 +15,8 @@ from ticdc_lab.consumer.sinks import delta
 from ticdc_lab.consumer.sinks.delta_state import consistent, read_state
 from ticdc_lab.tables import knowledge
 
+pytestmark = pytest.mark.spark
+
 OPEN = "messages_open-protocol_small.jsonl.gz"
 ADD_COLUMN, TRUNCATE = 470603993604161536, 470603993642696704
 

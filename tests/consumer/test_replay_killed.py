@@ -16,6 +16,8 @@ from replays import contents, decoded, into_duckdb
 from ticdc_lab.consumer.replay import plan_of
 from ticdc_lab.consumer.sinks.open import files_of
 
+pytestmark = pytest.mark.spark
+
 OPEN = "messages_open-protocol_small.jsonl.gz"
 
 

@@ -22,6 +22,10 @@ class Proxy:
         """Let no request through, and answers still; nobody is told."""
         self._requests.clear()
 
+    def cut_answers(self) -> None:
+        """Let no answer through, and requests still; nobody is told."""
+        self._answers.clear()
+
     def cut(self) -> None:
         """Let nothing through, in either direction; nobody is told."""
         self._requests.clear()

@@ -72,9 +72,17 @@ class Fleet:
         found = {w.key: w.value for w in self.written() if w.store == store_addr and w.key.startswith(prefix)}
         return [records.job(value) for value in found.values() if value is not None]
 
-    def wrong(self) -> list[str]:
-        """Say where workers believed at once that they own a cluster, and what they wrote that they must not."""
-        return [*ownership.overlaps(self.said(), self.gone), *violations(self.written())]
+    def wrong(self, *, late_s: float = TTL_S) -> list[str]:
+        """Say where workers believed at once that they own a cluster, and what they wrote that they must not.
+
+        A worker may say so much too late that it has stopped; 0 where the machine has CPU for all.
+        """
+        return [*ownership.overlaps(self.said(), self.gone, late_s=late_s), *violations(self.written())]
+
+    def believed(self) -> set[tuple[str, str]]:
+        """Give (cluster, worker) of each that owns now, by what the workers said last."""
+        last = {(c.cluster, c.worker): c.owns for c in self.said()}
+        return {name for name, owns in last.items() if owns and name[1] not in self.gone}
 
     def said(self) -> list[ownership.Change]:
         """Give what the workers' logs say they own and own no more, in order."""

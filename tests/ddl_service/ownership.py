@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import combinations
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,16 +32,35 @@ def logged(path: Path, worker: str) -> list[Change]:
     return found
 
 
-def overlaps(changes: list[Change], gone: Mapping[str, float] | None = None) -> list[str]:
-    """Say where two owned a cluster at once; ``gone`` says since when a worker could do nothing any more."""
+def overlaps(changes: list[Change], gone: Mapping[str, float] | None = None, *, late_s: float = 0.0) -> list[str]:
+    """Say where two owned a cluster at once.
+
+    Parameters
+    ----------
+    changes
+        What workers said of themselves.
+    gone
+        Since when a worker could do nothing any more.
+    late_s
+        So much later than it stopped a worker may say so: one that gets no CPU cannot. What it wrote meanwhile is
+        judged exactly by the audit, which goes by campaigns and not by clocks.
+    """
     changes = [*changes]
     for worker, at_s in (gone or {}).items():
         changes += [Change(at_s, worker, c, False) for c in {c.cluster for c in changes}]
-    owners: dict[str, set[str]] = {}
-    found = []
+    since: dict[tuple[str, str], float] = {}
+    spans: dict[str, list[tuple[float, float, str]]] = {}
     for change in sorted(changes, key=lambda c: (c.at_s, c.owns)):
-        own = owners.setdefault(change.cluster, set())
-        if change.owns and own - {change.worker}:
-            found.append(f"{sorted(own)} and {change.worker} own {change.cluster}")
-        (own.add if change.owns else own.discard)(change.worker)
-    return found
+        name = change.cluster, change.worker
+        if change.owns:
+            since.setdefault(name, change.at_s)
+        elif name in since:
+            spans.setdefault(change.cluster, []).append((since.pop(name), change.at_s, change.worker))
+    for (cluster, worker), at_s in since.items():
+        spans.setdefault(cluster, []).append((at_s, inf, worker))
+    return [
+        f"{one} and {two} own {cluster}"
+        for cluster, own in sorted(spans.items())
+        for (_, end_s, one), (begun_s, until_s, two) in combinations(sorted(own), 2)
+        if one != two and min(end_s, until_s) - begun_s > late_s
+    ]

@@ -17,12 +17,12 @@ import requests
 class Server:
     """One member of an etcd, which has no other unless ``others`` says so; its data survive a SIGKILL."""
 
-    def __init__(self, folder: Path, name: str = "one", *, tls: bool = False) -> None:
+    def __init__(self, folder: Path, name: str = "one", *, tls: bool = False, fsync: bool = False) -> None:
         self.folder, self.name = folder, name
         self.port, self._peers = _free_port(), _free_port()
         self.endpoint = f"127.0.0.1:{self.port}"
         self.peer = f"http://127.0.0.1:{self._peers}"
-        self.tls = certificates(folder) if tls else ()
+        self.tls, self._fsync = certificates(folder) if tls else (), fsync
         self.others: list[Server] = []
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -33,8 +33,10 @@ class Server:
         command = [
             "etcd", "--name", self.name, "--data-dir", str(self.folder / self.name), "--listen-client-urls", own,
             "--advertise-client-urls", own, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls",
-            self.peer, "--initial-cluster", members, "--unsafe-no-fsync", "--log-level", "error",
+            self.peer, "--initial-cluster", members, "--log-level", "error",
         ]  # fmt: skip
+        if not self._fsync:
+            command.append("--unsafe-no-fsync")
         if self.tls:
             ca, cert, key = map(str, self.tls)
             command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", cert, "--key-file", key]
@@ -69,11 +71,11 @@ class Server:
             self._process = None
 
 
-def begun(folder: Path, *, tls: bool = False) -> Server:
-    """Start an etcd of one member."""
+def begun(folder: Path, *, tls: bool = False, fsync: bool = False) -> Server:
+    """Start an etcd of one member; ``fsync`` as it would be in earnest, for measuring."""
     _require()
     folder.mkdir(parents=True, exist_ok=True)
-    server = Server(folder, tls=tls)
+    server = Server(folder, tls=tls, fsync=fsync)
     server.begin()
     return server
 

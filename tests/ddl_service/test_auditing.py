@@ -32,6 +32,12 @@ def campaign(revision: int, ddl_id: str, *, store: str = STORE) -> Written:
     return Written(revision, store, keys.OWNER + ddl_id, ddl_id, revision)
 
 
+def registered(revision: int, name: str, store_addr: str, store: str = "") -> Written:
+    """A cluster is registered."""
+    value = records.written(records.Cluster(store_addr, "v6.5.0", store))
+    return Written(revision, "pd", keys.REGISTERS + name, value, revision)
+
+
 NEWER = records.written(records.Cluster("tikv://c:1", "v9.9.9"))
 SOUND = [
     campaign(2, ONE),
@@ -41,6 +47,11 @@ SOUND = [
     Written(6, STORE, keys.OWNER + ONE, None),
     step(7, FIRST._replace(state=records.CANCELLING)),  # by a tidb-server: the record still names the last owner
     step(8, FIRST._replace(schema_state=jobs.WRITE_ONLY, schema_version=2, owner=TWO)),
+    registered(8, "c1", STORE),
+    registered(8, "c2", "tikv://c2:2379,c3:2379"),
+    registered(8, "c2", "tikv://c4:2379", "tikv://c2:2379,c3:2379"),
+    Written(8, "pd", keys.REGISTERS + "c2", None),
+    registered(8, "c5", "tikv://c2:2379", "tikv://c2:2379,c3:2379"),
 ]
 
 
@@ -57,6 +68,9 @@ def test_a_history_as_it_must_be_has_nothing_wrong() -> None:
         (checks.WHOLE, step(9, FIRST._replace(schema_state=jobs.PUBLIC, schema_version=3, owner=TWO, row_count=9))),
         (checks.OWN_IDS, campaign(9, TWO, store="tikv://c2:2379")),
         (checks.HIDDEN, Written(9, STORE, keys.SERVER_INFO + TWO, "{}", 9)),
+        (checks.ONE_NAME, registered(9, "other", f"tikv://x:1,{STORE[7:]}")),
+        (checks.ONE_NAME, registered(9, "other", "tikv://x:1", STORE)),
+        (checks.ONE_STORE, registered(9, "c1", "tikv://elsewhere:1")),
         (checks.SUPPORTED, Written(9, "pd", keys.REGISTERS + "c", NEWER)),
     ],
 )  # fmt: skip
@@ -102,7 +116,8 @@ def test_two_who_believe_at_once_are_seen(tmp_path: Path) -> None:
     begins, ends = logged(log, "one")
     assert (begins.owns, ends.owns, ends.at_s - begins.at_s) == (True, False, 2.0)
     early, late = (Change(begins.at_s + s, "two", "c1", True) for s in (1, 2.5))
-    assert overlaps([begins, ends, early]) == ["['one'] and two own c1"]
+    assert overlaps([begins, ends, early]) == ["one and two own c1"]
     assert overlaps([begins, ends, late]) == []
     assert overlaps([begins, late]) != []
     assert overlaps([begins, late], {"one": begins.at_s + 1}) == []
+    assert (overlaps([begins, late], late_s=2.0) != [], overlaps([begins, ends, early], late_s=2.0)) == (True, [])

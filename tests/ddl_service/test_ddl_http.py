@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,14 @@ from real_etcd import certificates
 
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_service import Listening, running
-from ticdc_lab.ddl_service.client import Client, RegisteredCluster, Schedule, ServiceError, WorkerNode
+from ticdc_lab.ddl_service.bodies import Assignment, RegisteredCluster, Schedule, WorkerNode
+from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.records import Job, written
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
+from ticdc_lab.simulate.ddl_service.store_messages import Delete, Put, Read, Txn
 
 NODE, FIRST = "ddl-service-node-1", "tikv://192.168.1.100:2379"
 OWNED = {"assigned_to": NODE, "status": "OWNER"}
@@ -57,7 +62,7 @@ def answered(url: str, line: list[str], body: str = "") -> Any:
 def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
     """PUT, both lists, DELETE: as they stand there, comma and all."""
     assert answered(url, PUT, BODY)["id"] == "cluster1"
-    expected = [{"id": "cluster1", "store_addr": FIRST, "schedule": OWNED}]
+    expected = [{"id": "cluster1", "store_addr": FIRST, "version": "v8.5.0", "store": FIRST, "schedule": OWNED}]
     until(lambda: answered(url, LIST) == expected, START_S)
     assert answered(url, WORKERS) == [{"id": NODE, "assignments": [{"cluster_id": "cluster1", "schedule": OWNED}]}]
     assert answered(url, DELETE) == {"id": "cluster1"}
@@ -69,7 +74,7 @@ def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
     [
         ("DELETE", "registered_clusters/nobody", "", 404),
         ("PUT", "registered_clusters/bad%20id", BODY, 400),
-        ("PUT", "registered_clusters/", BODY, 400),
+        ("PUT", "registered_clusters/", BODY, 404),
         ("PUT", "registered_clusters/two", '{"store_addr": "mysql://a:1"}', 400),
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v99.0.0"}', 409),
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v1.0.0"}', 409),
@@ -93,27 +98,30 @@ def test_the_document_names_every_way_in(url: str) -> None:
     assert document["openapi"].startswith("3.")
     assert {p: sorted(m for m in found if m != "parameters") for p, found in document["paths"].items()} == {
         "/ddlservice/registered_clusters": ["get"],
-        "/ddlservice/registered_clusters/{id}": ["delete", "put"],
+        "/ddlservice/registered_clusters/{id}": ["delete", "get", "put"],
+        "/ddlservice/registered_clusters/{id}/jobs": ["get"],
+        "/ddlservice/registered_clusters/{id}/jobs/{job}": ["get"],
         "/ddlservice/worker_nodes": ["get"],
+        "/ready": ["get"],
         "/metrics": ["get"],
         "/openapi.json": ["get"],
     }
     one = document["paths"]["/ddlservice/registered_clusters/{id}"]
-    assert set(one["put"]["responses"]) == {"200", "400", "401", "403", "409", "413", "503", "default"}
-    assert set(one["delete"]["responses"]) == {"200", "400", "401", "403", "404", "503", "default"}
+    assert set(one["put"]["responses"]) == {"200", "400", "401", "403", "408", "409", "413", "503", "default"}
+    assert set(one["delete"]["responses"]) == {"200", "400", "401", "403", "404", "409", "503", "default"}
 
 
 def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: Path) -> None:
     """The Python client and the command line say the same; a job runs to its end, and counts by cluster."""
     client = Client(["http://127.0.0.1:1", url])  # nobody is at the first
     assert client.register("cluster1", FIRST, version="v6.5.0").store_addr == FIRST
-    expected = RegisteredCluster("cluster1", FIRST, Schedule(NODE, "OWNER"))
+    expected = RegisteredCluster("cluster1", FIRST, Schedule(NODE, "OWNER"), "v6.5.0", FIRST)
     until(lambda: client.clusters() == [expected], START_S)
-    assert client.workers() == [WorkerNode(NODE, (("cluster1", Schedule(NODE, "OWNER")),))]
+    assert client.workers() == [WorkerNode(NODE, (Assignment("cluster1", Schedule(NODE, "OWNER")),))]
     with pytest.raises(ServiceError, match="registered as cluster1") as refused:
         client.register("cluster2", FIRST)
     assert (refused.value.status, bool(refused.value.hint)) == (409, True)
-    assert said(url, "list") == f"cluster1  {FIRST}  {NODE}  OWNER\n"
+    assert said(url, "list") == f"cluster1  {FIRST}  v6.5.0  {NODE}  OWNER\n"
     assert said(url, "workers") == f"{NODE}  owns 1 of 1: cluster1\n"
     job = ("submit", "cluster1", "add index", "orders", "by_day", "--rows", "300", "--store", str(tmp_path))
     assert said(url, *job).splitlines()[-2:] == ["job 1: public, schema version 4", "job 1: synced"]
@@ -233,3 +241,45 @@ def test_a_worker_does_not_begin_with_what_is_wrong(tmp_path: Path, option: str,
     words = ["ddl-service", "serve", "--listen", "127.0.0.1:0", "--store", str(tmp_path), option, value]
     found = CliRunner().invoke(main, words)
     assert (found.exit_code, value in found.output or option in found.output) == (2, True), found.output
+
+
+def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_path: Path) -> None:
+    """409 while something is in its queue; with force it goes, the job stays, and ends when the cluster is back."""
+    client = Client(url)
+    store = client.register("cluster1", FIRST).store
+    until(lambda: client.clusters()[0].schedule.status == "OWNER", START_S)
+    node = SqliteStore(tmp_path)
+    stuck = written(Job(1, "add index", "t", "i", "v6.5.0", rows=10, state="running", schema_state="delete only"))
+    put = (
+        Put(f"{keys.VERSIONS}tidb-slow", "0"),
+        Put(keys.GLOBAL_VERSION, "1"),
+        Put(keys.SCHEMA + "t/i", "delete only"),
+        Put(keys.JOBS + "1", stuck.replace('"schema_version":0', '"schema_version":1')),
+    )
+    node.ask(store, Txn(("n", 1, "t"), (), put))
+    with pytest.raises(ServiceError, match=r"has a job in its queue: job 1, add index \(running\)") as refused:
+        client.remove("cluster1")
+    assert refused.value.status == 409
+    assert "has a job in its queue" in verb(url, "remove", "cluster1", code=2).output
+    assert said(url, "remove", "cluster1", "--force") == "cluster1 is not registered any more\n"
+    client.register("cluster1", FIRST)
+    until(lambda: client.clusters()[0].schedule.status == "OWNER", START_S)
+    assert said(url, "cancel", "cluster1", "1", "--store", str(tmp_path)) == "job 1: cancelling\n"
+    node.ask(store, Txn(("n", 1, "t"), (), (Delete(f"{keys.VERSIONS}tidb-slow"),)))
+    until(lambda: not node.ask(store, Read(("n", 1, "r"), (keys.JOBS,)))[0].entries, START_S)  # type: ignore[union-attr]
+    assert "not in the queue" in verb(url, "cancel", "cluster1", "1", "--store", str(tmp_path), code=1).output
+    node.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this host has no IPv6")
+def test_an_ipv6_address_is_listened_on(tmp_path: Path) -> None:
+    """As [::1] in a URL, without a secret: it is this host."""
+    with running(NODE, SqliteStore(tmp_path), Listening("::1", port=0), DUTIES) as port:
+        until(lambda: requests.get(f"http://[::1]:{port}/ready", timeout=20).status_code == 200, START_S)
+
+
+def test_a_port_that_is_taken_leaves_no_file(url: str, tmp_path: Path) -> None:
+    """The address is taken before the store is made."""
+    words = ["ddl-service", "serve", "--listen", url.removeprefix("http://"), "--store", str(tmp_path / "new")]
+    assert "in use" in CliRunner().invoke(main, words).output
+    assert not (tmp_path / "new").exists()

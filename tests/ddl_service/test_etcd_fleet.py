@@ -64,29 +64,38 @@ def begun(fleet: Fleet, *names: str, rows: int) -> Node:
 
 
 def test_a_fleet_survives_kill_9_of_its_leader_and_of_etcd(fleet: Fleet, etcd: real_etcd.Server) -> None:
-    """Within three leases another leads and owns; without etcd nobody owns anything; when it is back the job ends."""
+    """Another leads and owns; without etcd nobody owns anything, and says so; when it is back the job ends, once."""
     server = begun(fleet, "node-1", "node-2", rows=3200)
-    began_s, lost = time.monotonic(), leader(fleet)
+    lost = leader(fleet)
     fleet.kill(lost)
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
-    took_s = time.monotonic() - began_s
+    assert leader(fleet) != lost
     etcd.kill()
-    killed_s = time.time()
     until(lambda: all(fleet.ask(name, "worker_nodes") is None for name in fleet.processes), START_S)
+    until(lambda: not fleet.believed(), START_S)
     etcd.begin()
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
     (job,) = until(lambda: fleet.jobs(FIRST), START_S)
     assert (job.state, job.row_count) == (records.DONE, 3200)
-    # a second more, for a worker that got no CPU acted neither
-    given_up = [c for c in fleet.said() if killed_s < c.at_s and not c.owns][: len(CLUSTERS)]
-    assert [c.at_s - killed_s < TTL_S + 1 for c in given_up] == [True] * len(CLUSTERS)
-    assert leader(fleet) != lost
-    assert took_s < 3 * TTL_S
     job_of = ("submit", "cluster2", "create table", "orders", "--url", fleet.url(*fleet.processes, ""))
     for verb in (job_of, ("audit",)):
         found = CliRunner().invoke(main, ["ddl-service", *verb, "--etcd", etcd.endpoint])
         assert found.exit_code == 0, found.output
     assert fleet.wrong() == []
+    server.stop()
+
+
+@pytest.mark.soak
+def test_without_etcd_all_is_given_up_within_a_lease(fleet: Fleet, etcd: real_etcd.Server) -> None:
+    """Kill -9 of etcd: who owned says within its lease that it does no more; an unloaded machine is asked for."""
+    server = begun(fleet, "node-1", "node-2", rows=3200)
+    etcd.kill()
+    killed_s = time.time()
+    until(lambda: not fleet.believed(), START_S)
+    assert max(c.at_s for c in fleet.said()) - killed_s < TTL_S
+    etcd.begin()
+    until(lambda: fleet.jobs(FIRST), START_S)
+    assert fleet.wrong(late_s=0) == []
     server.stop()
 
 
@@ -103,7 +112,7 @@ def test_a_member_of_three_is_lost_and_nobody_notices(tmp_path: Path) -> None:
     (job,) = until(lambda: fleet.jobs(FIRST), START_S)
     assert (job.state, job.row_count) == (records.DONE, 16_000)
     until(lambda: len(fleet.owners()) == len(CLUSTERS), START_S)
-    assert fleet.wrong() == []
+    assert fleet.wrong(late_s=0) == []
     server.stop()
     assert [fleet.end(name) for name in list(fleet.processes)] == [0, 0]
     for member in members:
@@ -125,7 +134,7 @@ def test_five_workers_hold_200_clusters_and_fail_over_in_three_leases(
     for held in ({50}, {66, 67}):
         assert failed_over(fleet, 200) < 3 * 5.0
         assert set(Counter(fleet.owners().values()).values()) == held
-    assert fleet.wrong() == []
+    assert fleet.wrong(late_s=0) == []
     fleet.close()
 
 
@@ -145,5 +154,5 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_writes_nothing_more(
     (job,) = until(lambda: fleet.jobs(FIRST), START_S)
     assert (job.state, job.row_count) == (records.DONE, 6400)
     until(lambda: len(fleet.get("worker_nodes") or []) == 2, START_S)
-    assert fleet.wrong() == []
+    assert fleet.wrong(late_s=0) == []
     server.stop()

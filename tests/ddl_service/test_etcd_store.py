@@ -12,23 +12,15 @@ from typing import Any
 import pytest
 import real_etcd
 from aetcd import rpc
-from drawn import HOUR, KEYS, OPS
+from drawn import HOUR
 from fleet import until
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, etcd_store, history
+from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, history
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.store_messages import (
-    CREATE,
-    MOD,
-    VALUE,
-    Compare,
     Done,
-    Entry,
     Expired,
     Grant,
     Granted,
@@ -36,13 +28,10 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     KeepAlive,
     KeptAlive,
     Observe,
-    Op,
     Put,
-    Revoke,
     Snapshot,
     Txn,
 )
-from ticdc_lab.simulate.machine import Now, Received, Send
 
 WITHIN_S = 20.0
 STORES = (f"tikv://10.0.{i // 250}.{i % 250}:2379" for i in itertools.count())
@@ -84,114 +73,10 @@ def session(store: EtcdStore, at: str, name: str = "n", ttl_us: int = HOUR) -> i
     return int(granted.lease)
 
 
-BACK = st.integers(0, 3)
-"""How many revisions before the present a condition is about: drawn, and made a revision when it is asked."""
-COMPARES = st.tuples(KEYS, st.sampled_from([CREATE, MOD]), BACK) | st.tuples(
-    KEYS, st.just(VALUE), st.sampled_from([None, "x", "y"])
-)
-TXNS = st.tuples(
-    st.lists(COMPARES, max_size=1), st.lists(OPS, min_size=1, max_size=3, unique_by=lambda op: op.key), st.booleans()
-)
-
-
-@given(st.lists(TXNS, max_size=12))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_answers_what_the_model_answers(store: EtcdStore, drawn: list[Any]) -> None:
-    """The same transactions: the same outcomes, told before they are answered, at revisions equally far apart."""
-    at = next(STORES)
-    lease = session(store, at)
-    model, state = Store(), Store().start("s", Now(0))[0]
-    for request in (Grant(("n", 1, "grant"), HOUR, 0), Observe(("n", 1, "observe"), ("/a/",), 1)):
-        state, _ = model.step(state, Received("n", request), Now(0))
-    store.ask(at, Txn(("n", 1, "first"), (), (Put("/b/0", "x"),)))
-    state, _ = model.step(state, Received("n", Txn(("n", 1, "first"), (), (Put("/b/0", "x"),))), Now(0))
-    (first,) = told(store, Done)
-    ahead = first.revision - state.revision
-    for compares, ops, leased in drawn:
-        conditions = [
-            Compare(key, what, back if what == VALUE else max(0, state.revision - back) if back else 0)
-            for key, what, back in compares
-        ]
-        puts = [op._replace(lease=1 if leased else 0) if isinstance(op, Put) else op for op in ops]
-        state, outputs = model.step(state, Received("n", Txn(("n", 1, "t"), tuple(conditions), tuple(puts))), Now(0))
-        expected = [moved(o.message, ahead, lease) for o in outputs if isinstance(o, Send)]
-        store.ask(at, Txn(("n", 1, "t"), moved_on(conditions, ahead), under(puts, lease)))
-        assert told(store, Done) == expected
-    store.ask(at, Revoke(lease))
-
-
-def moved_on(conditions: list[Compare], ahead: int) -> tuple[Compare, ...]:
-    """Conditions with etcd's revisions; 0 is that of a key that is not there."""
-    return tuple(
-        c if c.what == VALUE or not c.expected else c._replace(expected=int(c.expected) + ahead) for c in conditions
-    )
-
-
-def under(ops: list[Op], lease: int) -> tuple[Op, ...]:
-    """Operations with etcd's number of the lease."""
-    return tuple(op._replace(lease=lease) if isinstance(op, Put) and op.lease else op for op in ops)
-
-
-def moved(answer: Any, ahead: int, lease: int) -> Any:
-    """The model's answer as etcd would give it: its revisions are further, its lease has another number."""
-    if isinstance(answer, Happened):
-        events = tuple(
-            (k, e and Entry(e.value, e.create + ahead, e.mod + ahead, e.lease and lease)) for k, e in answer.events
-        )
-        return answer._replace(revision=answer.revision + ahead, events=events)
-    return answer._replace(revision=answer.revision + ahead)
-
-
-def test_each_cluster_has_a_namespace_and_all_have_one_history(server: real_etcd.Server, store: EtcdStore) -> None:
-    """What is written to one store is not told to who observes another; the audit reads them all."""
-    one, two = next(STORES), next(STORES)
-    session(store, one)
-    store.ask(two, Txn(("m", 1, "t"), (), (Put("/a/1", "other"),)))
-    told(store, Done)
-    store.ask(one, Txn(("n", 1, "t"), (), (Put("/a/1", "x"), Put("/b/1", "x"))))
-    happened, _ = told(store, Done)
-    assert [key for key, _ in happened.events] == ["/a/1"]
-    written = history.of_etcd(Etcd(server.endpoint))
-    assert [(w.store, w.key, w.value) for w in written if w.store in (one, two)] == [
-        (two, "/a/1", "other"), (one, "/a/1", "x"), (one, "/b/1", "x"),
-    ]  # fmt: skip
-
-
-def test_a_lease_that_runs_out_ends_its_keys_and_is_said_to_be_over(store: EtcdStore) -> None:
-    """Others are told that its keys are gone, its holder when it asks or writes."""
-    at = next(STORES)
-    session(store, at)
-    store.ask(at, Grant(("m", 1, "grant"), 2_000_000, 0))
-    (short,) = told(store, Granted)
-    store.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", short.lease),)))
-    told(store, Done)
-    (happened,) = told(store, Happened)
-    assert happened.events == (("/a/1", None),)
-    store.ask(at, KeepAlive(("m", 1, "keep"), short.lease, 7))
-    assert told(store, Expired) == [Expired(("m", 1, "keep"))]
-    store.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", short.lease),)))
-    assert told(store, Expired) == [Expired(("m", 1, "session"))]
-
-
-def test_a_lease_that_is_given_back_ends_its_keys_at_once(server: real_etcd.Server, store: EtcdStore) -> None:
-    """Also where who gives it back leaves in the same moment."""
-    at = next(STORES)
-    session(store, at)
-    leaving = EtcdStore(Etcd(server.endpoint))
-    lease = session(leaving, at, "m")
-    leaving.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", lease), Put("/a/2", "x", lease))))
-    told(leaving, Done)
-    told(store, Happened)
-    leaving.ask(at, Revoke(lease))
-    leaving.close()
-    (happened,) = told(store, Happened)
-    assert sorted(happened.events) == [("/a/1", None), ("/a/2", None)]
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides show theirs; without one nobody answers."""
-    monkeypatch.setattr(etcd_store, "ANSWERS_S", 0.5)
+    monkeypatch.setattr(etcd_rpc, "ANSWERS_S", 0.5)
     secure = real_etcd.begun(tmp_path, tls=True)
     store = EtcdStore(Etcd(f"https://{secure.endpoint}", *secure.tls))
     session(store, "s")
@@ -199,6 +84,44 @@ def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch
     with pytest.raises(SourceError, match="does not answer"):
         EtcdStore(Etcd(f"https://{secure.endpoint}", secure.tls[0]))
     secure.kill()
+
+
+async def _with_users(endpoint: str) -> None:
+    """Let nobody in but root and a user who may read and write what is the service's."""
+    channel = etcd_rpc.channel(Etcd(endpoint))
+    auth, everything = rpc.AuthStub(channel), etcd_rpc.after(b"/tidb/")
+    for name, role, password in (("root", "root", "open sesame"), ("ddl", "ddl", "a b")):
+        await auth.RoleAdd(rpc.AuthRoleAddRequest(name=role))
+        await auth.UserAdd(rpc.AuthUserAddRequest(name=name, password=password))
+        await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=name, role=role))
+    perm = rpc.Permission(permType=rpc.Permission.READWRITE, key=b"/tidb/", range_end=everything)
+    await auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="ddl", perm=perm))
+    await auth.AuthEnable(rpc.AuthEnableRequest())
+    await channel.close()
+
+
+def test_etcd_asks_who_it_is(tmp_path: Path) -> None:
+    """User and password: without them nothing, with them all; tokens that etcd has forgotten are got anew."""
+    server = real_etcd.begun(tmp_path / "etcd")
+    etcd_loop.done(_with_users(server.endpoint), WITHIN_S)
+    for wrong in (Etcd(server.endpoint), Etcd(server.endpoint, user="ddl", password="no")):
+        with pytest.raises(SourceError) as refused:
+            EtcdStore(wrong)
+        assert "--etcd-user" in str(refused.value)
+    store = EtcdStore(Etcd(server.endpoint, user="ddl", password="a b"))
+    session(store, "tikv://s")
+    server.kill()
+    server.begin()  # its tokens are in its memory
+    for number in range(2):
+        store.ask("tikv://s", Txn(("m", 1, f"t{number}"), (), (Put("/a/1", str(number)),)))
+    done = until(lambda: [a for a in told(store, Done, Happened) if isinstance(a, Done)][-1:], WITHIN_S)
+    assert done[0].succeeded
+    with pytest.raises(SourceError, match="does not tell its history"):
+        history.of_etcd(Etcd(server.endpoint, user="ddl", password="a b"))
+    written = history.of_etcd(Etcd(server.endpoint, user="root", password="open sesame"))
+    assert [w.value for w in written if w.key == "/a/1"] == ["0", "1"]
+    store.close()
+    server.kill()
 
 
 def test_etcd_is_killed_and_comes_back(tmp_path: Path) -> None:
@@ -269,7 +192,7 @@ def test_what_is_no_etcd_is_said(endpoints: str, says: str) -> None:
 
 def test_nobody_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while, not never."""
-    monkeypatch.setattr(etcd_store, "ANSWERS_S", 0.3)
+    monkeypatch.setattr(etcd_rpc, "ANSWERS_S", 0.3)
     with pytest.raises(SourceError, match="does not answer at"):
         EtcdStore(Etcd("127.0.0.1:1"))
     with pytest.raises(SourceError, match="no store in"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,13 +20,10 @@ from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.store_messages import (
-    CREATE,
-    Compare,
     Done,
     Expired,
     Grant,
     Granted,
-    Happened,
     KeepAlive,
     KeptAlive,
     Observe,
@@ -61,37 +57,6 @@ def test_it_answers_what_the_model_answers(requests: list[Any]) -> None:
         real.close()
 
 
-def test_two_connections_see_one_history_and_each_its_own_cluster(tmp_path: Path) -> None:
-    """What one writes the other is told, of the store that it observes and of no other."""
-    one, two = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    (granted,) = two.ask("s", Grant(("n", 1, "g"), HOUR, 0))
-    assert isinstance(granted, Granted)
-    two.ask("s", Observe(("n", 1, "o"), ("/a/",), granted.lease))
-    one.ask("t", Txn(("m", 1, "t"), (), (Put("/a/1", "other"),)))
-    one.ask("s", Txn(("m", 1, "t"), (), (Put("/a/1", "x"), Put("/b/1", "x"))))
-    ((store, happened),) = two.news()
-    assert isinstance(happened, Happened)
-    assert (store, [key for key, _ in happened.events]) == ("s", ["/a/1"])
-    assert two.news() == []
-
-
-def test_a_lease_ends_for_all_when_its_holder_is_gone(tmp_path: Path) -> None:
-    """Nobody keeps it alive: its keys go, and the first who looks says so."""
-    one, two = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    (granted,) = one.ask("s", Grant(("n", 1, "g"), 50_000, 0))
-    assert isinstance(granted, Granted)
-    one.ask("s", Txn(("n", 1, "t"), (), (Put("/a/1", "x", granted.lease),)))
-    one.close()
-    (own,) = two.ask("s", Grant(("m", 1, "g"), HOUR, 0))
-    assert isinstance(own, Granted)
-    two.ask("s", Observe(("m", 1, "o"), ("/a/",), own.lease))
-    time.sleep(0.06)
-    ((_, happened),) = two.news()
-    assert isinstance(happened, Happened)
-    assert happened.events == (("/a/1", None),)
-    assert two.ask("s", KeepAlive(("n", 1, "k"), granted.lease, 0)) == [Expired(("n", 1, "k"))]
-
-
 def test_an_observer_that_is_too_far_behind_is_told_that_its_session_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,28 +69,6 @@ def test_an_observer_that_is_too_far_behind_is_told_that_its_session_is_over(
     for i in range(1005):
         one.ask("s", Txn(("m", 1, "t"), (), (Put("/a/1", str(i)),)))
     assert two.news() == [("s", Expired(("n", 1, "o")))]
-
-
-def test_of_many_who_campaign_at_once_one_wins(tmp_path: Path) -> None:
-    """Transactions of threads with connections of their own follow one another."""
-    won: list[int] = []
-
-    def campaign(i: int) -> None:
-        store = SqliteStore(tmp_path)
-        for turn in range(20):
-            txn = Txn(("n", 1, "t"), (Compare(f"/lock/{turn}", CREATE, 0),), (Put(f"/lock/{turn}", str(i)),))
-            (answer,) = store.ask("s", txn)
-            assert isinstance(answer, Done)
-            won.append(turn) if answer.succeeded else None
-        store.close()
-
-    SqliteStore(tmp_path).close()
-    threads = [threading.Thread(target=campaign, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(won) == list(range(20))
 
 
 def test_the_system_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

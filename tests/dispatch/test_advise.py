@@ -143,7 +143,7 @@ def promised(events: DataFrame, advice: Advice, catalog: Catalog) -> None:
     ]
     mean = sum(rows) / len(rows)
     assert advice.whole[advice.partitions].max_over_mean == pytest.approx(max(rows) / mean)
-    found = sent.transform(guarantees, catalog=catalog).where("table IS NULL").collect()
+    found = sent.transform(guarantees, catalog=catalog).where("`table` IS NULL").collect()
     assert {r["guarantee"]: (r["violations"], r["cases"]) for r in found} == advice.broken()
     sent.unpersist()
 

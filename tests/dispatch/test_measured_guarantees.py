@@ -43,7 +43,7 @@ def sent(spark: SparkSession, *changes: dict[str, Any]) -> DataFrame:
 
 def measured(frame: DataFrame, *, catalog: Catalog | None = CATALOG) -> dict[str, tuple[int, int]]:
     """Violations and cases of the whole log by guarantee."""
-    rows = frame.transform(guarantees, catalog=catalog).where("table IS NULL").collect()
+    rows = frame.transform(guarantees, catalog=catalog).where("`table` IS NULL").collect()
     return {r["guarantee"]: (r["violations"], r["cases"]) for r in rows}
 
 
@@ -144,7 +144,7 @@ def test_an_unknown_partition_decides_nothing(spark: SparkSession) -> None:
     frame = sent(
         spark, change("insert", 1, 0, 1, "a"), change("update", 2, None, 1, "a"), change("delete", 3, 1, 1, "a")
     )
-    rows = {r["guarantee"]: r for r in frame.transform(guarantees).where("table IS NULL").collect()}
+    rows = {r["guarantee"]: r for r in frame.transform(guarantees).where("`table` IS NULL").collect()}
     assert (rows["row_order"]["cases"], rows["row_order"]["undecided"]) == (0, 2)
     assert (rows["transactions"]["cases"], rows["transactions"]["undecided"]) == (2, 1)
 
@@ -189,7 +189,7 @@ def test_footnote_5_needs_a_second_unique_index(events_of: Any) -> None:
     rows = (
         events.transform(dispatch, strategy="index-value", partitions=16)
         .transform(guarantees, catalog=catalog)
-        .where("guarantee = 'row_order_any_unique' AND table IS NOT NULL")
+        .where("guarantee = 'row_order_any_unique' AND `table` IS NOT NULL")
         .collect()
     )
     broken = {r["table"] for r in rows if r["violations"]}

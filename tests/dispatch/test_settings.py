@@ -42,7 +42,7 @@ def violations(events: DataFrame, catalog: Catalog, *asked: tuple[str, str]) -> 
     """Rows of the whole log for settings and guarantees; Spark computes no other."""
     wanted = " OR ".join(f"(setting = '{s}' AND guarantee = '{g}')" for s, g in asked)
     effects = setting_effects(events, changefeed=BY_KEY, catalog=catalog)
-    return {(r.setting, r.guarantee): r for r in effects.where(f"table IS NULL AND ({wanted})").collect()}
+    return {(r.setting, r.guarantee): r for r in effects.where(f"`table` IS NULL AND ({wanted})").collect()}
 
 
 MOVED = [row("insert", 1, (1, 5)), row("update", 2, (2, 5), (1, 5)), row("delete", 3, None, (2, 5))]

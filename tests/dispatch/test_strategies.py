@@ -18,7 +18,7 @@ from reference_decoder import mysql_float
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.dispatch import STRATEGIES, check_strategy, dispatch
-from ticdc_lab.dispatch.hashing import expanded_float
+from ticdc_lab.engine.columns import expanded_float
 from ticdc_lab.errors import ContractError, DispatchError
 
 T = zlib.crc32(b"st")
@@ -230,26 +230,26 @@ def test_impossible_rules_are_refused_before_a_job(
         dispatch(events_frame(spark, []), **arguments)
 
 
-def test_streams_are_dispatched(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_are_dispatched(classic: SparkSession, tmp_path: Path) -> None:
     """The same transform works on a stream, with a catalog too."""
-    events = events_frame(spark, [insert(column("a", "int", "1"), topic="x")])
+    events = events_frame(classic, [insert(column("a", "int", "1"), topic="x")])
     events.write.parquet(str(tmp_path / "in"))
     catalog = Catalog.from_ddl([(1, "s", "t", "CREATE TABLE t (a INT, KEY k (a))")])
-    stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
+    stream = classic.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
     out = stream.transform(dispatch, strategy="index-value", index="k", partitions=4, catalog=catalog)
     query = out.writeStream.format("memory").queryName("dispatched").trigger(availableNow=True).start()
     until = time.monotonic() + 120
     while query.isActive and time.monotonic() < until:
         time.sleep(0.1)
     assert query.exception() is None
-    assert [r["dispatch_key"] for r in spark.table("dispatched").collect()] == [str(crc(b"a1"))]
+    assert [r["dispatch_key"] for r in classic.table("dispatched").collect()] == [str(crc(b"a1"))]
 
 
-def test_the_images_are_not_read_by_table_and_ts(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_images_are_not_read_by_table_and_ts(classic: SparkSession, tmp_path: Path) -> None:
     """A scan for table or ts reads only the columns it needs."""
-    events_frame(spark, [insert(column("a", "int", "1"))]).write.parquet(str(tmp_path / "in"))
+    events_frame(classic, [insert(column("a", "int", "1"))]).write.parquet(str(tmp_path / "in"))
     for strategy in ("table", "ts"):
-        events = spark.read.parquet(str(tmp_path / "in"))
+        events = classic.read.parquet(str(tmp_path / "in"))
         plan = events.transform(dispatch, strategy=strategy, partitions=4).select("target_partition")
         scan = plan._jdf.queryExecution().executedPlan().toString()
         assert "ReadSchema" in scan

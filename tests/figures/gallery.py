@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 from pyspark import cloudpickle
 from selenium import webdriver
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.widgets import Panel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -67,7 +67,7 @@ class _recorded:
         @wraps(function)
         def noting(*args: Any, **kwargs: Any) -> Any:
             drawn = function(*args, **kwargs)
-            if isinstance(drawn, go.Figure) and self.seen[name] < MOST:
+            if drawn.type == "figure" and self.seen[name] < MOST:
                 self.seen[name] += 1
                 self.calls.append((self.notebook, name, args, kwargs))
             return drawn
@@ -77,7 +77,7 @@ class _recorded:
 
 def _ran(path: Path) -> None:
     os.chdir(path.parent)
-    go.Figure.show = lambda *_, **__: None
+    Figure.show = lambda *_, **__: None
     names: dict[str, Any] = {"display": lambda *_: None}
     cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     for cell in cells[:-1]:
@@ -97,7 +97,7 @@ def _every_picture(panel: Panel[Any]) -> None:
             picture.value = option[1] if isinstance(option, tuple) else option
 
 
-def drawn(out: Path) -> Iterator[tuple[str, go.Figure]]:
+def drawn(out: Path) -> Iterator[tuple[str, Figure]]:
     """Draw the calls that were kept, with the code as it is now."""
     for path in sorted(out.glob("*.calls")):
         n = Counter[str]()
@@ -110,7 +110,7 @@ def shoot(out: Path, wanted: list[str]) -> None:
     """One page with all figures, and a picture of each for every width and theme."""
     found = {k: fig for k, fig in drawn(out) if not wanted or any(w in k for w in wanted)}
     page = out / "gallery.html"
-    scripts = f"<script>{get_plotlyjs()}</script><script>{FIT_JS}</script>"
+    scripts = f"<script>{library()}</script><script>{FIT_JS}</script>"
     page.write_text(f"<!DOCTYPE html><meta charset='utf-8'>{scripts}<body style='margin:0'>", encoding="utf-8")
     options = webdriver.ChromeOptions()
     for flag in (
@@ -140,7 +140,7 @@ document.body.innerHTML = `<div id="f" style="width:${width}px"></div>`;
 """
 
 
-def _shot(browser: webdriver.Chrome, fig: go.Figure, width: int, fits: bool, path: Path) -> None:
+def _shot(browser: webdriver.Chrome, fig: Figure, width: int, fits: bool, path: Path) -> None:
     config = dict(figures.CONFIG) | {"displayModeBar": True}
     browser.execute_async_script(_DRAW, json.loads(fig.to_json()), width, config, fits)
     browser.find_element("id", "f").screenshot(str(path))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
 import pytest
 from scheduler_traces import ten_steps, troubles
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.figures.sequence_layout import lay_out
 from ticdc_lab.simulate.scheduler.tryout import ASSUMPTIONS, FAULTS
 from ticdc_lab.widgets import linked, scheduler_panel
 
 
-def trace(fig: go.Figure, name: str) -> int:
+def trace(fig: Figure, name: str) -> int:
     """The number of a trace."""
     return next(i for i, t in enumerate(fig.data) if t.name == name)
 

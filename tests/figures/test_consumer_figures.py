@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
-from drawn_text import drawn_text
+from drawn_text import after, drawn_text
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.invariant_curve import wrong_stretches
 from ticdc_lab.figures.lane_layout import scene
 from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD
@@ -55,12 +55,12 @@ DONE = steps(
 )  # fmt: skip
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 
 
-def trace(fig: go.Figure, name: str) -> Any:
+def trace(fig: Figure, name: str) -> Any:
     """The trace of a name."""
     (found,) = [t for t in fig.data if t.name == name]
     return found
@@ -159,7 +159,7 @@ def test_the_player_has_a_frame_for_every_moment_and_starts_by_hand() -> None:
     )
     assert len(fig.layout.annotations) == 1
     first = fig.layout.sliders[0].active
-    assert list(fig.data[0].x) == list(fig.frames[first].data[0].x), "what is seen is what the slider says"
+    assert after(fig, fig.frames[first]).data == fig.data, "what is seen is what the slider says"
 
 
 def test_frames_show_what_the_still_picture_shows() -> None:
@@ -169,8 +169,8 @@ def test_frames_show_what_the_still_picture_shows() -> None:
     k = next(i for i, t in enumerate(fig.data) if t.name == "s.a")
     frame = next(f for f in fig.frames if f.name == "6 ms")
     assert frame.data[k].x is None
-    assert list(frame.data[k].marker.size) == list(still.data[k].marker.size)
-    assert list(frame.data[0].x) == list(still.data[0].x)
+    assert after(fig, frame).data == still.data
+    assert {tuple(sorted(f.data[k])) for f in fig.frames} == {("marker", "type")}, "each frame sets what any other sets"
 
 
 def test_the_player_thins_moments_and_says_so() -> None:
@@ -252,7 +252,7 @@ def test_the_timeline_names_the_longest_wait_and_what_is_wrong() -> None:
     fig = figures.ddl_timeline(ddl((5, "A", 0, 1000, 4000, 5000, 2, 0), (5, "A", 1, 5000, 0, 5000, 0, 1)))
     assert title(fig) == ("1 DDL: the longest wait is 4 ms, of partition 0 for A; 2 rows are early and 1 row is late")
     assert [list(t.y) for t in fig.data if t.name in ("early rows", "late rows")] == [[-0.19], [0.19]]
-    assert trace(fig, "wrong rows").text == ("  2 early", "  1 late")
+    assert trace(fig, "wrong rows").text == ["  2 early", "  1 late"]
     lines = [t for t in fig.data if t.mode == "lines"]
     assert [list(t.x[:2]) for t in lines] == [[1.0, 5.0], [5.0, 5.0]]
 

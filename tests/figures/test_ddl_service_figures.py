@@ -5,19 +5,21 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import plotly.graph_objects as go
 import pyarrow as pa
 import pytest
 from drawn_text import drawn_text
+from immutables import Map
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.simulate.ddl_service import owner
 from ticdc_lab.simulate.ddl_service.fleet import Answer, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.model import MODEL
-from ticdc_lab.simulate.ddl_service.mutants import MUTANTS
 from ticdc_lab.simulate.ddl_service.play import play
 from ticdc_lab.simulate.ddl_service.run import simulate
+from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.world import Settings
-from ticdc_lab.simulate.faults import Crash
+from ticdc_lab.simulate.faults import Ask, Crash
 from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import read_scenario
 
@@ -30,12 +32,12 @@ def trace(name: str) -> pa.Table:
     return play(read_scenario(FOLDER / f"{name}.yaml"), level=CHANGES).trace
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 
 
-def named(fig: go.Figure, name: str) -> go.Figure:
+def named(fig: Figure, name: str) -> Figure:
     """The trace of a name."""
     (found,) = (t for t in fig.data if t.name == name)
     return found
@@ -67,7 +69,7 @@ def test_the_gantt_shows_who_owned_what_and_when_nobody_did() -> None:
     fleet = fleet_in(trace("worker-crash"))
     fig = figures.assignment_gantt(fleet)
     assert "cluster1 is without one for 3.9" in title(fig)
-    bars = [t for t in fig.data if isinstance(t, go.Bar)]
+    bars = [t for t in fig.data if t.type == "bar"]
     drawn = sum(x for t in bars for x, y in zip(t.x, t.y, strict=True) if y == 0)
     assert drawn == pytest.approx((fleet.end_us - fleet.held["since_us"].min()) / 1e6, abs=1e-3)
     assert len(named(fig, "nobody's").x) == 2
@@ -86,7 +88,7 @@ def test_many_clusters_are_counted() -> None:
     faults = [Crash(3_000_000, "ddl-service-node-2")]
     run = simulate(Settings(workers=5, clusters=45, servers=1), faults=faults, until_us=9_000_000, level=CHANGES)
     fig = figures.assignment_gantt(fleet_in(run.trace))
-    (heat,) = (t for t in fig.data if isinstance(t, go.Heatmap))
+    (heat,) = (t for t in fig.data if t.type == "heatmap")
     assert len(heat.z) == 5 and max(map(sum, zip(*heat.z, strict=True))) == 45
     assert heat.z[1][-1] == 0 and {int(row[-1]) for row in heat.z} == {0, 11, 12}
 
@@ -111,10 +113,13 @@ def test_a_job_that_ends_otherwise_says_why() -> None:
     assert "is rejected: version v5.4.0 is too old" in title(figures.schema_timeline(trace("old-version-job")))
 
 
-def test_states_that_are_no_neighbours_are_red() -> None:
+def test_states_that_are_no_neighbours_are_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted owner that waits for nobody."""
-    (mutant,) = (m for m in MUTANTS if m.bug == "waits for nobody")
-    fig = figures.schema_timeline(mutant.run().trace)
+    sound = owner._facts
+    monkeypatch.setattr(owner, "_facts", lambda *given: sound(*given)._replace(versions=()))
+    slow = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
+    statement = Ask(3_000_000, "cluster1/tidb-1", Submit("add index", "orders", "by_day", rows=2000))
+    fig = figures.schema_timeline(simulate(slow, faults=[statement], until_us=25_000_000).trace)
     assert "has states in use that are no neighbours" in title(fig)
     assert [s.fillcolor for s in fig.layout.shapes if s.type == "rect"] == ["#D55E00"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from drawn_text import drawn_text
 from whatifs import what_if
@@ -17,6 +16,7 @@ from ticdc_lab.comparison import over_time
 from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
 from ticdc_lab.evenness import gini
 from ticdc_lab.figures import theme
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.guarantee_matrix import PROMISES
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
@@ -41,7 +41,7 @@ def homes(*partitions: int, topic: str = "t") -> pd.DataFrame:
     return pd.DataFrame({"topic": [topic] * len(partitions), "partition": list(partitions)})
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """Give the finding."""
     return str(fig.layout.meta["finding"])
 
@@ -140,7 +140,7 @@ def test_spans_show_what_a_consumer_tore_in_red() -> None:
 
 
 def load_frame(rows: list[tuple[Any, Any, int, int]], columns: list[str]) -> pd.DataFrame:
-    """Frame of ``summary.load_over_time``."""
+    """Frame of ``Load.over_time``."""
     frame = pd.DataFrame(rows, columns=[*columns, "bucket", "n"])
     return frame.assign(from_ms=frame["bucket"] * 1000, to_ms=frame["bucket"] * 1000 + 1000, lanes_total=2)
 
@@ -304,7 +304,7 @@ def test_dark_theme_changes_only_the_template() -> None:
     fig = figures.watermark_ladder(LAGGING, partitions=homes(0, 1))
     dark = figures.themed(fig, "dark")
     assert dark.layout.template.layout.paper_bgcolor != fig.layout.template.layout.paper_bgcolor
-    assert [json.loads(t.to_json()) for t in dark.data] == [json.loads(t.to_json()) for t in fig.data]
+    assert [json.loads(t.to_json()) for t in dark.go().data] == [json.loads(t.to_json()) for t in fig.go().data]
 
 
 def placed(rows: dict[str, list[int]]) -> pd.DataFrame:
@@ -327,7 +327,7 @@ def test_stepped_by_a_menu_brings_each_slider() -> None:
     """An entry of the menu shows its own figure and gets a slider over its own frames, colours and axes included."""
     log = what_if()
 
-    def at(strategy: str, n: int) -> go.Figure:
+    def at(strategy: str, n: int) -> Figure:
         return figures.dispatch_over_time(over_time(log, strategy=strategy, partitions=n), strategy=strategy)
 
     figs = {s: {str(n): at(s, n) for n in (2, 5)} for s in ("ts", "index-value")}
@@ -357,6 +357,6 @@ def test_stepped_keeps_a_frame_per_choice() -> None:
     fig = figures.stepped(figs, prefix="partitions: ", start="3")
     assert [f.name for f in fig.frames] == [s.label for s in fig.layout.sliders[0].steps] == ["2", "3"]
     assert [len(f.data[0].x) for f in fig.frames] == [2, 3]
-    assert [f.layout.xaxis.range for f in fig.frames] == [(-0.5, 1.5), (-0.5, 2.5)]
+    assert [f.layout.xaxis.range for f in fig.frames] == [[-0.5, 1.5], [-0.5, 2.5]]
     assert fig.layout.sliders[0].active == 1
     assert [f.layout.title.text for f in fig.frames] == [f.layout.title.text for f in figs.values()]

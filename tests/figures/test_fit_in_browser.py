@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 import pytest
 from pipeline_samples import MEMORY, story
-from plotly.offline import get_plotlyjs
 from test_report import browsed
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.plotly_js import library
 
 WIDTH = 520
 _LOOK = """
@@ -42,7 +42,7 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
 """
 
 
-def drawn() -> dict[str, go.Figure]:
+def drawn() -> dict[str, Figure]:
     """One with a legend of many lines, a player, and one that needs more width than there is."""
     return {
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
@@ -57,7 +57,7 @@ def seen(folder: Path, *, fit: bool) -> dict[str, dict[str, Any]]:
     script = _LOOK % (told, json.dumps(fit), WIDTH)
     page = folder / "narrow.html"
     page.write_text(
-        f"<!DOCTYPE html><meta charset='utf-8'><script>{get_plotlyjs()}</script><script>{FIT_JS}</script>"
+        f"<!DOCTYPE html><meta charset='utf-8'><script>{library()}</script><script>{FIT_JS}</script>"
         f"<body style='margin:0'><script>{script}</script>",
         encoding="utf-8",
     )

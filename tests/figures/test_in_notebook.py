@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
-from collections.abc import Iterator
+import re
 
 import pandas as pd
-import plotly.io as pio
 import pytest
 
 from ticdc_lab import figures
 from ticdc_lab.errors import SourceError, in_words
+from ticdc_lab.figures.plotly_js import SHA256, library
 
 
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Other tests keep their renderer."""
-    default = pio.renderers.default
-    yield
-    pio.renderers.default = default
+def unpacked(packed: str) -> str:
+    """Text that a page unpacks."""
+    return gzip.decompress(base64.b64decode(packed)).decode()
 
 
 def test_a_figure_shows_itself_in_three_forms() -> None:
-    """Its toolbar has no upload, its finding is the text, and neither form loads anything."""
-    figures.notebook()
+    """Its toolbar has no upload, its finding is the text, neither form loads anything, the HTML is the same JSON."""
     fig = figures.violations(pd.DataFrame())
-    bundle = pio.renderers[pio.renderers.default].to_mimebundle(fig.to_dict())
+    bundle = fig._repr_mimebundle_()
     assert set(bundle) == {"application/vnd.plotly.v1+json", "text/html", "text/plain"}
-    assert bundle["application/vnd.plotly.v1+json"]["config"] == dict(figures.CONFIG)
+    drawn = bundle["application/vnd.plotly.v1+json"]
+    assert drawn["config"] == dict(figures.CONFIG) and drawn["layout"]["title"] == fig.layout.title
     assert bundle["text/plain"] == fig.layout.meta["finding"]
-    assert "Plotly.newPlot" in bundle["text/html"] and "<script src" not in bundle["text/html"]
+    (packed,) = re.findall(r'push\(\["[^"]+","([^"]+)"', bundle["text/html"])
+    assert json.loads(unpacked(packed)) == drawn and "<script src" not in bundle["text/html"]
     json.dumps(bundle)
 
 
@@ -39,6 +40,14 @@ def test_the_page_gets_plotly_and_both_themes_once() -> None:
     assert page.count("Plotly.relayout") >= 1 and "<script src" not in page
     assert "#16181c" in page and "#ffffff" in page
     assert page.rstrip().endswith("</script>")
+    (packed,) = re.findall(r'await unpacked\("([^"]+)"\)', page)
+    assert unpacked(packed) == library() and len(page) < 700_000
+
+
+def test_plotly_is_the_one_that_was_built() -> None:
+    """Nobody changed the text that every page runs; it has the licence and the traces that we draw."""
+    assert hashlib.sha256(library().encode()).hexdigest() == SHA256
+    assert "MIT licence" in library()[:200]
 
 
 def test_an_error_is_said_in_words_and_the_next_question_asked(capsys: pytest.CaptureFixture[str]) -> None:

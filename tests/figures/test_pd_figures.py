@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
+from drawn_text import after
 from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.key_heat import grid
 from ticdc_lab.figures.region_cells import cells, fit
 from ticdc_lab.simulate.pd.explained import Explained
@@ -22,12 +23,12 @@ from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 EMPTY = Recording((joined().samples[0],), (), (), ())
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 
 
-def named(fig: go.Figure, name: str) -> go.Bar:
+def named(fig: Figure, name: str) -> Bar:
     """The trace of a name."""
     (trace,) = (t for t in fig.data if t.name == name)
     return trace
@@ -88,7 +89,7 @@ def test_the_map_is_stepped() -> None:
     fig = figures.region_map_stepped(joined(), moments=5, start_s=4)
     (slider,) = fig.layout.sliders
     assert len(fig.frames) == 5 and slider.steps[slider.active].label == "4 s"
-    tops = {tuple(f.layout.yaxis.range) for f in fig.frames}
+    tops = {tuple(after(fig, f).layout.yaxis.range) for f in fig.frames}
     assert len(tops) == 1 and fig.frames[slider.active].layout.title.text == fig.layout.title.text
 
 
@@ -97,7 +98,7 @@ def test_the_topology_is_a_tree_of_labels() -> None:
     sample = joined().samples[-1]
     (tree,) = figures.label_topology(sample).data
     assert set(tree.parents) - {""} <= set(tree.ids)
-    width = dict(zip(tree.ids, tree.values, strict=True))
+    width = dict(zip(tree.ids, tree["values"], strict=True))
     assert {i: width[f"store {i}"] for i in peers(sample)} == peers(sample)
     assert "3 zones of 1 to 2 stores" in title(figures.label_topology(sample))
     assert "without location labels" in title(figures.label_topology(tried(nothing(), samples=2).samples[0]))
@@ -143,12 +144,12 @@ def test_the_why_table_marks_the_chosen_and_the_refused() -> None:
     """Bold where it goes, a cross with the reason where not; nothing done has a table too, or a sentence."""
     decision = next(d for d in joined().decisions if d.told.operators and d.by.startswith("balance-region"))
     (table,) = figures.why_table(decision).data
-    bold = [text for text in table.cells.values[0] if text.startswith("<b>")]
+    bold = [text for text in table.cells["values"][0] if text.startswith("<b>")]
     assert any("source" in t for t in bold) and any("target" in t for t in bold)
-    assert any("✖" in text for column in table.cells.values[1:-2] for text in column)
+    assert any("✖" in text for column in table.cells["values"][1:-2] for text in column)
     idle = next(d for d in joined().decisions if not d.told.operators and d.told.compared)
     fig = figures.why_table(idle)
-    assert "nothing is done" in title(fig) and not any(t.startswith("<b>") for t in fig.data[0].cells.values[0])
+    assert "nothing is done" in title(fig) and not any(t.startswith("<b>") for t in fig.data[0].cells["values"][0])
     assert not figures.why_table(Explained((), "the region fits its rules")).data
 
 
@@ -195,7 +196,7 @@ def test_answers_and_refusals_are_listed() -> None:
     run = joined("store delete 1\nstore delete 2\nstore delete 3\nregion check miss-peer", 2.0)
     fig = figures.pd_answers(run.happened)
     assert title(fig) == "4 commands and events; PD refuses 1"
-    assert "ErrStoresNotEnough" in fig.data[0].cells.values[2][2]
+    assert "ErrStoresNotEnough" in fig.data[0].cells["values"][2][2]
     assert title(figures.pd_answers(())) == "Nothing was said to PD"
 
 

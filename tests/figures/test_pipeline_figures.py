@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from drawn_text import drawn_text
 from pipeline_samples import (
@@ -25,10 +24,11 @@ from pipeline_samples import (
     seed_transactions,
     story,
 )
-from plotly.offline import get_plotlyjs
 from test_report import browsed
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.simulate.pipeline.families import families
 from ticdc_lab.simulate.pipeline.samples import seen
 from ticdc_lab.simulate.scheduler.clock import ts_of
@@ -37,18 +37,18 @@ WRONG = "#D55E00"
 NOTHING = seen([])
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 
 
-def named(fig: go.Figure, name: str) -> go.Scatter:
+def named(fig: Figure, name: str) -> Scatter:
     """The trace of a name."""
     (trace,) = (t for t in fig.data if t.name == name)
     return trace
 
 
-def lit(fig: go.Figure) -> list[str]:
+def lit(fig: Figure) -> list[str]:
     """Ids of the lit boxes of a tree, the red one last."""
     (tree,) = fig.data
     colors = dict(zip(tree.ids, tree.marker.colors, strict=True))
@@ -164,7 +164,7 @@ def test_the_player_moves_dots_between_samples() -> None:
     assert len(frames) == 3 * len(steps) and fig.layout.sliders[0].active == steps.index("2.900 s")
     some = steps[-1]
     whole, between = frames[some], frames[f"{some} +1"]
-    assert len(between.data) == 1 and between.traces == (len(fig.data) - 1,)
+    assert len(between.data) == 1 and between.traces == [len(fig.data) - 1]
     assert min(b - a for a, b in zip(whole.data[-1].x, between.data[0].x, strict=True)) > 0
     assert [b.label for b in fig.layout.updatemenus[0].buttons] == ["play", "pause"]
 
@@ -203,7 +203,7 @@ def test_scan_and_stream_of_the_seed() -> None:
         "The scan gives 1 prewrite and 1 committed, the stream gives 1 commit: no change comes twice, none is missing"
     )
     assert title(fig) == told
-    assert named(fig, "prewrite").text == ("t104_r2",) and round(named(fig, "committed").y[0]) == 2
+    assert named(fig, "prewrite").text == ["t104_r2"] and round(named(fig, "committed").y[0]) == 2
     texts = [text for t in fig.data if t.mode == "lines+markers+text" for text in t.text]
     assert texts == ["begin @TS1", "commit @TS4", "begin @TS3", "commit 0.800 s"]
     lost = figures.scan_and_stream(seed_transactions(), seed_events().slice(0, 3), **also)
@@ -234,7 +234,7 @@ def test_semantics_are_told_apart() -> None:
         figures.scan_and_stream(pd.DataFrame(), pd.DataFrame(), checkpoint_ts=1, scanned_us=0),
     ],
 )  # fmt: skip
-def test_nothing_gives_a_sentence(fig: go.Figure) -> None:
+def test_nothing_gives_a_sentence(fig: Figure) -> None:
     """No empty axes."""
     assert not fig.data and len(fig.layout.annotations[0].text) > 20
 
@@ -264,10 +264,10 @@ Plotly.animate('f', ['%s'], {mode: 'immediate', frame: {duration: 0, redraw: tru
 def test_a_frame_shows_its_moment_without_a_kernel(tmp_path: Path) -> None:
     """In a real browser the frame of 4.8 s shows the sink's rows."""
     fig = figures.pipeline_picture_stepped(story(), memory_rows=MEMORY)
-    drawn = fig.to_html(full_html=False, include_plotlyjs=False, div_id="f", auto_play=False)
+    drawn = fig.go().to_html(full_html=False, include_plotlyjs=False, div_id="f", auto_play=False)
     page = tmp_path / "player.html"
     page.write_text(
-        f"<meta charset='utf-8'><script>{get_plotlyjs()}</script><body>{drawn}<script>{_LOOK % '4.800 s'}</script>",
+        f"<meta charset='utf-8'><script>{library()}</script><body>{drawn}<script>{_LOOK % '4.800 s'}</script>",
         encoding="utf-8",
     )
     found = re.search(r"data-seen=\"([^\"]*)\"", browsed(page))

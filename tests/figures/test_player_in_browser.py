@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from plotly.offline import get_plotlyjs
 from test_report import browsed
 
 from ticdc_lab import figures
 from ticdc_lab.consumer.case_results import consumed
 from ticdc_lab.consumer.cases import CASES
 from ticdc_lab.consumer.downstream import frames_of
+from ticdc_lab.figures.plotly_js import library
 
 _LOOK = """
 Plotly.animate('f', ['%s'], {mode: 'immediate', frame: {duration: 0, redraw: true}}).then(function () {
@@ -29,10 +29,10 @@ def test_a_frame_shows_its_moment(tmp_path: Path, at: str, name: str) -> None:
     """At 2 ms two rows are buffered, so tall; at 10 ms two crosses show what was filtered, where it was read."""
     case = CASES["processor-crash-behind"]()
     frames = frames_of(consumed(case, case.shown))
-    drawn = figures.consumer_lanes_stepped(*frames).to_html(full_html=False, include_plotlyjs=False, div_id="f")
+    drawn = figures.consumer_lanes_stepped(*frames).go().to_html(full_html=False, include_plotlyjs=False, div_id="f")
     page = tmp_path / "player.html"
     page.write_text(
-        f"<meta charset='utf-8'><script>{get_plotlyjs()}</script><body>{drawn}<script>{_LOOK % (at, name)}</script>",
+        f"<meta charset='utf-8'><script>{library()}</script><body>{drawn}<script>{_LOOK % (at, name)}</script>",
         encoding="utf-8",
     )
     seen = re.search(r"data-seen=\"([^\"]*)\"", browsed(page))

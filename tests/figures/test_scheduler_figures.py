@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
 import pyarrow as pa
 import pytest
 from drawn_text import drawn_text
 from scheduler_traces import Making, broken, many, ten_steps, troubles
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.sequence_layout import lay_out
 
 NOTHING = ten_steps().slice(0, 0)
 EVIL = "<b>x</b>"
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 
 
-def trace(fig: go.Figure, name: str) -> Any:
+def trace(fig: Figure, name: str) -> Any:
     """The trace of a name."""
     (found,) = [t for t in fig.data if t.name == name]
     return found
 
 
-def bars(fig: go.Figure, name: str) -> list[tuple[float, float]]:
+def bars(fig: Figure, name: str) -> list[tuple[float, float]]:
     """Where the bars of a name begin and how long they are."""
     found = trace(fig, name)
     return list(zip(found.base, found.x, strict=True))

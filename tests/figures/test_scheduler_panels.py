@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from scheduler_traces import broken, ten_steps, troubles
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.costs import costs
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Crash, Restart
@@ -25,7 +25,7 @@ from ticdc_lab.simulate.scheduler.world import Bounds
 NOTHING = ten_steps().slice(0, 0)
 
 
-def title(fig: go.Figure) -> str:
+def title(fig: Figure) -> str:
     """The finding."""
     return str(fig.layout.meta["finding"])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from ticdc_lab.figures import stepped
+from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells, selected
 from ticdc_lab.figures.theme import finish
 
@@ -16,16 +16,16 @@ TSO = 446_266_400_629_063_682
 """More than a browser's numbers hold exactly."""
 
 
-def bars(*picks: Selection | None) -> go.Figure:
+def bars(*picks: Selection | None) -> Figure:
     """A bar for each pick."""
-    fig = go.Figure(marked(go.Bar(y=[1] * len(picks)), picks))
+    fig = Figure(marked(Bar(y=[1] * len(picks)), picks))
     return finish(fig, title="Bars", note="Look.")
 
 
 def test_every_point_means_what_was_written() -> None:
     """A point without a meaning has none, and so has a trace, and a click beside all of them."""
     fig = bars(Selection(partition=3, table="a.b"), None, Selection(commit_ts=TSO, between_ms=(1, 2)))
-    fig.add_trace(go.Scatter(y=[1]))
+    fig.add_trace(Scatter(y=[1]))
     assert selected(fig, 0, 0) == Selection(partition=3, table="a.b")
     assert selected(fig, 0, 1) is None
     assert selected(fig, 0, 2) == Selection(commit_ts=TSO, between_ms=(1, 2))
@@ -35,11 +35,11 @@ def test_every_point_means_what_was_written() -> None:
 def test_a_cell_means_its_row_and_its_column() -> None:
     """Plotly names the point of a heat map by row and column."""
     heat = marked_cells(
-        go.Heatmap(z=[[1, 2], [3, 4]]),
+        Heatmap(z=[[1, 2], [3, 4]]),
         rows=[Selection(partition=0), Selection(partition=1)],
         columns=[Selection(between_ms=(0, 9)), None],
     )
-    fig = go.Figure(heat)
+    fig = Figure(heat)
     assert selected(fig, 0, [1, 0]) == Selection(partition=1, between_ms=(0, 9))
     assert selected(fig, 0, (0, 1)) == Selection(partition=0)
     assert selected(fig, 0, 2) == Selection(partition=1, between_ms=(0, 9))
@@ -47,10 +47,10 @@ def test_a_cell_means_its_row_and_its_column() -> None:
 
 def test_numbers_of_numpy_are_written() -> None:
     """Frames give numpy's integers."""
-    fig = go.Figure(marked(go.Scatter(y=[1]), Selection(partition=np.int32(2), commit_ts=np.int64(TSO))))  # type: ignore[arg-type]
+    fig = Figure(marked(Scatter(y=[1]), Selection(partition=np.int32(2), commit_ts=np.int64(TSO))))  # type: ignore[arg-type]
     assert selected(fig, 0, 0) == Selection(partition=2, commit_ts=TSO)
     several = Selection(messages=((np.int32(0), np.int64(5)), (1, 7)))  # type: ignore[arg-type]
-    assert selected(go.Figure(marked(go.Scatter(y=[1]), several)), 0, 0) == Selection(messages=((0, 5), (1, 7)))
+    assert selected(Figure(marked(Scatter(y=[1]), several)), 0, 0) == Selection(messages=((0, 5), (1, 7)))
 
 
 def test_a_browser_loses_nothing() -> None:
@@ -59,7 +59,8 @@ def test_a_browser_loses_nothing() -> None:
     assert json.loads(fig.to_json())["data"][0]["meta"]["selects"] == {
         "each": {"partition": [1], "commit_ts": [str(TSO)]}
     }
-    assert selected(go.Figure(json.loads(fig.to_json())), 0, 0) == Selection(commit_ts=TSO, partition=1)
+    told = json.loads(fig.to_json())
+    assert selected(Figure(told["data"], told["layout"]), 0, 0) == Selection(commit_ts=TSO, partition=1)
 
 
 def test_frames_keep_the_meaning() -> None:

@@ -17,7 +17,7 @@ from ticdc_lab import tso
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.errors import ContractError, StreamingError
-from ticdc_lab.gaps import offset_gaps
+from ticdc_lab.facts.gaps import offset_gaps
 from ticdc_lab.repartition import (
     Expansion,
     Timing,

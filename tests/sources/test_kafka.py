@@ -22,6 +22,8 @@ from ticdc_lab.schema import MESSAGES
 from ticdc_lab.sources.kafka import properties, read_stream, topics_of
 from ticdc_lab.topic_writer import write_topic
 
+pytestmark = pytest.mark.spark
+
 FILES = ("messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz")
 QUICK = {
     "kafka.request.timeout.ms": "2000",
@@ -31,7 +33,7 @@ QUICK = {
 WRONG = dict(SASL) | {"kafka.sasl.jaas.config": SASL["kafka.sasl.jaas.config"].replace("s3cr", "s3cX")}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def topics(spark: SparkSession, broker: Broker) -> dict[str, str]:
     """Give the topics that hold the golden files, by file."""
     for name in FILES:

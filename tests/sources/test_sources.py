@@ -17,11 +17,10 @@ import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab import sources
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.load import load
-from ticdc_lab.sources import open_source, parquet
+from ticdc_lab.sources import open_source, opening, pieces
 
 NAME = "messages_canal-json-tidb_small.jsonl.gz"
 Lines = list[bytes]
@@ -123,19 +122,18 @@ def test_names_that_spark_takes_for_patterns_are_read_as_they_are(
     assert offsets(load(spark, str(odd.parent))) == list(range(40))
 
 
-def test_splits_of_a_file_change_nothing(spark: SparkSession, write: Callable[..., str]) -> None:
+def test_splits_of_a_file_change_nothing(
+    classic: SparkSession, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plain file read in many splits gives the same rows as in one: no line is lost or read twice at a border."""
     text = b"\n".join(line(i, insert(i)) for i in range(3_000))
     path = write("big.jsonl", text)
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    try:
-        one = bag(load(spark, path).decoded.select("offset", "change_hash"))
-        spark.conf.set("spark.sql.files.maxPartitionBytes", str(50_000))
-        split = load(spark, path)
-        assert split.decoded.rdd.getNumPartitions() > 5
-        assert bag(split.decoded.select("offset", "change_hash")) == one
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    one = bag(load(classic, path).decoded.select("offset", "change_hash"))
+    monkeypatch.setattr(pieces, "RANGE_BYTES", 50_000)
+    split = open_source(classic, path)
+    assert split.pieces is not None and len(split.pieces) > 10
+    assert split.raw.rdd.getNumPartitions() > 3
+    assert bag(load(classic, path).decoded.select("offset", "change_hash")) == one
     assert one.total() == 3_000
 
 
@@ -176,7 +174,7 @@ def test_many_row_groups_and_other_types_give_the_same_events(spark: SparkSessio
     pq.write_table(wide, tmp_path / "wide.parquet")
     columns = ("topic", "partition", "offset", "seq", "kind", "commit_ts", "change_hash", "query")
     expected = bag(plain.events.select(*columns))
-    for name, way in (("groups", parquet.read_groups), ("wide", sources._as_they_are)):
+    for name, way in (("groups", pieces.read), ("wide", opening.as_they_are)):
         path = str(tmp_path / f"{name}.parquet")
         assert open_source(spark, path).read is way
         assert bag(load(spark, path).events.select(*columns)) == expected

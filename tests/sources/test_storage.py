@@ -26,12 +26,11 @@ from test_golden import row_of, truth
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.load import load
 from ticdc_lab.schema import MESSAGES
-from ticdc_lab.sources.storage import root_pattern
-from ticdc_lab.sources.storage_listing import hadoop_files, local_files
+from ticdc_lab.sources.storage import files_at, local_files, root_pattern
 from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import topic_watermarks
 
 CHECKPOINT = 470603993791332352
 HEX = StorageSettings(csv_binary_encoding_method="hex")
@@ -365,18 +364,18 @@ def test_a_pipe_is_refused_and_nothing_waits_for_it(tmp_path: Path) -> None:
     assert [r["error_class"] for r in rows_of(tmp_path) if r["error_class"]] == ["no-plain-file"]
 
 
-def test_hadoop_lists_what_the_operating_system_lists(spark: SparkSession, trees: Path) -> None:
+def test_hadoop_lists_what_the_operating_system_lists(classic: SparkSession, trees: Path) -> None:
     """A URL is listed in a few calls to the JVM, also what Spark takes for hidden."""
     root = trees / "small_csv"
     put(root.parent / "odd", "_hidden/a b%20é;, length=3", "xyz")
     for folder in (root, root.parent / "odd"):
-        listed = {f.path for f in hadoop_files(spark, f"file://{folder}")}
+        listed = {f.path for f in files_at(classic, f"file://{folder}")}
         assert listed == {f.path for f in local_files(folder)}
     with pytest.raises(SourceError, match="cannot be listed"):
-        list(hadoop_files(spark, f"file://{root}/nowhere"))
+        list(files_at(classic, f"file://{root}/nowhere"))
 
 
-def test_a_folder_that_only_spark_can_read_gives_the_same(spark: SparkSession, trees: Path) -> None:
+def test_a_folder_that_only_spark_can_read_gives_the_same(classic: SparkSession, trees: Path) -> None:
     """Where workers do not see the files, Spark brings them: rows, table ids and quarantine are the same."""
     from ticdc_lab.schema import DECODED
     from ticdc_lab.sources import storage
@@ -384,8 +383,8 @@ def test_a_folder_that_only_spark_can_read_gives_the_same(spark: SparkSession, t
     root = trees / "small_csv_committs_oldvalue"
     extra = put(root, "notes.txt", "x")
     try:
-        found = storage.listing(spark, f"file://{root}", local=None, settings=stored.DEFAULTS)
-        files, reading, has_ts = storage.opened(spark, found, local=False, settings=stored.DEFAULTS)
+        found = storage.listing(classic, f"file://{root}", local=None, settings=stored.DEFAULTS)
+        files, reading, has_ts = storage.opened(classic, found, local=False, settings=stored.DEFAULTS)
         decoded = files.mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
     finally:
         extra.unlink()

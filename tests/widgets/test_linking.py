@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 import pytest
 
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish
 from ticdc_lab.widgets import Panel
@@ -40,9 +40,9 @@ class Messages:
 def drawing(asked: list[Any]) -> Any:
     """A figure with a mark for each pick, which says what it was asked for."""
 
-    def draw(view: Any) -> go.Figure:
+    def draw(view: Any) -> Figure:
         asked.append(view)
-        fig = go.Figure(marked(go.Bar(y=[1] * len(PICKS)), PICKS))
+        fig = Figure(marked(Bar(y=[1] * len(PICKS)), PICKS))
         return finish(fig, title="Bars", note="Look.")
 
     return draw
@@ -181,7 +181,7 @@ def test_a_time_that_a_panel_does_not_have_is_not_followed(group: Linked, asked:
 def test_a_defect_of_one_panel_does_not_hold_up_the_others(group: Linked, asked: tuple[list[Any], ...]) -> None:
     """It is raised once all have followed and the line says so."""
 
-    def broken(_: Any) -> go.Figure:
+    def broken(_: Any) -> Figure:
         raise ZeroDivisionError("a defect")
 
     group.panels[0]._drawing._draw = broken

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 import pytest
-from plotly.offline import get_plotlyjs
 
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish
-from ticdc_lab.giving_up import still_wanted
 from ticdc_lab.widgets import Panel, drawing
 from ticdc_lab.widgets.background import Background
 from ticdc_lab.widgets.drawing import Drawn
@@ -45,7 +45,7 @@ def controls() -> dict[str, Any]:
     }
 
 
-def drawn(view: View) -> go.Figure:
+def drawn(view: View) -> Figure:
     """A line; what goes wrong depends on the number."""
     if view.n == 7:
         raise ControlError("n", "seven is none of them", hint="take another")
@@ -53,7 +53,7 @@ def drawn(view: View) -> go.Figure:
         raise DispatchError("eight <b>breaks</b> it", hint="do without")
     if view.n == 9:
         raise ZeroDivisionError("nine")
-    fig = go.Figure(marked(go.Scatter(y=[0, view.n]), Selection(table="a")))
+    fig = Figure(marked(Scatter(y=[0, view.n]), Selection(table="a")))
     return finish(fig, title=f"{view.n} of {view.picture}", note="", height=600 if view.picture == "high" else 300)
 
 
@@ -159,7 +159,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[Panel[View], threading.Event,
     """A panel in a kernel, an event that lets odd numbers be drawn, and what became of each figure."""
     let, log = threading.Event(), list[str]()
 
-    def draw(view: View) -> go.Figure:
+    def draw(view: View) -> Figure:
         log.append(f"{view.n} begins")
         try:
             while view.n % 2 and not let.wait(0.01):
@@ -251,7 +251,7 @@ def test_the_first_view_of_a_kernel_brings_plotly_along(monkeypatch: pytest.Monk
     assert FigureView().library is None
     monkeypatch.setenv("JPY_SESSION_NAME", "a.ipynb")
     first, second = FigureView(), FigureView()
-    assert gzip.decompress(first.library).decode() == get_plotlyjs() and second.library is None
+    assert gzip.decompress(first.library).decode() == library() and second.library is None
 
 
 def test_what_is_told_is_the_latest_until_it_is_told() -> None:

@@ -62,7 +62,9 @@ def test_why_is_asked_of_regions_and_operators(panel: Panel[PdView]) -> None:
     panel.value = replace(panel.value, about="operator 1")
     assert "balance" in finding(panel)
     panel.value = replace(panel.value, about="store 1", step=60)
-    assert any("store 1" in f"store {cell.split()[-1].rstrip('</b>')}" for cell in panel.figure.data[0].cells.values[0])
+    assert any(
+        "store 1" in f"store {cell.split()[-1].rstrip('</b>')}" for cell in panel.figure.data[0].cells["values"][0]
+    )
     for about in ("region 9999", "operator 9999", "store 9999"):
         panel.value = replace(panel.value, about=about)
         assert "9999" in finding(panel) and not panel.figure.data

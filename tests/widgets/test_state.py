@@ -186,7 +186,7 @@ def test_a_page_of_a_sample_says_what_that_cannot_prove() -> None:
 
 def test_the_name_of_a_table_stays_a_name() -> None:
     """It is no path, so it is not made one."""
-    assert Origin("lake.orders").as_dict()["source"] == "lake.orders"
+    assert Origin("lake.orders", source_kind="table").as_dict()["source"] == "lake.orders"
 
 
 def test_a_password_in_a_url_is_kept_by_no_state() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import plotly.graph_objects as go
 import pytest
 from whatifs import what_if
 
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.widgets import Panel, WhatIfView, what_if_panel
 
 SLOW_MACHINE_S = 1.0
@@ -26,7 +26,7 @@ def finding(panel: Panel[WhatIfView]) -> str:
     return str(panel.figure.layout.meta["finding"])
 
 
-def cell(fig: go.Figure, start: str) -> list[str]:
+def cell(fig: Figure, start: str) -> list[str]:
     """Texts of the matrix that start so."""
     return [a.text for a in fig.layout.annotations if str(a.text).startswith(start)]
 

@@ -12,9 +12,9 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
+from ticdc_lab.engine.running import Cancelled
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.figures.selecting import Selection
-from ticdc_lab.running import Cancelled
 from ticdc_lab.widgets.opening import open_state
 from ticdc_lab.widgets.source_bar import SourceBar
 from ticdc_lab.widgets.state import StateError

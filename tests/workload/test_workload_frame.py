@@ -9,10 +9,12 @@ from workload_rows import rows_of, statements_of, watermarks_of
 
 from ticdc_lab.audit import audit
 from ticdc_lab.errors import ContractError
+from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.schema import EVENTS
 from ticdc_lab.transactions import transactions
-from ticdc_lab.watermarks import topic_watermarks
 from ticdc_lab.workload import Workload, generate
+
+pytestmark = pytest.mark.spark
 
 SMALL = Workload(kind="hot-keys", rows=4_000, keys=500, ddl=8, big_share=0.1, big_rows=80, long_share=0.01, seed=3)
 

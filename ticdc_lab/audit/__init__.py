@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from ticdc_lab.audit.explain import with_causes
 from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
 from ticdc_lab.audit.messages import events_at, messages_of, places_of
-from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit
+from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table
 
 __all__ = [
     "GUARANTEES",
     "MAX_PER_GUARANTEE",
     "Guarantee",
     "audit",
+    "audit_table",
     "checks_possible",
     "events_at",
     "messages_of",
     "places_of",
-    "with_causes",
 ]

@@ -1,57 +1,264 @@
-"""How a guarantee states what breaks it."""
+"""How findings are stated, explained, put in order and counted; everything here is Arrow and plain Python."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from ticdc_lab.schema import EVIDENCE, FINDINGS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-SEVERITIES = ("error", "warning", "info")
+from ticdc_lab.audit.history import NO_TS, Suspects
+from ticdc_lab.audit.marks import Bools, Ints, Marks, Promises
+from ticdc_lab.engine.shuffle import Batches, Kernel
+from ticdc_lab.neighbours import changes_in
 
-PLACED = "STRUCT<severity: STRING, commit_ts: BIGINT, partition: INT, offset: BIGINT, seq: INT, message: STRING, \
-evidence: ARRAY<STRUCT<partition: INT, offset: BIGINT, commit_ts: BIGINT>>, \
-moved_from: STRUCT<partition: INT, offset: BIGINT, seq: INT>>"
-"""What a guarantee says about one event, before its table and key are looked up."""
+SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
+
+_EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
+FOUND = pa.schema(
+    [("guarantee", pa.string()), ("severity", pa.string()), ("table", pa.string()), ("commit_ts", pa.int64()),
+     ("partition", pa.int32()), ("offset", pa.int64()), ("message", pa.string()), ("evidence", pa.list_(_EVENT)),
+     ("topic", pa.string()), ("seq", pa.int32()), ("rank", pa.int32()), ("row_id", pa.int64()), ("nth", pa.int32())]
+)  # fmt: skip
+"""A finding inside the audit: what it says, where it lies, and ``rank``, the place of its severity. ``row_id`` and
+``nth`` tell one about a row from all others."""
+
+FOUND_DDL = """
+guarantee string, severity string, table string, commit_ts bigint, partition int, offset bigint, message string,
+evidence array<struct<partition: int, offset: bigint, commit_ts: bigint>>, topic string, seq int, rank int,
+row_id bigint, nth int
+"""
+ORDER = ("guarantee", "rank", "topic", "partition", "offset", "seq", "commit_ts", "table", "message", "row_id", "nth")
+"""What findings are sorted by, nulls first."""
+
+Texts = Any
+"""An array of strings, of numpy or of Arrow."""
+Event = dict[str, Any]
 
 
-def evidence(*events: Column | None) -> Column:
-    """The messages that show it: structs with ``partition``, ``offset`` and ``commit_ts``."""
-    given = [e for e in events if e is not None]
-    return F.array(*[F.struct(*[e[f].alias(f) for f in EVIDENCE.names]) for e in given])
+def sentence(*parts: Texts | Ints | str) -> pa.Array:
+    """Sentences from literal text and columns; an unknown commit_ts reads ``?``."""
+    columns = [p if isinstance(p, str) else _words(p) for p in parts]
+    said: pa.Array = pc.binary_join_element_wise(*columns, "")
+    return said
 
 
-def placed(
-    event: Column, *, severity: Column | str, message: Column, evidence: Column, moved_from: Column | None = None
-) -> Column:
-    """One finding at ``event`` (struct with partition, offset, seq, commit_ts), as :data:`PLACED`.
+def chosen(*cases: tuple[Bools, pa.Array], otherwise: pa.Array) -> pa.Array:
+    """Of each finding the sentence of the first case that holds."""
+    held = pc.make_struct(*[pa.array(case) for case, _ in cases], field_names=[f"{i}" for i in range(len(cases))])
+    return pc.case_when(held, *[said for _, said in cases], otherwise)
 
-    ``moved_from`` is the event that a row moved away from, where a dispatch rule may explain it.
+
+def _words(column: Texts | Ints) -> pa.Array:
+    if isinstance(column, np.ndarray) and column.dtype == np.int64:
+        column = pa.array(column, mask=column == NO_TS).cast(pa.string())
+    return pc.fill_null(column if isinstance(column, pa.Array) else pa.array(column), "?")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What breaks a guarantee about rows.
+
+    Attributes
+    ----------
+    by
+        The change that shows it, an index of the suspects.
+    at
+        The change where it is said.
+    severity, message
+        Of each.
+    evidence
+        The messages that show it: partition, offset and commit_ts of the first, of the second.
+    moved_from
+        The change that a row moved away from, where a dispatch rule may explain it; else -1.
     """
-    return F.struct(
-        (F.lit(severity) if isinstance(severity, str) else severity).alias("severity"),
-        *[event[f].alias(f) for f in ("commit_ts", "partition", "offset", "seq")],
-        message.alias("message"),
-        evidence.alias("evidence"),
-        (F.lit(None) if moved_from is None else moved_from).alias("moved_from"),
-    ).cast(PLACED)
+
+    by: Ints
+    at: Ints
+    severity: Texts
+    message: pa.Array
+    evidence: Sequence[tuple[Ints, Ints, Ints]]
+    moved_from: Ints | None = None
 
 
-LOCATED = (*FINDINGS.names, "topic", "seq", "schema_name", "table_name", "moved_from")
-"""Columns of a finding inside the audit: the contract's, where it lies, and for a row that moved, from where."""
+def as_table(name: str, found: Found, s: Suspects) -> pa.Table:
+    """Findings of a guarantee as :data:`FOUND`."""
+    own, at = s.place[found.by], found.at
+    severity = pa.array(found.severity, pa.string())
+    columns = {
+        "guarantee": pa.repeat(pa.scalar(name), len(at)),
+        "severity": severity,
+        "table": table_names(s.promises).take(pa.array(own)),
+        "commit_ts": _dated(s.c.commit_ts[at]),
+        "partition": pa.array(s.partition[at], pa.int32()),
+        "offset": pa.array(s.c.offset[at]),
+        "message": found.message,
+        "evidence": evidence_of(found.evidence),
+        "topic": pa.array(s.promises.topic, pa.string()).take(pa.array(own)),
+        "seq": pa.array(s.c.seq[at], pa.int32()),
+        "rank": pc.index_in(severity, pa.array(SEVERITIES)),
+        "row_id": pa.array(s.c.row_id[found.by]),
+        "nth": pa.array(found.by - np.searchsorted(s.c.row, s.c.row[found.by]), pa.int32()),
+    }
+    return pa.table(columns, schema=FOUND)
 
-_TYPES = {f.name: f.dataType.simpleString() for f in FINDINGS.fields} | {
-    "topic": "string", "seq": "int", "schema_name": "string", "table_name": "string",
-    "moved_from": "struct<partition: int, offset: bigint, seq: int>",
-}  # fmt: skip
+
+def table_names(promises: Promises) -> pa.Array:
+    """``schema.table`` of each place; what is not known is left out."""
+    both = (pa.array(n, pa.string()) for n in (promises.schema_name, promises.table_name))
+    return pc.binary_join_element_wise(*both, ".", null_handling="skip")
 
 
-def as_findings(frame: DataFrame) -> DataFrame:
-    """The columns :data:`LOCATED` from a frame that has some of them; the others are null."""
-    have = {c: F.col(c) for c in frame.columns}
-    return frame.select(*[have.get(c, F.lit(None)).cast(_TYPES[c]).alias(c) for c in LOCATED])
+def evidence_of(events: Sequence[tuple[Ints, Ints, Ints]]) -> pa.Array:
+    """A list of the same number of events for each finding."""
+    partition, offset, ts = (np.stack(c, axis=1).ravel() for c in zip(*events, strict=True))
+    structs = pa.StructArray.from_arrays(
+        [pa.array(partition, pa.int32()), pa.array(offset, pa.int64()), _dated(ts)], fields=list(_EVENT)
+    )
+    ends = np.arange(0, len(partition) + 1, len(events), dtype=np.int32)
+    return pa.ListArray.from_arrays(ends, structs).cast(pa.list_(_EVENT))
 
 
-def text(*parts: Column | str) -> Column:
-    """A sentence from literal text and columns; a null reads ``?``."""
-    return F.concat(*[F.lit(p) if isinstance(p, str) else F.coalesce(p.cast("string"), F.lit("?")) for p in parts])
+def _dated(ts: Ints) -> pa.Array:
+    return pa.array(ts, pa.int64(), mask=ts == NO_TS)
+
+
+@dataclass(frozen=True)
+class Causes:
+    """Why rows of some tables move: the dispatch rule of each, and the events that it does not put where they lie."""
+
+    of_place: list[str | None]
+    """By index of a place."""
+    misplaced: Marks
+    """By home; ``ts`` says nothing."""
+
+    @classmethod
+    def read(cls, causes: pa.Table, promises: Promises) -> Self:
+        """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
+        names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
+        said = causes.filter(pc.is_valid(causes["cause"])).select([*names, "cause"]).to_pylist()
+        known = {tuple(r[c] for c in names): r["cause"] for r in said}
+        columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
+        places = zip(*[columns[c] for c in names], strict=True)
+        return cls([known.get(place) for place in places], _misplaced(causes, promises))
+
+    def explain(self, found: Found, s: Suspects) -> Found:
+        """Say the cause of each move; one that the rule implies is a warning."""
+        if found.moved_from is None:
+            return found
+        cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
+        moved, known = found.moved_from >= 0, np.asarray(cause.is_valid())
+        wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
+        explained = moved & known & ~wrong
+        because = sentence(found.message, " because ", cause)
+        against = sentence(found.message, ", which does not follow the rule of its table: ", cause)
+        without = sentence(found.message, ", which no dispatch rule of its table explains")
+        message = chosen((explained, because), (wrong, against), (moved, without), otherwise=found.message)
+        return replace(found, message=message, severity=np.where(explained, WARNING, found.severity))
+
+    def _is_misplaced(self, at: Ints, s: Suspects) -> Bools:
+        home, offset, seq = s.promises.home[s.place[at]], s.c.offset[at], s.c.seq[at]
+        i, m = self.misplaced.last_before(home, offset, seq + 1), self.misplaced
+        if not len(m.ts):
+            return np.zeros(len(at), dtype=bool)
+        same: Bools = (i >= 0) & (m.offset[i] == offset) & (m.seq[i] == seq)
+        return same
+
+
+def _misplaced(causes: pa.Table, promises: Promises) -> Marks:
+    if not {"topic", "partition", "offset", "seq"} <= set(causes.column_names):
+        return Marks(*np.empty((4, 0), dtype=np.int64))
+    homes = {(t, int(p)): int(h) for t, p, h in zip(promises.topic, promises.partition, promises.home, strict=True)}
+    known = causes.filter(pc.is_valid(causes["offset"]))
+    topics = known["topic"].combine_chunks().dictionary_encode()
+    topic, partition = np.asarray(topics.indices), np.asarray(known["partition"])
+    home = np.full(len(topic), -1)
+    for i, name in enumerate(topics.dictionary.to_pylist()):
+        for p in np.unique(partition[topic == i]):
+            home[(topic == i) & (partition == p)] = homes.get((name, int(p)), -1)
+    offset, seq = (np.asarray(known[c]).astype(np.int64) for c in ("offset", "seq"))
+    order = np.lexsort((seq, offset, home))
+    order = order[home[order] >= 0]
+    return Marks(home[order], offset[order], seq[order], np.zeros(len(order), dtype=np.int64))
+
+
+def listed(most: int | None, names: Sequence[str]) -> Kernel:
+    """A kernel that keeps at most so many findings of each guarantee and says in one more how many it left out.
+
+    It reads findings in :data:`ORDER` and holds one batch of them. Run twice it changes nothing. A finding whose event
+    was found several times (captures may overlap) is kept once.
+
+    Parameters
+    ----------
+    most
+        None keeps all.
+    names
+        The columns that are wanted.
+    """
+
+    def run(batches: Batches) -> Batches:
+        guarantee, seen, last = "", 0, (None, None, None)
+        left: Event = {}
+        for batch in batches:
+            rows, last = _once(pa.Table.from_batches([batch]), last)
+            for name, own in _by_guarantee(rows):
+                if name != guarantee:
+                    yield from _more(left, names, batch.schema)
+                    guarantee, seen, left = name, 0, {}
+                stated = own.filter(pc.equal(own["severity"], INFO))
+                own = own.filter(pc.not_equal(own["severity"], INFO))
+                room = own.num_rows if most is None else max(0, most - seen)
+                seen += own.num_rows
+                if own.num_rows > room:
+                    left = left or own.slice(room, 1).to_pylist()[0] | {"n": 0}
+                    left["n"] += own.num_rows - room
+                for part in (own.slice(0, room), stated):
+                    yield from part.select(names).combine_chunks().to_batches()
+        yield from _more(left, names, batch.schema if left else FOUND)
+
+    return run
+
+
+def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, ...]]:
+    """Rows without those that are the finding before again; and what tells the last."""
+    told = ("guarantee", "row_id", "nth")
+    if not rows.num_rows:
+        return rows, last
+    of_row = np.asarray(pc.is_valid(rows["row_id"]))
+    code = np.asarray(rows["guarantee"].combine_chunks().dictionary_encode().indices)
+    columns = [np.asarray(rows[c].fill_null(0)) for c in told[1:]]
+    new = changes_in(code, *columns) | ~of_row
+    new[0] = not of_row[0] or tuple(rows[c][0].as_py() for c in told) != last
+    return rows.filter(pa.array(new)), tuple(rows[c][-1].as_py() for c in told)
+
+
+def _by_guarantee(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    if rows.num_rows:
+        code = np.asarray(rows["guarantee"].combine_chunks().dictionary_encode().indices)
+        starts = np.flatnonzero(changes_in(code)).tolist()
+        for low, high in zip(starts, [*starts[1:], len(code)], strict=True):
+            yield rows["guarantee"][low].as_py(), rows.slice(low, high - low)
+
+
+def _more(left: Event, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The finding that counts those left out, where the first of them lies."""
+    if left:
+        said = f"{left['n']} more findings of this guarantee are not listed"
+        none = dict.fromkeys(("table", "key", "commit_ts", "evidence"))
+        row = left | none | {"severity": INFO, "rank": SEVERITIES.index(INFO), "message": said}
+        yield pa.RecordBatch.from_pylist([row], schema=pa.schema([schema.field(n) for n in names]))
+
+
+def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.RecordBatch]:
+    """Findings as :data:`FOUND`, few at a time: after one absurdly high watermark every later one falls back."""
+    held: list[Event] = []
+    for finding in findings:
+        held.append(finding | {"rank": SEVERITIES.index(finding["severity"])})
+        if len(held) == at_once:
+            yield pa.RecordBatch.from_pylist(held, schema=FOUND)
+            held = []
+    if held:
+        yield pa.RecordBatch.from_pylist(held, schema=FOUND)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-
 from ticdc_lab.audit import broadcasts, rows
+from ticdc_lab.audit.broadcasts import Stated
+from ticdc_lab.audit.findings import Event, Found
+from ticdc_lab.audit.history import Suspects
 from ticdc_lab.sample import Sample
 
 
@@ -15,14 +16,14 @@ from ticdc_lab.sample import Sample
 class Guarantee:
     """One promise of TiCDC.
 
-    Exactly one of ``row`` and ``log`` is set: ``row()`` is a column over
-    :func:`ticdc_lab.audit.history.row_history`, ``log()`` one over
-    :func:`ticdc_lab.audit.broadcasts.log_breaches`.
+    Exactly one of ``row`` and ``log`` is set: ``row`` says what breaks it in the histories of rows
+    (:class:`ticdc_lab.audit.history.Suspects`), ``log`` in what the log states besides
+    (:class:`ticdc_lab.audit.broadcasts.Stated`).
     """
 
     sentence: str
-    row: Callable[[], Column] | None = None
-    log: Callable[[], Column] | None = None
+    row: Callable[[Suspects], Found] | None = None
+    log: Callable[[Stated], Iterator[Event]] | None = None
     needs_commit_ts: bool = True
     needs_watermarks: bool = False
     needs_history: bool = False

@@ -1,172 +1,452 @@
-"""Every row's changes in commit order, with what the log had promised before each: one shuffle by the row's key.
+"""Every row's changes in commit order, in numbers: which of them may break a guarantee, and what surrounds those.
 
-All guarantees about rows read this view; the rows of a sound log never leave its first stage. Spark brings the changes
-of a row together and sorts by row, which spills where memory is short; Python then holds some whole rows at a time
-(:mod:`ticdc_lab.audit.judge`). A row is held whole, and its judging takes some 600 bytes a change: one row that
-changed a million times, such as a counter, needs 600 MB in one task, and cannot be split.
+One shuffle brings the changes of a row together. Most rows leave at the first question, without being sorted: their
+deliveries lie in one partition, in commit order, none twice, none behind a mark that forbids it, and each begins where
+the one before it ended. All else is computed for the others alone. A row is held whole, and its judging takes some 600
+bytes a change: one row that changed a million times, such as a counter, needs 600 MB in one task.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.chain import ABSENT, SOME, UNKNOWN
-from ticdc_lab.audit.judge import COLUMNS, NO_TS, Changes, suspects
-from ticdc_lab.audit.marks import NAMES, log_facts, place_col
-from ticdc_lab.audit.promises import Promises, numbers
+from ticdc_lab.audit.marks import NAMES, Bools, Ints, Marks, Promises, numbers
+from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
+from ticdc_lab.facts.places import place_col, place_number
 from ticdc_lab.keys import with_image_hashes, with_keys
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import IMAGE_HASHES, KEYS, require_batch, require_columns
-from ticdc_lab.transactions import op_rank
+from ticdc_lab.neighbours import changes_in
+from ticdc_lab.schema import IMAGE_HASHES, KEYS
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
 
-_MARK = "struct<offset: bigint, seq: int, ts: bigint>"
-_HISTORY = f"""
-topic string, schema_name string, table_name string, partition int, place bigint, offset bigint, seq int,
-commit_ts bigint, change_hash bigint, row_id bigint, keyed boolean, leaves boolean, resolved {_MARK}, ddl {_MARK},
-is_first boolean,
-home struct<
-    place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint, change_hash: bigint
->,
-former struct<place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint>,
-is_first_here boolean, count bigint,
-late struct<offset: bigint, seq: int, commit_ts: bigint, partition: int>,
-broken struct<place: bigint, topic: string, partition: int, offset: bigint, seq: int, commit_ts: bigint>,
-how int, covered boolean
-"""
+NO_TS = -(2**63)
+"""Stands for a commit_ts that is null: nothing is known about its order."""
 
-Batches = Iterator[pa.RecordBatch]
+ABSENT, SOME, UNKNOWN = 0, 1, 2
+"""Stand for the hash of an image where the row is not there, is there in a form that is not known, or perhaps is."""
+
+IS_GONE, IS_THERE, IS_OTHER = 1, 2, 3
+"""How a change does not begin where the one before it ended."""
+
+LEAVES, DELETE, UPDATE, INSERT = range(4)
+"""Place in a transaction: first the old key of an update that changes the key."""
+
+_COLUMNS = ("row_id", "place", "commit_ts", "offset", "seq", "rank", "change_hash", "before", "after")
+
+_NARROW = (
+    "place", "commit_ts", "offset", "seq", "op", "change_hash", "before_key_hash IS NOT NULL AS takes",
+    "before_hash", "after_hash",
+)  # fmt: skip
+_OWN = "coalesce(key_hash, change_hash)"
+_ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
 
 
-def row_history(events: DataFrame, *, has_commit_ts: bool = True, chunk: int = ROWS_AT_ONCE) -> DataFrame:
-    """Changes of the rows that may break a guarantee, each with its surroundings.
+@dataclass(frozen=True)
+class Changes:
+    """Changes of rows, all of a row together; ``before`` and ``after`` are hashes of the images."""
+
+    row_id: Ints
+    place: Ints
+    commit_ts: Ints
+    offset: Ints
+    seq: Ints
+    rank: Ints
+    change_hash: Ints
+    before: Ints
+    after: Ints
+
+    @classmethod
+    def read(cls, rows: pa.RecordBatch | pa.Table) -> Changes:
+        """Those of :func:`changes_of`."""
+        row_id, place, offset, seq, change_hash = numbers(rows, "row_id", "place", "offset", "seq", "change_hash")
+        (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
+        is_old, takes, unsure = (np.asarray(rows[c]).astype(bool) for c in ("is_old", "takes", "unsure"))
+        delete, update, insert = (_is(rows["op"], op) for op in ("delete", "update", "insert"))
+        rank = np.select([is_old, delete, update], [LEAVES, DELETE, UPDATE], INSERT).astype(np.int64)
+        # an update without an old image may be an insert (mq-v1 does not tell)
+        found = _or(rows["before_hash"], np.where(update, UNKNOWN, SOME))
+        before = np.where(insert, np.where(unsure, UNKNOWN, ABSENT), found)
+        after = np.where(is_old | delete, ABSENT, _or(rows["after_hash"], np.full(len(rank), SOME)))
+        before = np.where(takes & ~is_old, ABSENT, before)
+        return cls(row_id, place, commit_ts, offset, seq, rank, change_hash, before, after)
+
+    @classmethod
+    def together(cls, held: Iterable[Changes]) -> Changes:
+        """Several as one."""
+        every = list(held)
+        return cls(*[np.concatenate([getattr(c, name) for c in every]) for name in _COLUMNS])
+
+    @cached_property
+    def row(self) -> Ints:
+        """Number of the row, from 0."""
+        return np.cumsum(changes_in(self.row_id)) - 1
+
+    def __getitem__(self, which: Any) -> Changes:
+        return Changes(*[getattr(self, c)[which] for c in _COLUMNS])
+
+    def __len__(self) -> int:
+        return len(self.row_id)
+
+    def in_order(self, *, has_commit_ts: bool) -> Ints:
+        """Order of each row's changes: of commits, or of places where nothing tells commits."""
+        if has_commit_ts:
+            return np.lexsort((self.seq, self.place, self.offset, self.rank, self.commit_ts, self.row))
+        return np.lexsort((self.seq, self.offset, self.place, self.row))
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Whole rows of which some change may break a guarantee, each row's changes in order.
+
+    Attributes
+    ----------
+    c, promises
+        The changes, and what the log promises.
+    has_commit_ts
+        False where nothing orders changes: each delivery is one then.
+    place
+        Per change the index of its place in ``promises``.
+    first
+        It is the delivery that counts.
+    home
+        Index of the change before, or for a repeat of its first delivery; -1 for none, as in all that follow.
+    former, first_here
+        The same two between the Admin events that surround it.
+    resolved, ddl
+        The mark before it that forbids it, in ``promises``.
+    late
+        An older change that first appears later in this partition.
+    count
+        The partitions that count where it stands, if its own is not among them.
+    broken, how
+        The row's former change, where that does not leave what this one found; and how not (:data:`IS_GONE`, ..).
+    covered
+        Every partition was recorded between ``broken`` and it; one always was, in itself.
+    """
+
+    c: Changes
+    promises: Promises
+    has_commit_ts: bool
+    place: Ints
+    first: Bools
+    home: Ints
+    former: Ints
+    first_here: Bools
+    resolved: Ints
+    ddl: Ints
+    late: Ints
+    count: Ints
+    broken: Ints
+    how: Ints
+    covered: Bools
+
+    @cached_property
+    def keyed(self) -> Bools:
+        """False for a table without key, where ``row_id`` stands for the change's content."""
+        keyed: Bools = self.c.row_id != self.c.change_hash
+        return keyed
+
+    @cached_property
+    def leaves(self) -> Bools:
+        """It is the old key of an update that changes it."""
+        leaves: Bools = self.c.rank == LEAVES
+        return leaves
+
+    @cached_property
+    def partition(self) -> Ints:
+        """Partition of each change."""
+        return self.promises.partition[self.place]
+
+    @cached_property
+    def topic(self) -> Ints:
+        """A number for the topic of each change."""
+        numbers: Ints = np.unique(np.array(self.promises.topic, dtype=str), return_inverse=True)[1]
+        return numbers[self.place]
+
+
+Judge = Callable[[Suspects], pa.RecordBatch]
+
+
+def judged(
+    events: DataFrame,
+    judge: Callable[[pa.Table, Promises], Judge],
+    schema: str,
+    *,
+    beside: DataFrame,
+    has_commit_ts: bool,
+    chunk: int = ROWS_AT_ONCE,
+) -> DataFrame:
+    """Let a function judge all rows that may break a guarantee; one shuffle by row.
 
     Parameters
     ----------
     events
         The events contract; images only where the hash columns are missing.
+    judge
+        Gets ``beside`` and what the log promises, and gives a function of :class:`Suspects`.
+    schema
+        Of what that gives.
+    beside
+        A small frame, of which a row has ``promises`` (:func:`ticdc_lab.audit.marks.log_marks`).
     has_commit_ts
-        False for canal-json without the TiDB extension: nothing orders changes then, and each delivery is a change.
+        False for canal-json without the TiDB extension.
     chunk
         Changes that a task judges at once; changes nothing but its memory.
-
-    Returns
-    -------
-    DataFrame
-        ``topic``, ``partition``, ``schema_name``, ``table_name``, ``place`` (bigint, names those four), ``offset``,
-        ``seq``, ``commit_ts``, ``change_hash``, ``row_id`` (bigint), ``keyed`` (false: a table without key, ``row_id``
-        stands for the change's content), ``leaves`` (true: the old key of an update that changes it), ``resolved`` and
-        ``ddl`` (struct: the mark before it that forbids it), ``is_first`` (the delivery that counts), ``home`` (struct
-        of the same columns: the change before, or for a repeat its first delivery), ``former`` and ``is_first_here``
-        (the same two between the Admin events that surround it), ``count`` (bigint: the partitions that count here,
-        where this one is not among them), ``late`` (struct: an older change that first appears later in this
-        partition), ``broken`` (struct: the row's former change, where that does not leave what this one found), ``how``
-        (int, :data:`ticdc_lab.audit.chain.IS_GONE` and its neighbours), ``covered`` (false: another partition, which
-        may hold what is between them, was not recorded then). Changes that give no guarantee a reason are left out.
     """
-    require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
-    require_batch(events, function="audit", why="a row may change again at any later offset")
-    promises = log_facts(events).mapInArrow(_promises, "promises binary").scalar()
-    # the first row of each task carries them: this is how a broadcast reaches Python
-    is_first = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)) == 0
-    return (
-        _changes(events)
-        .repartition("row_id")
-        .sortWithinPartitions("row_id")
-        .withColumn("promises", F.when(is_first, promises))
-        .mapInArrow(_judge(has_commit_ts=has_commit_ts, at_once=chunk), _HISTORY)
-    )
-
-
-def _changes(events: DataFrame) -> DataFrame:
-    """One narrow row per row event, two for an update that changes its key: these numbers are all that is shuffled."""
     keyed = events if set(KEYS.names) <= set(events.columns) else with_keys(events)
-    keyed = _with_images(keyed)
-    own, old = F.coalesce("key_hash", "change_hash"), F.col("before_key_hash")
-    rank = F.when(F.col("_old") == 1, 0).otherwise(op_rank() + 1)
-    return (
-        keyed.where("kind = 'row'")
-        .select(
-            *("offset", "change_hash", "op", "seq", "before_key_hash", *IMAGE_HASHES.names),
-            *(("incomplete",) if "incomplete" in keyed.columns else ()),
-            place_col().alias("place"),
-            F.coalesce("commit_ts", F.lit(NO_TS)).alias("commit_ts"),
-            F.posexplode(F.when(old.isNull(), F.array(own)).otherwise(F.array(own, old))).alias("_old", "row_id"),
-        )
-        .withColumn("role", F.col("seq").cast("bigint") * 4 + rank)
-        .transform(lambda rows: rows.withColumns({"before": _state_before(rows), "after": _state_after()}))
-        .select(*COLUMNS)
-    )
+    if {"columns", "before"} <= set(keyed.columns):
+        keyed = with_image_hashes(keyed)
+    missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
+    unsure = "incomplete <=> 'op-unknown'" if "incomplete" in keyed.columns else "false"
+    rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)
+    whole = rows.selectExpr(*_NARROW, f"{unsure} AS unsure", f"{_ROW_IDS} AS row_ids")
+    narrow = whole.select("*", F.posexplode("row_ids").alias("is_old", "row_id")).drop("row_ids")
+
+    def kernel(table: pa.Table) -> Kernel:
+        (pickled,) = table["promises"].drop_null().to_pylist()
+        promises: Promises = pickle.loads(pickled)
+        own = judge(table, promises)
+        return lambda batches: _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
+
+    return by_key_beside(narrow, "row_id", kernel, schema, beside=beside)
 
 
-def _with_images(events: DataFrame) -> DataFrame:
-    """Events with the hashes of their images; null where these cannot be had."""
-    if {"columns", "before"} <= set(events.columns):
-        return with_image_hashes(events)
-    missing = {n: F.lit(None).cast("bigint") for n in IMAGE_HASHES.names if n not in events.columns}
-    return events.withColumns(missing)
+def changes_of(events: pa.Table) -> pa.Table:
+    """The changes of rows sorted by row, from events with their hashes: as :func:`judged` shuffles them.
 
-
-def _state_before(events: DataFrame) -> Column:
-    """What a change found of its row (:data:`ticdc_lab.audit.chain.ABSENT` or a hash).
-
-    An update without an old image may be an insert (mq-v1 does not tell).
+    One for each row event, two for an update that changes its key.
     """
-    unsure = F.col("incomplete") == "op-unknown" if "incomplete" in events.columns else F.lit(False)
-    found = F.coalesce("before_hash", F.when(F.col("op") == "update", UNKNOWN).otherwise(SOME))
-    takes = F.col("before_key_hash").isNotNull() & (F.col("_old") == 0)
-    inserted = F.when(F.coalesce(unsure, F.lit(False)), UNKNOWN).otherwise(ABSENT)
-    return F.when(takes, ABSENT).when(F.col("op") == "insert", inserted).otherwise(found)
+    rows = events.filter(pc.equal(events["kind"], "row"))
+    none = pa.nulls(rows.num_rows, pa.int64())
+    for name in IMAGE_HASHES.names:
+        rows = rows if name in rows.column_names else rows.append_column(name, none)
+    known = (
+        pc.fill_null(pc.equal(rows["incomplete"], "op-unknown"), False) if "incomplete" in rows.column_names else None
+    )
+    names = zip(*[rows[c].to_pylist() for c in ("topic", "partition", *NAMES)], strict=True)
+    more = {
+        "place": pa.array([place_number(*name) for name in names], pa.int64()),
+        "takes": pc.is_valid(rows["before_key_hash"]),
+        "unsure": known if known is not None else pa.repeat(False, rows.num_rows),
+        "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),
+        "is_old": pa.repeat(pa.scalar(0), rows.num_rows),
+    }
+    for name, column in more.items():
+        rows = rows.append_column(name, column)
+    old = rows.filter(rows["takes"])
+    at = {name: old.column_names.index(name) for name in ("row_id", "is_old")}
+    old = old.set_column(at["row_id"], "row_id", old["before_key_hash"])
+    old = old.set_column(at["is_old"], "is_old", pa.repeat(pa.scalar(1), old.num_rows))
+    both = pa.concat_tables([rows, old.cast(rows.schema)])
+    needed = ("commit_ts", "offset", "seq", "op", "change_hash", "before_hash", "after_hash", *more)
+    return both.select(needed).sort_by("row_id")
 
 
-def _state_after() -> Column:
-    leaves = (F.col("_old") == 1) | (F.col("op") == "delete")
-    return F.when(leaves, ABSENT).otherwise(F.coalesce("after_hash", F.lit(SOME)))
-
-
-def _promises(batches: Batches) -> Batches:
-    held = list(batches)
-    if held:
-        whole = pickle.dumps(Promises.read(pa.Table.from_batches(held)), protocol=5)
-        yield pa.RecordBatch.from_pydict({"promises": pa.array([whole], pa.binary())})
-
-
-def _judge(*, has_commit_ts: bool, at_once: int) -> Callable[[Batches], Batches]:
-    """Judge whole rows from batches that are sorted by row."""
-
-    def run(batches: Batches) -> Batches:
-        promises: Promises | None = None
-        held: list[Changes] = []
-        size, most = 0, at_once
-        for batch in batches:
-            if promises is None:
-                promises = pickle.loads(batch["promises"][0].as_py())
-            held.append(Changes(*numbers(batch, *COLUMNS)))
-            size += len(batch)
-            if size >= most:
-                whole = _together(held)
-                end = int(np.searchsorted(whole.row_id, whole.row_id[-1]))
-                held, size = [whole[end:]], len(whole) - end
-                most = max(at_once, 2 * size)
-                yield from _found(whole[:end], promises)
-        if promises is not None:
-            yield from _found(_together(held), promises)
-
-    def _found(changes: Changes, promises: Promises) -> Batches:
-        found = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
+def _judged(
+    batches: Iterable[pa.RecordBatch], promises: Promises, judge: Judge, *, has_commit_ts: bool, at_once: int
+) -> Batches:
+    """What a function finds in whole rows, from batches that are sorted by row."""
+    for changes in whole_rows(batches, at_once=at_once):
+        found = suspects(changes, promises, has_commit_ts=has_commit_ts)
         if found is not None:
-            yield found
-
-    return run
+            yield judge(found)
 
 
-def _together(held: list[Changes]) -> Changes:
-    return Changes(*[np.concatenate([getattr(c, name) for c in held]) for name in COLUMNS])
+def whole_rows(batches: Iterable[pa.RecordBatch], *, at_once: int) -> Iterator[Changes]:
+    """Whole rows, about so many changes at once, from batches that are sorted by row."""
+    held: list[Changes] = []
+    size, most = 0, at_once
+    for batch in batches:
+        held.append(Changes.read(batch))
+        size += len(batch)
+        if size >= most:
+            whole = Changes.together(held)
+            end = int(np.searchsorted(whole.row_id, whole.row_id[-1]))
+            held, size = [whole[end:]], len(whole) - end
+            most = max(at_once, 2 * size)
+            if end:
+                yield whole[:end]
+    if size:
+        yield Changes.together(held)
+
+
+def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspects | None:
+    """The rows that may break a guarantee; None if there are none."""
+    odd = ~_plain(changes, has_commit_ts=has_commit_ts)
+    if has_commit_ts:
+        resolved, ddl = _forbidden(changes, promises)
+        odd |= (resolved >= 0) | (ddl >= 0)
+    odd |= _count(changes, promises) >= 0
+    if not odd.any():
+        return None
+    rows = np.zeros(int(changes.row[-1]) + 1, dtype=bool)
+    rows[changes.row[odd]] = True
+    kept = changes[rows[changes.row]]
+    return _surrounded(kept[kept.in_order(has_commit_ts=has_commit_ts)], promises, has_commit_ts=has_commit_ts)
+
+
+def torn(left: Ints, found: Ints) -> Ints:
+    """How an image before a change differs from what the row's former change left, 0 where it does not.
+
+    Images of other columns are not compared (:func:`ticdc_lab.keys.image_hash`).
+    """
+    gone = (left == ABSENT) & (found != ABSENT) & (found != UNKNOWN)
+    there = (left != ABSENT) & (found == ABSENT)
+    other = (left >> 32 == found >> 32) & (left >> 32 != 0) & (found != left)
+    how: Ints = IS_GONE * gone + IS_THERE * there + IS_OTHER * (other & ~gone & ~there)
+    return how
+
+
+def _is(column: pa.Array, value: str) -> Bools:
+    return np.asarray(pc.fill_null(pc.equal(column, value), False))
+
+
+def _or(column: pa.Array, other: Ints) -> Ints:
+    """A column as int64, and where it is null another."""
+    return np.where(np.asarray(column.is_valid()), np.asarray(column.fill_null(0)), other)
+
+
+def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:
+    """Whether a change follows the one before it here in every order, or is the first of its row."""
+    ok = np.ones(len(c), dtype=bool)
+    now, was = slice(1, None), slice(None, -1)
+    fine = c.place[now] == c.place[was]
+    if has_commit_ts:
+        ts, before = c.commit_ts[now], c.commit_ts[was]
+        fine &= (before < ts) | ((before == ts) & (c.rank[was] < c.rank[now]))
+        at, earlier = c.offset[now], c.offset[was]
+        fine &= (earlier < at) | ((earlier == at) & (c.seq[was] < c.seq[now]))
+        fine &= torn(c.after[was], c.before[now]) == 0
+    ok[1:] = fine | (c.row_id[now] != c.row_id[was])
+    return ok
+
+
+def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
+    """The watermark and the DDL before each change that forbid it, as indices; -1 where there is none."""
+    place = np.searchsorted(promises.place, c.place)
+    counts = (c.rank != LEAVES) & (c.commit_ts != NO_TS)
+
+    def broken(marks: Marks, group: Ints, late: Any) -> Ints:
+        if not len(marks.ts):
+            return np.full(len(c), -1)
+        at = marks.last_before(group, c.offset, c.seq)
+        return np.where(counts & (at >= 0) & late(c.commit_ts, marks.ts[at]), at, -1)
+
+    resolved = broken(promises.resolved, promises.home[place], np.less_equal)
+    return resolved, broken(promises.ddl, place, np.less)
+
+
+def _count(c: Changes, promises: Promises) -> Ints:
+    """The partitions that count by the last Admin event before a change, if its own is not among them; else -1."""
+    if not len(promises.eras.count):
+        return np.full(len(c), -1)
+    place = np.searchsorted(promises.place, c.place)
+    count = promises.eras.of(promises.home[place], c.offset, c.seq)[1]
+    return np.where((count >= 0) & (promises.partition[place] >= count), count, -1)
+
+
+def _surrounded(c: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspects:
+    at, none = np.arange(len(c)), np.full(len(c), -1)
+    place = np.searchsorted(promises.place, c.place)
+    first = ~_repeats(c, c.row)
+    home = _last((c.rank != LEAVES) & (first | (not has_commit_ts)), at, c.row)
+    era, _ = promises.eras.of(promises.home[place], c.offset, c.seq)
+    former, first_here = _formers(c, era, has_commit_ts=has_commit_ts) if era.any() else (home, first)
+    resolved, ddl = _forbidden(c, promises) if has_commit_ts else (none, none)
+    dated = np.bincount(c.row, c.commit_ts == NO_TS)[c.row] == 0
+    linked = first & dated & (c.row_id != c.change_hash) & has_commit_ts
+    broken, how = _broken_chains(c, _last(first, at, c.row), linked, place, promises)
+    return Suspects(
+        c, promises, has_commit_ts, place, first, home, former, first_here, resolved, ddl,
+        late=_late(c) if has_commit_ts else none, count=_count(c, promises), broken=broken, how=how,
+        covered=_covered(c, broken, place, promises),
+    )  # fmt: skip
+
+
+def _broken_chains(c: Changes, former: Ints, asked: Bools, place: Ints, promises: Promises) -> tuple[Ints, Ints]:
+    """Per change the ``former`` one of its row that does not lead to it, or -1, and how; of those that are ``asked``.
+
+    Across a DDL of the table nothing is compared.
+    """
+    at = np.flatnonzero(asked & (former >= 0))
+    how = torn(c.after[former[at]], c.before[at])
+    at, how = at[how > 0], how[how > 0]
+    was = former[at]
+    same = ~promises.altered(place[at], c.commit_ts[was], c.commit_ts[at])
+    broken, why = np.full(len(c), -1), np.zeros(len(c), dtype=np.int64)
+    broken[at[same]], why[at[same]] = was[same], how[same]
+    return broken, why
+
+
+def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> Bools:
+    low, high = c.commit_ts[broken], c.commit_ts
+    inside = (low >= promises.known_from[place]) & (high <= promises.known_to[place])
+    known: Bools = (c.place[broken] == c.place) | inside
+    return known
+
+
+def _formers(c: Changes, era: Ints, *, has_commit_ts: bool) -> tuple[Ints, Bools]:
+    """Per change the one before it between the same Admin events, or its first delivery there; and whether it is that.
+
+    Beyond an Admin event a row has another partition, and what was sent before is sent again.
+    """
+    group = c.row * (int(era.max()) + 1) + era
+    order = np.argsort(group, kind="stable")
+    own, groups, at = c[order], group[order], np.arange(len(c))
+    first = ~_repeats(own, groups)
+    home = _last((own.rank != LEAVES) & (first | (not has_commit_ts)), at, groups)
+    former, first_here = np.full(len(c), -1), np.ones(len(c), dtype=bool)
+    former[order], first_here[order] = np.where(home >= 0, order[home], -1), first
+    return former, first_here
+
+
+def _repeats(c: Changes, group: Ints) -> Bools:
+    """Whether a change is the one before it in its group again."""
+    again: Bools = ~changes_in(group, c.commit_ts, c.rank) & (c.commit_ts != NO_TS)
+    return again
+
+
+def _last(which: Bools, value: Ints, group: Ints) -> Ints:
+    """The greatest of the non-negative ``value`` where ``which`` holds, before each element of its sorted group; -1
+    where there is none.
+    """
+    span = int(value.max(initial=0)) + 2
+    best = np.maximum.accumulate(group * span + np.where(which, value + 1, 0))
+    before = np.append(-1, best[:-1]) - group * span
+    return np.maximum(before, 0) - 1
+
+
+def _late(c: Changes) -> Ints:
+    """The older change of the row whose first appearance in the partition stands behind this one's, or -1.
+
+    One newer change is enough to show that an older one is late, so each late change is named once.
+    """
+    n = len(c)
+    by_place = np.lexsort((np.arange(n), c.place, c.row))
+    p = c[by_place]
+    group = np.cumsum(changes_in(c.row[by_place], p.place)) - 1
+    first = ~_repeats(p, group)
+    by_position = np.lexsort((p.commit_ts, p.seq, p.offset))
+    position = np.empty(n, dtype=np.int64)
+    position[by_position] = np.arange(n)
+    # what stands before the first change of its commit_ts is older than all of them
+    new = changes_in(group, p.commit_ts)
+    seen = _last(first & (p.commit_ts != NO_TS), position, group)[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
+    latest = by_position[seen]
+    behind = (p.offset[latest] > p.offset) | ((p.offset[latest] == p.offset) & (p.seq[latest] > p.seq))
+    late = np.flatnonzero((seen >= 0) & first & behind)
+    _, once = np.unique(latest[late], return_index=True)
+    found = np.full(n, -1)
+    found[by_place[late[once]]] = by_place[latest[late[once]]]
+    return found

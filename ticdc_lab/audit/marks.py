@@ -1,108 +1,288 @@
-"""What a log states besides its rows, in one small frame: its watermarks, DDL and Admin events, and what it covers.
+"""What a log promises of its rows: per event the highest watermark and the newest DDL before it, and the Admin events.
 
-Every guarantee needs some of it, so it is read in two scans, gathered in one task and used from there
-(:mod:`ticdc_lab.audit.promises` for rows, :mod:`ticdc_lab.audit.broadcasts` for the log). That task holds a few dozen
-bytes a watermark; a partition has one a second.
+Every task that judges rows gets the :class:`Promises`, each of which it holds whole: 32 bytes for a watermark that
+exceeds those before it, in a partition with rows. A hundred partitions with one a second for a day are 280 MB a task.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
 
-from ticdc_lab.prefix import PARTITION, POSITION
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+
+from ticdc_lab.engine.shuffle import Batches, in_one
+from ticdc_lab.facts import LogFacts, log_facts
+from ticdc_lab.facts.gathering import ARROW
+from ticdc_lab.neighbours import changes_in
 
 NAMES = ("schema_name", "table_name")
 
-_FACT = ("kind", *POSITION, "commit_ts", *NAMES, "place", "last_ts", "query", "blocked", "partition_count", "held")
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Facts = list[dict[str, Any]]
 
-IN_CHUNK = 64
-"""Offsets of which one number says which are there."""
-
-
-def place_col() -> Column:
-    """Number (bigint) that names topic, partition, schema and table."""
-    return F.xxhash64(*PARTITION, *NAMES)
+_LARGE = 2**62
+"""Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
 
-def log_facts(events: DataFrame) -> DataFrame:
-    """Watermarks, DDL, Admin events and places of a log, in one task.
-
-    Parameters
-    ----------
-    events
-        The whole log: ``kind, commit_ts, query``, position and names, and ``admin`` where there are Admin events.
-
-    Returns
-    -------
-    DataFrame
-        ``kind``: ``watermark`` and ``ddl`` as in the log (those with a commit_ts), and one ``rows`` or ``other`` (no
-        rows) per place, with its first ``offset``, its least ``commit_ts`` and its greatest, ``last_ts``; ``blocked``:
-        :func:`blocked_tables` of a DDL; ``partition_count`` of an ``admin``. ``offsets``: ``held`` (bigint) has a bit
-        for each of the :data:`IN_CHUNK` offsets from ``offset`` on that is there. A frame used twice shares its
-        exchange.
+def log_marks(events: DataFrame) -> DataFrame:
+    """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
+    ``promises``, the :class:`Promises` that follow.
     """
-    chunked = events.withColumn("_chunk", F.expr(f"offset div {IN_CHUNK}L"))
-    sets = [[*PARTITION, *NAMES], [*PARTITION, "_chunk"]]
-    placed = chunked.groupingSets(sets, *PARTITION, *NAMES, "_chunk").agg(
-        F.max(F.col("kind") == "row").alias("_rows"),
-        F.min("offset").alias("offset"),
-        F.min("commit_ts").alias("commit_ts"),
-        F.max("commit_ts").alias("last_ts"),
-        F.bit_or(F.expr(f"shiftleft(1L, int(offset % {IN_CHUNK}))")).alias("held"),
-    )
-    kind = F.when(F.col("_chunk").isNotNull(), "offsets").when(F.col("_rows"), "rows").otherwise("other")
-    places = placed.withColumns(
-        {
-            "kind": kind,
-            "place": F.when(F.col("_chunk").isNull(), place_col()),
-            "offset": F.coalesce(F.col("_chunk") * IN_CHUNK, "offset"),
-        }
-    )
-    stated = "kind IN ('watermark', 'ddl') AND commit_ts IS NOT NULL OR kind = 'admin'"
-    count = F.col("admin.partition_count") if "admin" in events.columns else F.lit(None).cast("int")
-    marks = events.where(stated).withColumns(
-        {"blocked": F.when(F.col("kind") == "ddl", blocked_tables()), "partition_count": count}
-    )
-    return _facts(places).unionByName(_facts(marks)).repartition(1)
+    return in_one(log_facts(events), _gathered, "facts binary, promises binary")
 
 
-def blocked_tables() -> Column:
-    """Tables that a DDL event orders rows against: array of ``struct<schema, table>``; table null is the whole schema.
+def _gathered(batches: Batches) -> Batches:
+    facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW))
+    both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts))]
+    yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
-    The event's own table; a rename also blocks the old name, an exchange of partitions the other table (golden README
-    section 6: a DDL is ordered only against the tables it blocks).
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Watermarks or DDL in order of group, offset and seq; in a group each exceeds all before it."""
+
+    group: Ints
+    offset: Ints
+    seq: Ints
+    ts: Ints
+
+    @classmethod
+    def rising(cls, group: Ints, offset: Ints, seq: Ints, ts: Ints) -> Self:
+        """Those that exceed all before them: a row is compared with the last mark before it."""
+        order = np.lexsort((ts, seq, offset, group))
+        group, offset, seq, ts = (a[order] for a in (group, offset, seq, ts))
+        keep = np.zeros(len(ts), dtype=bool)
+        for part in runs(group):
+            own = ts[part]
+            keep[part] = np.append(True, own[1:] > np.maximum.accumulate(own)[:-1])
+        return cls(group[keep], offset[keep], seq[keep], ts[keep])
+
+    def last_before(self, group: Ints, offset: Ints, seq: Ints) -> Ints:
+        """Index of the last mark that stands before each event in its group, or -1."""
+        if not len(self.ts):
+            return np.full(len(group), -1)
+        own, span = self.offset, int(self.offset.max()) + 2
+        if span > _LARGE // (int(max(self.group.max(), group.max(initial=0))) + 1):
+            own, offset = _ranked(own, self.offset), _ranked(offset, self.offset)
+            span = 2 * len(self.offset) + 2
+        keys, wanted = self.group * span + own, group * span + np.minimum(offset, span - 1)
+        at = np.searchsorted(keys, wanted)
+        while (same := self._same_message(keys, at, wanted, seq)).any():
+            at = at + same
+        return np.where((at > 0) & (self.group[at - 1] == group), at - 1, -1)
+
+    def _same_message(self, keys: Ints, at: Ints, wanted: Ints, seq: Ints) -> Bools:
+        """Whether the next mark is of the event's own message, but earlier in it."""
+        i = np.minimum(at, len(keys) - 1)
+        same: Bools = (at < len(keys)) & (keys[i] == wanted) & (self.seq[i] < seq)
+        return same
+
+
+@dataclass(frozen=True, slots=True)
+class Eras:
+    """Admin events by home. What stands between two of a topic is an era, in which one number of partitions counts."""
+
+    marks: Marks
+    """``ts`` is the era that each begins."""
+    count: Ints
+    """Partitions from then on."""
+
+    @classmethod
+    def read(cls, facts: LogFacts, homes: dict[tuple[str, int], int]) -> Self:
+        """Those of partitions that hold rows."""
+        found = [
+            (homes[place], e["offset"], e["seq"], e["era"], e["partition_count"])
+            for place, own in admin_events(facts).items()
+            if place in homes
+            for e in own
+        ]
+        group, offset, seq, era, count = np.array(sorted(found), dtype=np.int64).reshape(-1, 5).T
+        return cls(Marks(group, offset, seq, era), count)
+
+    def of(self, home: Ints, offset: Ints, seq: Ints) -> tuple[Ints, Ints]:
+        """Era of each event, and the partitions that count in it; -1 where no Admin event says."""
+        at = self.marks.last_before(home, offset, seq)
+        if not len(self.count):
+            return np.zeros(len(home), dtype=np.int64), at
+        return np.where(at >= 0, self.marks.ts[at], 0), np.where(at >= 0, self.count[at], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All places of a log with their names, and what binds the rows of each."""
+
+    place: Ints
+    topic: list[str]
+    partition: Ints
+    schema_name: list[str]
+    table_name: list[str]
+    home: Ints
+    """Per place the number of its topic and partition."""
+    resolved: Marks
+    """By home."""
+    ddl: Marks
+    """By place, as an index."""
+    eras: Eras
+    """By home."""
+    known_from: Ints
+    """Per place the commit_ts from which on all partitions of its topic were recorded."""
+    known_to: Ints
+    """Per place the commit_ts up to which they were."""
+    table: Ints
+    """Per place the number of its schema and table."""
+    table_ddl: dict[int, Ints]
+    """By table the commit_ts of the DDL that block it, in order."""
+
+    def altered(self, place: Ints, low: Ints, high: Ints) -> Bools:
+        """Whether a DDL blocks the table of a place (an index) between two commit_ts, both included."""
+        out = np.zeros(len(place), dtype=bool)
+        tables = self.table[place]
+        for table in np.unique(tables):
+            own, ddl = tables == table, self.table_ddl.get(int(table), np.empty(0, dtype=np.int64))
+            out[own] = np.searchsorted(ddl, high[own], side="right") > np.searchsorted(ddl, low[own])
+        return out
+
+    @classmethod
+    def read(cls, facts: LogFacts) -> Self:
+        """Gather them from the log's facts."""
+        places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
+        homes = {(p["topic"], p["partition"]): 0 for p in places}
+        homes = {home: i for i, home in enumerate(homes)}
+        ddl: Facts = dated_ddl(facts)
+        names = [(p["schema_name"], p["table_name"]) for p in places]
+        tables = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        spans = _recorded(facts)
+        return cls(
+            place=_ints(p["place"] for p in places),
+            topic=[p["topic"] for p in places],
+            partition=_ints(p["partition"] for p in places),
+            schema_name=[p["schema_name"] for p in places],
+            table_name=[p["table_name"] for p in places],
+            home=_ints(homes[p["topic"], p["partition"]] for p in places),
+            resolved=_resolved(facts, homes),
+            ddl=_ddl(ddl, places),
+            eras=Eras.read(facts, homes),
+            known_from=_ints(spans[p["topic"]][0] for p in places),
+            known_to=_ints(spans[p["topic"]][1] for p in places),
+            table=_ints(tables[name] for name in names),
+            table_ddl=_table_ddl(ddl, tables),
+        )
+
+
+def dated_ddl(facts: LogFacts) -> Facts:
+    """The DDL that have a commit_ts."""
+    found: Facts = facts.ddl.filter(pc.is_valid(facts.ddl["commit_ts"])).to_pylist()
+    return found
+
+
+def _extents(places: pa.Table) -> pa.Table:
+    """One row per topic, partition, schema and table: where and when it begins and ends."""
+    names = ["topic", "partition", *NAMES, "place"]
+    found = places.group_by(names).aggregate([("offset", "min"), ("commit_ts", "min"), ("last_ts", "max")])
+    return found.rename_columns({"offset_min": "offset", "commit_ts_min": "commit_ts", "last_ts_max": "last_ts"})
+
+
+def runs(group: Ints) -> list[slice]:
+    """Where each group lies in a sorted array of groups."""
+    return [slice(a, b) for a, b in pairwise([*np.flatnonzero(changes_in(group)).tolist(), len(group)])]
+
+
+def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
+    """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
+
+    A partition does not have all of its topic's: only those of a time in which it counted before or counts after. What
+    the partition with most of them says tells which those are.
     """
-    own = F.struct(
-        F.col("schema_name").alias("schema"),
-        F.when(F.col("table_name") != "", F.col("table_name")).alias("table"),
-    )
-    renamed = _named_after(r"^\s*RENAME\s+TABLE\s+")
-    altered = _named_after(r"^\s*ALTER\s+TABLE\s+")
-    exchanged = _named_after(r"\sWITH\s+TABLE\s+")
-    others = F.array(renamed, altered, F.when(F.upper("query").contains("EXCHANGE PARTITION"), exchanged))
-    return F.array_distinct(F.concat(F.array(own), F.array_compact(others)))
+    first: dict[tuple[str, int], int] = {}
+    for p in facts.places.select(["topic", "partition", "offset"]).to_pylist() if facts.admin.num_rows else ():
+        place = (p["topic"], p["partition"])
+        first[place] = min(first.get(place, p["offset"]), p["offset"])
+    found: dict[tuple[str, int], Facts] = {}
+    for e in facts.admin.to_pylist():
+        own = e | {"partition_count": e["partition_count"] or 0}
+        found.setdefault((e["topic"], e["partition"]), []).append(own)
+    for topic in {t for t, _ in found}:
+        said = [e["partition_count"] for e in max((own for (t, _), own in found.items() if t == topic), key=len)]
+        for (t, partition), own in found.items():
+            if t == topic:
+                old = first[t, partition] < own[0]["offset"]
+                due = [j for j, n in enumerate(said) if partition < n or (partition < said[j - 1] if j else old)]
+                for era, e in zip([*due, *range(len(said), len(said) + len(own))], own, strict=False):
+                    e["era"] = era + 1
+    return found
 
 
-def _facts(frame: DataFrame) -> DataFrame:
-    types = {"seq": "int", "place": "bigint", "last_ts": "bigint", "query": "string", "partition_count": "int"} | {
-        "held": "bigint",
-        "blocked": "array<struct<schema: string, table: string>>",
-    }
-    have = set(frame.columns)
-    return frame.select(*[F.col(c) if c in have else F.lit(None).cast(types[c]).alias(c) for c in _FACT])
+def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:
+    """Columns as int64, with ``null`` where nothing is known."""
+    return tuple(np.asarray(table[n].fill_null(null)).astype(np.int64, copy=False) for n in names)
 
 
-_NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
+def _ranked(offset: Ints, marks: Ints) -> Ints:
+    """Small numbers in the order of the offsets, equal to a mark's where the offset is."""
+    known = np.unique(marks)
+    at = np.searchsorted(known, offset)
+    ranks: Ints = 2 * at + (known[np.minimum(at, len(known) - 1)] == offset)
+    return ranks
 
 
-def _named_after(keywords: str) -> Column:
-    """The table named after ``keywords`` in the query, qualified or in the event's own schema; null without one."""
-    pattern = f"(?i){keywords}(?:{_NAME}\\s*\\.\\s*)?{_NAME}"
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
 
-    def group(i: int) -> Column:
-        quoted = F.replace(F.regexp_extract("query", pattern, i), F.lit("``"), F.lit("`"))
-        return F.concat(quoted, F.regexp_extract("query", pattern, i + 1))
 
-    schema = F.when(group(1) != "", group(1)).otherwise(F.col("schema_name"))
-    return F.when(group(3) != "", F.struct(schema.alias("schema"), group(3).alias("table")))
+def _resolved(facts: LogFacts, homes: dict[tuple[str, int], int]) -> Marks:
+    """The watermarks of partitions that hold rows."""
+    marks = facts.watermarks
+    home = np.array([homes.get(home, -1) for home in facts.homes], dtype=np.int64)[marks.home]
+    own = home >= 0
+    return Marks.rising(home[own], marks.offset[own], marks.seq[own], marks.ts[own])
+
+
+def _ddl(ddl: Facts, places: Facts) -> Marks:
+    """Per place the DDL that block its table."""
+    within: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+    for i, p in enumerate(places):
+        within.setdefault((p["topic"], p["partition"], p["schema_name"]), []).append((p["table_name"], i))
+    found = [
+        (i, d["offset"], d["seq"], d["commit_ts"])
+        for d in ddl
+        for b in d["blocked"]
+        if b["schema"] is not None
+        for table, i in within.get((d["topic"], d["partition"], b["schema"]), [])
+        if b["table"] in (None, table)
+    ]
+    return Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _recorded(facts: LogFacts) -> dict[str, tuple[int, int]]:
+    """From and up to which commit_ts all partitions of each topic were recorded."""
+    spans: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    extents = _extents(facts.places)
+    for p in extents.filter(pc.is_valid(extents["commit_ts"])).to_pylist():
+        spans.setdefault((p["topic"], p["partition"]), []).append((p["offset"], p["commit_ts"], p["last_ts"]))
+    out: dict[str, tuple[int, int]] = {t: (0, np.iinfo(np.int64).max) for t, _ in facts.homes}
+    for (topic, _), of in spans.items():
+        low, high = out[topic]
+        # a partition from its first message on was recorded from the beginning
+        first = min(ts for _, ts, _ in of) if min(offset for offset, _, _ in of) else 0
+        out[topic] = max(low, first), min(high, max(last for _, _, last in of))
+    return out
+
+
+def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints]:
+    """By table the commit_ts of DDL that block it, in order."""
+    found: dict[int, set[int]] = {}
+    for ts, schema, name in {(d["commit_ts"], b["schema"], b["table"]) for d in ddl for b in d["blocked"]}:
+        named = [tables.get((schema, name))] if name is not None else [i for t, i in tables.items() if t[0] == schema]
+        for i in named:
+            if i is not None:
+                found.setdefault(i, set()).add(ts)
+    return {i: _ints(sorted(of)) for i, of in found.items()}

@@ -1,96 +1,69 @@
-"""Guarantees about rows. Each is a column over :func:`ticdc_lab.audit.history.row_history`: null, or what breaks it."""
+"""Guarantees about rows. Each is a function of :class:`ticdc_lab.audit.history.Suspects` that gives what breaks it."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import numpy as np
 
-from ticdc_lab.audit.chain import IS_GONE, IS_THERE
-from ticdc_lab.audit.findings import evidence, placed, text
+from ticdc_lab.audit.findings import ERROR, WARNING, Found, Texts, chosen, sentence
+from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
+from ticdc_lab.audit.marks import Ints, Marks
 
-
-def _event() -> Column:
-    return F.struct("partition", "offset", "seq", "commit_ts")
+_Shown = tuple[Ints, Ints, Ints]
 
 
-def _mark(name: str) -> Column:
-    """A watermark or DDL that stands before the event, as evidence."""
-    mark = F.col(name)
-    return F.struct("partition", mark["offset"].alias("offset"), mark["ts"].alias("commit_ts"))
-
-
-def rows_stay_in_one_partition() -> Column:
+def rows_stay_in_one_partition(s: Suspects) -> Found:
     """Seed, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
 
     An Admin event changes the partition of rows: only what stands between the same ones is compared.
     """
-    home, first = F.col("former"), F.col("is_first_here")
-    moved = text("the row moves from partition ", home["partition"], " to ", F.col("partition"))
-    copied = text(
-        "a change first delivered in partition ", home["partition"], " is delivered again in ", F.col("partition")
-    )
-    left = text(
-        "an update that changes the key was sent to the new key's partition ",
-        F.col("partition"),
-        ", the old key's changes lie in ",
-        home["partition"],
+    at = np.flatnonzero(s.keyed & (s.former >= 0) & (s.c.place != s.c.place[s.former]))
+    home, leaves, first = s.former[at], s.leaves[at], s.first_here[at]
+    here, there = s.partition[at], s.partition[home]
+    moved = sentence("the row moves from partition ", there, " to ", here)
+    copied = sentence("a change first delivered in partition ", there, " is delivered again in ", here)
+    left = sentence(
+        "an update that changes the key was sent to the new key's partition ", here,
+        ", the old key's changes lie in ", there,
         ": the changefeed does not split such updates (output-raw-change-event)",
-    )
-    return F.when(
-        F.col("keyed") & (F.col("place") != home["place"]),
-        placed(
-            _event(),
-            severity=F.when(F.col("leaves"), "warning").otherwise("error"),
-            message=F.when(F.col("leaves"), left).when(first, moved).otherwise(copied),
-            evidence=evidence(home, _event()),
-            # a rule places the rows of one topic; what leaves its key has no rule to follow
-            moved_from=F.when(
-                first & ~F.col("leaves") & (home["topic"] == F.col("topic")),
-                F.struct(*[home[c].alias(c) for c in ("partition", "offset", "seq")]),
-            ),
-        ),
-    )
+    )  # fmt: skip
+    # a rule places the rows of one topic; what leaves its key has no rule to follow
+    by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
+    return Found(
+        at, at,
+        severity=np.where(leaves, WARNING, ERROR),
+        message=chosen((leaves, left), (first, moved), otherwise=copied),
+        evidence=[_event(s, home), _event(s, at)],
+        moved_from=np.where(by_rule, home, -1),
+    )  # fmt: skip
 
 
-def rows_follow_the_partition_count() -> Column:
+def rows_follow_the_partition_count(s: Suspects) -> Found:
     """Seed, "Partition 扩容与缩容": after an Admin event rows are dispatched over the number of partitions it says.
 
     Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
     the others shows as a move (``rows_stay_in_one_partition``) where the row's other changes lie.
     """
-    count = F.col("count")
-    return F.when(
-        count.isNotNull() & ~F.col("leaves"),
-        placed(
-            _event(),
-            severity="error",
-            message=text(
-                "a row in partition ", F.col("partition"), " follows the Admin event that leaves ", count,
-                " partitions: it was written with another number",
-            ),
-            evidence=evidence(_event()),
-        ),
+    at = np.flatnonzero((s.count >= 0) & ~s.leaves)
+    message = sentence(
+        "a row in partition ", s.partition[at], " follows the Admin event that leaves ", s.count[at],
+        " partitions: it was written with another number",
     )  # fmt: skip
+    return Found(at, at, np.full(len(at), ERROR), message, [_event(s, at)])
 
 
-def first_appearances_are_ordered() -> Column:
+def first_appearances_are_ordered(s: Suspects) -> Found:
     """Seed, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it.
     """
-    late = F.col("late")
-    return F.when(
-        F.col("keyed") & late.isNotNull(),
-        placed(
-            late,
-            severity="error",
-            message=text("the change first appears after the row's newer change of commit_ts ", F.col("commit_ts")),
-            evidence=evidence(_event(), late),
-        ),
-    )
+    by = np.flatnonzero(s.keyed & (s.late >= 0))
+    message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
+    return Found(
+        by, s.late[by], np.full(len(by), ERROR), message, [_event(s, by), _event(s, s.late[by])]
+    )  # fmt: skip
 
 
-def row_images_chain() -> Column:
+def row_images_chain(s: Suspects) -> Found:
     """What TiCDC sends of a row is its whole history: each change finds what the one before it left.
 
     Follows from the seed's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
@@ -98,77 +71,73 @@ def row_images_chain() -> Column:
     only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
     DDL of the table. Nobody can see that a row's first or last change in the log is missing.
     """
-    former, how = F.col("broken"), F.col("how")
-    since = text("the row's former change in the log, of commit_ts ", former["commit_ts"])
-    said = (
-        F.when(how == IS_GONE, text("an old image of a row that is not there: ", since, ", deleted it"))
-        .when(how == IS_THERE, text("an insert of a row that is there: ", since, ", left it"))
-        .otherwise(text("the image before the change is not the one that ", since, " left"))
+    at = np.flatnonzero(s.keyed & (s.broken >= 0))
+    former, how, covered = s.broken[at], s.how[at], s.covered[at]
+    since = sentence("the row's former change in the log, of commit_ts ", s.c.commit_ts[former])
+    said = chosen(
+        (how == IS_GONE, sentence("an old image of a row that is not there: ", since, ", deleted it")),
+        (how == IS_THERE, sentence("an insert of a row that is there: ", since, ", left it")),
+        otherwise=sentence("the image before the change is not the one that ", since, " left"),
     )
-    lost = "; a change between them is lost, or one of them is wrong"
-    cut = ", or lies where the recording does not cover a partition"
-    return F.when(
-        F.col("keyed") & former.isNotNull(),
-        placed(
-            _event(),
-            severity=F.when(F.col("covered"), "error").otherwise("warning"),
-            message=text(said, F.when(F.col("covered"), lost).otherwise(lost + cut)),
-            evidence=evidence(former, _event()),
-        ),
-    )
+    cut = np.where(covered, "", ", or lies where the recording does not cover a partition")
+    message = sentence(said, "; a change between them is lost, or one of them is wrong", cut)
+    return Found(at, at, np.where(covered, ERROR, WARNING), message, [_event(s, former), _event(s, at)])
 
 
-def redeliveries_are_identical() -> Column:
+def redeliveries_are_identical(s: Suspects) -> Found:
     """Seed, constraint 1.2: what is delivered again is the same change, so one identity has one content."""
-    home = F.col("home")
-    return F.when(
-        F.col("keyed") & ~F.col("is_first") & ~F.col("leaves") & (F.col("change_hash") != home["change_hash"]),
-        placed(
-            _event(),
-            severity="error",
-            message=text("the change was delivered before with another content, in partition ", home["partition"]),
-            evidence=evidence(home, _event()),
-        ),
-    )
+    other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
+    at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
+    home = s.home[at]
+    message = sentence("the change was delivered before with another content, in partition ", s.partition[home])
+    return Found(at, at, np.full(len(at), ERROR), message, [_event(s, home), _event(s, at)])
 
 
-def nothing_below_resolved_ts() -> Column:
+def nothing_below_resolved_ts(s: Suspects) -> Found:
     """Seed, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
 
     A watermark says besides that everything up to and including it was sent, so a change that *first* appears at
     exactly a stated resolved_ts is a warning.
     """
-    resolved, first = F.col("resolved"), F.col("is_first")
-    below = F.col("commit_ts") < resolved["ts"]
-    again = F.when(first, F.lit("a change")).otherwise(F.lit("a change delivered again"))
-    return F.when(
-        resolved.isNotNull() & (below | first),
-        placed(
-            _event(),
-            severity=F.when(below, "error").otherwise("warning"),
-            message=F.when(below, text(again, " below resolved_ts ", resolved["ts"], " follows it")).otherwise(
-                text("a change at resolved_ts ", resolved["ts"], " first appears after it")
-            ),
-            evidence=evidence(_mark("resolved"), _event()),
-        ),
+    marks = s.promises.resolved
+    at = np.flatnonzero(s.resolved >= 0)
+    below = s.c.commit_ts[at] < marks.ts[s.resolved[at]]
+    at, below = at[below | s.first[at]], below[below | s.first[at]]
+    resolved = s.resolved[at]
+    message = chosen(
+        (below, sentence(_delivery(s, at), " below resolved_ts ", marks.ts[resolved], " follows it")),
+        otherwise=sentence("a change at resolved_ts ", marks.ts[resolved], " first appears after it"),
     )
+    shown = [_mark(s, at, marks, resolved), _event(s, at)]
+    return Found(at, at, np.where(below, ERROR, WARNING), message, shown)
 
 
-def nothing_below_ddl() -> Column:
+def nothing_below_ddl(s: Suspects) -> Found:
     """Seed, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2).
     """
-    ddl, first = F.col("ddl"), F.col("is_first")
-    again = F.when(first, F.lit("a change")).otherwise(F.lit("a change delivered again"))
-    return F.when(
-        ddl.isNotNull(),
-        placed(
-            _event(),
-            severity=F.when(first, "error").otherwise("warning"),
-            message=text(
-                again, " older than the DDL of commit_ts ", ddl["ts"], " that blocks its table follows the DDL"
-            ),
-            evidence=evidence(_mark("ddl"), _event()),
-        ),
-    )
+    marks = s.promises.ddl
+    at = np.flatnonzero(s.ddl >= 0)
+    ddl = s.ddl[at]
+    message = sentence(
+        _delivery(s, at), " older than the DDL of commit_ts ", marks.ts[ddl],
+        " that blocks its table follows the DDL",
+    )  # fmt: skip
+    shown = [_mark(s, at, marks, ddl), _event(s, at)]
+    return Found(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
+
+
+def _event(s: Suspects, at: Ints) -> _Shown:
+    """Changes as evidence."""
+    return s.partition[at], s.c.offset[at], s.c.commit_ts[at]
+
+
+def _mark(s: Suspects, at: Ints, marks: Marks, which: Ints) -> _Shown:
+    """Watermarks or DDL that stand before changes, as evidence."""
+    return s.partition[at], marks.offset[which], marks.ts[which]
+
+
+def _delivery(s: Suspects, at: Ints) -> Texts:
+    """What a change is called, a repeat or not."""
+    return np.where(s.first[at], "a change", "a change delivered again")

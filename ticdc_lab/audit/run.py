@@ -1,24 +1,43 @@
-"""All guarantees on one log."""
+"""All guarantees on one log: as a transform of events, and on a table of them without any session."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.broadcasts import ddl_events_are_in_time, ddl_events_on_all_partitions, log_breaches
-from ticdc_lab.audit.explain import with_causes
-from ticdc_lab.audit.findings import LOCATED, SEVERITIES, as_findings, text
+from ticdc_lab.audit.broadcasts import Stated
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, Event, as_table, batches_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
-from ticdc_lab.audit.history import ROWS_AT_ONCE, row_history
-from ticdc_lab.audit.marks import NAMES
+from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
+from ticdc_lab.audit.marks import NAMES, Promises, log_marks
+from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.sample import Sample
-from ticdc_lab.schema import FINDINGS, require_batch, require_columns
+from ticdc_lab.schema import FINDINGS, KEYS, require_batch, require_columns
 
 MAX_PER_GUARANTEE = 10_000
+
+AT_ONCE = 4096
+"""Findings about watermarks and DDL that are held at a time."""
+
+_KEY = (
+    "array_join(transform(filter(coalesce(columns, before), c -> c.is_key), c -> concat(c.name, '=', c.value)), ', ')"
+)
+_NO_KEY = "CAST(NULL AS STRING) AS key"
+_CAUSES = {
+    **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
+}  # fmt: skip
+_NEEDED = ("kind", "commit_ts", "op", "query", *NAMES, *POSITION)
 
 
 def audit(
@@ -51,8 +70,11 @@ def audit(
         Most findings of one guarantee, errors first; one more, of severity info, says how many were left out. None:
         all.
     causes
-        Tables whose dispatch rule moves rows, see :func:`ticdc_lab.audit.explain.with_causes` and
-        :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not explained.
+        ``schema_name, table_name, cause`` (string): one row per table whose rule moves rows between partitions; such
+        moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
+        seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
+        stays an error and says so. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not
+        explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
@@ -75,6 +97,11 @@ def audit(
     StreamingError
         ``events`` is a stream.
 
+    Notes
+    -----
+    One pass over the log gathers what it states besides its rows (:mod:`ticdc_lab.audit.marks`), one shuffle by row
+    judges them (:mod:`ticdc_lab.audit.history`), and one more pass looks up the keys of rows in findings.
+
     References
     ----------
     Seed, section "约束".
@@ -85,26 +112,69 @@ def audit(
     >>> found.count()
     0
     """
-    require_columns(events, "kind", "commit_ts", "op", "query", *NAMES, *POSITION)
+    require_columns(events, *_NEEDED)
     require_batch(events, function="audit", why="a row may change again at any later offset")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
-    of_rows = [n for n in names if GUARANTEES[n].row]
-    of_log = [n for n in names if GUARANTEES[n].log]
-    found = []
-    if of_log:
-        breached = log_breaches(events, protocol=protocol, names=of_log)
-        found.append(_capped(_broken_promises(breached, names=of_log), most=max_per_guarantee))
+    of_rows, of_log = _apart(names)
+    marks = log_marks(events)
+    found: list[DataFrame] = []
     if of_rows:
-        history = row_history(events, has_commit_ts=has_commit_ts, chunk=chunk)
-        # causes first: what they lower must not crowd errors out
-        broken = with_causes(_broken_rows(history, names=of_rows), causes=causes)
-        broken = _capped(broken, most=max_per_guarantee)
-        found.append(_with_row_keys(broken, events=events) if with_keys else broken)
-    whole = found[0]
-    for part in found[1:]:
-        whole = whole.unionByName(part)
-    # not orderBy: its sampling would run everything twice for a few rows
-    return whole.repartition(1).sortWithinPartitions(*_order()).select(*FINDINGS.names)
+        beside = marks.select("promises") if causes is None else _with_causes(marks, causes)
+        judge = _judge(of_rows, explained=causes is not None)
+        rows = judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
+        if with_keys:
+            rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
+        found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
+    if of_log:
+        found.append(marks.select("facts").mapInArrow(_judge_log(of_log, protocol), FOUND_DDL).selectExpr("*", _NO_KEY))
+    whole = found[0] if len(found) == 1 else found[0].unionAll(found[1])
+    return in_one(whole, listed(max_per_guarantee, FINDINGS.names), FINDINGS, order=(*ORDER, "key"))
+
+
+def audit_table(
+    events: pa.Table,
+    *,
+    protocol: str,
+    has_commit_ts: bool = True,
+    checks: Iterable[str] | None = None,
+    max_per_guarantee: int | None = MAX_PER_GUARANTEE,
+    causes: pa.Table | None = None,
+    sample: Sample | None = None,
+) -> pa.Table:
+    """:func:`audit` of a small log in memory, without any session.
+
+    Parameters
+    ----------
+    events
+        The events contract with :data:`ticdc_lab.schema.KEYS`; images are compared where it has
+        :data:`ticdc_lab.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
+    causes
+        As for :func:`audit`, as a table.
+    protocol, has_commit_ts, checks, max_per_guarantee, sample
+        As for :func:`audit`.
+
+    Returns
+    -------
+    pyarrow.Table
+        :data:`ticdc_lab.schema.FINDINGS`, in the same order.
+    """
+    if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
+        raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
+    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
+    of_rows, of_log = _apart(names)
+    facts = LogFacts.of(events)
+    found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
+    if of_rows:
+        promises = Promises.read(facts)
+        judge = _judge_of(of_rows, None if causes is None else Causes.read(causes, promises))
+        changes = Changes.read(changes_of(events))
+        odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
+        found += [judge(odd)] if odd is not None else []
+    keyed = _with_keys_of(pa.Table.from_batches(found, schema=FOUND), events)
+    order = [(c, "ascending", "at_start") for c in ORDER]
+    whole = keyed.take(pc.sort_indices(keyed, order)).combine_chunks()
+    kept = listed(max_per_guarantee, FINDINGS.names)(iter(whole.to_batches()))
+    return pa.Table.from_batches(kept, schema=pa.schema([keyed.schema.field(n) for n in FINDINGS.names]))
 
 
 def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]:
@@ -126,80 +196,91 @@ def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]
     return names
 
 
-def _broken_rows(history: DataFrame, *, names: list[str]) -> DataFrame:
-    """All guarantees about rows in one pass over the history."""
-    said = [_said(n) for n in names]
-    located = ("topic", *NAMES)
-    return (
-        history.select(*located, F.explode(F.array_compact(F.array(*said))).alias("f"))
-        .select(*located, "f.guarantee", "f.finding.*")
-        .withColumn("table", F.concat_ws(".", *NAMES))
-        .transform(as_findings)
-    )
+def _apart(names: list[str]) -> tuple[list[str], list[str]]:
+    """Those about rows, and those about the log."""
+    return [n for n in names if GUARANTEES[n].row], [n for n in names if GUARANTEES[n].log]
 
 
-def _broken_promises(breached: DataFrame, *, names: list[str]) -> DataFrame:
-    """All guarantees about the log in one pass over its breaches; the tables are those of a DDL."""
-    finding = F.coalesce(*[F.when(F.col("guarantee") == n, _rule(n)) for n in names])
-    named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
-    of_ddl = F.col("guarantee").isin(ddl_events_on_all_partitions.__name__, ddl_events_are_in_time.__name__)
-    return (
-        breached.select("guarantee", "topic", F.when(of_ddl, named).alias("table"), finding.alias("f"))
-        .select("guarantee", "topic", "table", "f.*")
-        .transform(as_findings)
-    )
+def _with_causes(marks: DataFrame, causes: DataFrame) -> DataFrame:
+    require_columns(causes, *NAMES, "cause", frame="causes")
+    form = ", ".join(["promises binary", *[f"{c} {t}" for c, t in _CAUSES.items() if c in causes.columns]])
+    said = causes.select(*[c for c in _CAUSES if c in causes.columns]).mapInArrow(_as(form), form)
+    return marks.select("promises").mapInArrow(_as(form), form).unionAll(said)
 
 
-def _rule(name: str) -> Column:
-    rule = GUARANTEES[name].row or GUARANTEES[name].log
-    assert rule is not None
-    return rule()
+def _as(form: str) -> Kernel:
+    """Batches with all columns of a form, null where they have none."""
+    schema = arrow_of(form)
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            have = set(batch.schema.names)
+            columns = [batch[f.name].cast(f.type) if f.name in have else pa.nulls(len(batch), f.type) for f in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return run
 
 
-def _said(name: str) -> Column:
-    finding = _rule(name)
-    return F.when(finding.isNotNull(), F.struct(F.lit(name).alias("guarantee"), finding.alias("finding")))
+def _judge(names: list[str], *, explained: bool) -> Callable[[pa.Table, Promises], Judge]:
+    """What judges suspects, once the causes beside them are known."""
+
+    def judge(beside: pa.Table, promises: Promises) -> Judge:
+        known = Causes.read(beside.filter(pc.is_null(beside["promises"])), promises) if explained else None
+        return _judge_of(names, known)
+
+    return judge
 
 
-def _capped(findings: DataFrame, *, most: int | None) -> DataFrame:
-    """At most so many findings of each guarantee, errors first, and one that counts the rest."""
-    if most is None:
-        return findings
-    each = Window.partitionBy("guarantee")
-    ranked = findings.withColumns(
-        {"_place": F.row_number().over(each.orderBy(*_order())), "_all": F.count(F.lit(1)).over(each)}
-    )
-    more = text(F.col("_all") - most, " more findings of this guarantee are not listed")
-    over = F.col("_place") > most
-    rest = {
-        "severity": F.lit("info"),
-        "message": more,
-        **dict.fromkeys(("table", "commit_ts", "evidence"), F.lit(None)),
-    }
-    return (
-        ranked.where(F.col("_place") <= most + 1)
-        .select(*[F.when(over, rest[c]).otherwise(F.col(c)).alias(c) if c in rest else F.col(c) for c in LOCATED])
-        .transform(as_findings)
-    )
+def _judge_of(names: list[str], causes: Causes | None) -> Judge:
+    def findings(s: Suspects) -> pa.RecordBatch:
+        said = {n: check(s) for n in names if (check := GUARANTEES[n].row)}
+        explained = {n: causes.explain(f, s) if causes else f for n, f in said.items()}
+        tables = [as_table(n, f, s) for n, f in explained.items() if len(f.at)]
+        batches = pa.concat_tables(tables).combine_chunks().to_batches() if tables else []
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=FOUND)
+
+    return findings
 
 
-def _with_row_keys(findings: DataFrame, *, events: DataFrame) -> DataFrame:
+def _judge_log(names: list[str], protocol: str) -> Kernel:
+    def run(batches: Batches) -> Batches:
+        for facts in chain.from_iterable(b["facts"] for b in batches):
+            stated = Stated.read(pickle.loads(facts.as_py()), protocol=protocol)
+            yield from batches_of(_of_log(names, stated), at_once=AT_ONCE)
+
+    return run
+
+
+def _of_log(names: list[str], stated: Stated) -> Iterator[Event]:
+    for name in names:
+        if check := GUARANTEES[name].log:
+            yield from ({"guarantee": name} | found for found in check(stated))
+
+
+def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
     """Add the row's key as ``column=value``; the only place that reads images, and only where there are findings."""
-    image = F.coalesce("columns", "before")
-    key = F.array_join(
-        F.transform(F.filter(image, lambda c: c["is_key"]), lambda c: F.concat(c["name"], F.lit("="), c["value"])), ", "
-    )
-    said = findings.select(*[F.col(c).alias(f"_f_{c}") for c in LOCATED], F.monotonically_increasing_id().alias("_id"))
-    same = [F.col(c).eqNullSafe(F.col(f"_f_{c}")) for c in POSITION]
-    located = events.where("kind = 'row'").select(*POSITION, key.alias("_key")).join(F.broadcast(said), on=same)
-    # captures may overlap, so one event be there twice
-    located = located.groupBy(*said.columns).agg(F.min("_key").alias("_key"))
-    of = {c: F.col(f"_f_{c}") for c in LOCATED} | {
-        "key": F.when((F.col("_key") != "") & F.col("_f_table").isNotNull(), F.col("_key"))
-    }
-    return located.select(*[of[c].alias(c) for c in LOCATED])
+    said = found.toDF(*[f"_{c}" for c in FOUND.names])
+    keys = events.where("kind = 'row'").selectExpr(*POSITION, f"nullif({_KEY}, '') AS key")
+    same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
+    wanted = (*[f"_{c}" for c in FOUND.names], "CASE WHEN _table IS NOT NULL THEN key END")
+    return keys.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
 
 
-def _order() -> list[Column | str]:
-    rank = F.when(F.col("severity") == SEVERITIES[0], 0).when(F.col("severity") == SEVERITIES[1], 1).otherwise(2)
-    return ["guarantee", rank, *[F.col(c).asc_nulls_first() for c in (*POSITION, "commit_ts", "table", "message")]]
+def _with_keys_of(found: pa.Table, events: pa.Table) -> pa.Table:
+    """:func:`_with_row_keys` of tables."""
+    keys: dict[tuple[Any, ...], str] = {}
+    if {"columns", "before"} <= set(events.column_names):
+        numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows)))
+        wanted = found.filter(pc.is_valid(found["row_id"])).select(POSITION).group_by(list(POSITION)).aggregate([])
+        at = numbered.filter(pc.equal(events["kind"], "row")).join(wanted, list(POSITION), join_type="inner")["at"]
+        for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist():
+            place = tuple(e[c] for c in POSITION)
+            keys[place] = min(keys.get(place, text := _key_of(e)), text)
+    places = zip(*[found[c].to_pylist() for c in (*POSITION, "row_id")], strict=True)
+    of_each = [keys.get(place[:-1]) or None if place[-1] is not None else None for place in places]
+    return found.append_column("key", pa.array(of_each, pa.string()))
+
+
+def _key_of(event: Event) -> str:
+    image = event["columns"] if event["columns"] is not None else event["before"]
+    return ", ".join(f"{c['name']}={c['value']}" for c in image or () if c["is_key"] and c["value"] is not None)

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
     decoded,
+    engine_options,
     facts_of,
     guarded,
     json_flag,
@@ -23,6 +23,7 @@ from ticdc_lab.cli.common import (
     small,
     source_options,
 )
+from ticdc_lab.engine.running import shown
 
 _FSCK_SAID = 10_000
 _LINE_CHARS = 200
@@ -40,7 +41,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     from ticdc_lab.audit import checks_possible
 
     with decoded(source, where) as (spark, log):
-        with progress.shown(spark, "audit"):
+        with shown(spark, "audit"):
             found = _findings(log)
         counts: dict[str, int] = {}
         for f in found:
@@ -120,23 +121,28 @@ def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, mo
 @main.command()
 @click.argument("folder")
 @settings_option
-@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
-def fsck(folder: str, options: dict[str, str], driver_memory: str, as_json: bool) -> None:
+def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
 
     Rows above the checkpoint alone, which the sink writes in passing, are no finding.
     """
     from ticdc_lab.codecs.csv_settings import settings_among
-    from ticdc_lab.fsck import fsck as check
+    from ticdc_lab.errors import SourceError
+    from ticdc_lab.sources.places import local_path
 
     wanted, others = settings_among(options)
     if others:
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
-    spark = session_of(driver_memory)
-    with progress.shown(spark, "fsck"):
+    if (place := local_path(folder)) is not None and not place.is_dir():
+        raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file metadata lies.")
+    spark = session_of(folder)
+    from ticdc_lab.fsck import fsck as check
+
+    with shown(spark, "fsck"):
         findings = check(spark, folder, settings=wanted).persist()  # or every file would be read for each answer
         found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
         by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))

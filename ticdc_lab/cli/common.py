@@ -6,14 +6,16 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_lab import progress
+from ticdc_lab.cli.spark_setup import checkout_script, missing_spark, set_up_and_start_again
+from ticdc_lab.engine.running import shown
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.redaction import redacted
 
@@ -35,16 +37,51 @@ settings_option = click.option(
 )
 
 
+def _bounds(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> None:
+    context.meta["ticdc_lab.bounds"] = named_values(value, "NAME=NUMBER", option="--bound")
+
+
 _reading_options = (
     click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
-    click.option("--source-kind", default="auto", show_default=True, help="capture, parquet, delta, storage or kafka."),
+    click.option(
+        "--source-kind",
+        default="auto",
+        show_default=True,
+        help="capture, parquet, delta, storage, kafka; table: SOURCE names one that the session knows.",
+    ),
     click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
     click.option("--claim-check", help="The folder that large messages were put in."),
+    click.option(
+        "--bound",
+        multiple=True,
+        metavar="NAME=NUMBER",
+        expose_value=False,
+        callback=_bounds,
+        help="How much a message may become before it is put aside as too-large: inflated, values, growth, "
+        "growth_free, events, columns, line.",
+    ),
     settings_option,
     click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
-    click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark."),
     click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
 )
+
+
+def _kept(context: click.Context, option: click.Parameter, value: str) -> None:
+    context.meta[f"ticdc_lab.{option.name}"] = value
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what runs a command; :func:`session_of` reads it."""
+    which = click.option(
+        "--engine", type=click.Choice(("auto", "embedded", "spark")), default="auto", show_default=True,
+        expose_value=False, callback=_kept, help="embedded: without Java. spark: Apache Spark, local or at "
+        "SPARK_REMOTE. auto: embedded for what lies on this machine and fits it.",
+    )  # fmt: skip
+    heap = click.option(
+        "--driver-memory", default="4g", show_default=True, expose_value=False, callback=_kept,
+        help="Heap of the local Spark.",
+    )  # fmt: skip
+    return which(heap(command))
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,9 +95,30 @@ def sources_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_options(command: Callable[..., Any], argument: Callable[..., Any]) -> Callable[..., Any]:
+    command = engine_options(_checked(command))
     for option in reversed((argument, *_reading_options)):
         command = option(command)
     return guarded(command)
+
+
+def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What the options say is checked before the command begins; of several sources each is, when its turn comes."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        from ticdc_lab.cli.arguments import check_outs, check_reading, check_source
+
+        check_reading(given)
+        sources = given.get("sources", ()) or (given.get("source"),)
+        if len(sources) == 1 and sources[0] is not None:
+            check_source(sources[0], given)
+            check_outs(sources[0], *(given.get(name) for name in _OUTS))
+        command(**given)
+
+    return run
+
+
+_OUTS = ("out", "quarantine", "alignments_out")
 
 
 def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +155,13 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
-            click.echo(redacted(traceback.format_exc() if debug else _said(e), options), err=True)
+            missing = missing_spark(e)
+            if missing is not None and (lab := checkout_script()) is not None:
+                set_up_and_start_again(lab, missing)
+            from ticdc_lab.engine.failures import in_our_words
+
+            told = missing or in_our_words(e) or e
+            click.echo(redacted(traceback.format_exc() if debug else _said(told), options), err=True)
             sys.exit(FAILED)
 
     return run
@@ -107,13 +171,29 @@ def _options(given: tuple[str, ...], kafka_config: str | None) -> dict[str, str]
     """Settings of the source; those on the command line win."""
     from ticdc_lab.sources.kafka import properties
 
-    options = properties(kafka_config) if kafka_config else {}
+    return (properties(kafka_config) if kafka_config else {}) | named_values(given, "KEY=VALUE", option="--option")
+
+
+def named_values(given: Sequence[str], form: str, *, option: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` of an option that can be given often; what is none is not shown, as it may be a secret."""
+    found = {}
     for text in given:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
-        options[key] = value
-    return options
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"expected {form}", param_hint=option)
+        found[name] = value
+    return found
+
+
+def is_folder(out: str | None) -> bool:
+    """Whether what ``--out`` names is a folder, also one that is not there yet."""
+    return out is not None and (out.endswith("/") or Path(out).is_dir())
+
+
+def require_folder(out: str | None, logs: int) -> None:
+    """Refuse a page where each of several logs gets one."""
+    if out and out.endswith(".html"):
+        raise click.BadParameter(f"{logs} logs need a folder, not the file {out}", param_hint="--out")
 
 
 def _said(error: Exception) -> str:
@@ -123,33 +203,41 @@ def _said(error: Exception) -> str:
     return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
 
 
-def session_of(driver_memory: str) -> SparkSession:
-    """The session of a caller from Python, brought as ``obj``, or a local one."""
-    from pyspark.sql import SparkSession
+def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
+    """The session of a caller from Python, brought as ``obj``, or that of the engine that fits; it says which."""
+    context = click.get_current_context()
+    if context.obj is not None:
+        return context.obj  # type: ignore[no-any-return]
+    from ticdc_lab.engine import choose, session
 
-    from ticdc_lab.session import local_session
-
-    own = click.get_current_context().find_object(SparkSession)
-    return own or local_session(app_name="ticdc-lab", driver_memory=driver_memory)
+    engine, memory = (context.meta.get(f"ticdc_lab.{name}") for name in ("engine", "driver_memory"))
+    choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]
+    choice = next((c for c in choices if c.engine == "spark"), choices[0])
+    click.echo(f"engine: {choice.engine}, as {choice.why}", err=True)
+    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g")
 
 
 @contextmanager
 def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet."""
+    from ticdc_lab.codecs.bounds import bounds_of
     from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.load import load
 
     settings, options = settings_among(where["options"])
-    spark = session_of(where["driver_memory"])
+    spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    log = load(spark, source, settings=settings, options=options, **given)
+    bounds = bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
+    log = load(spark, source, settings=settings, options=options, bounds=bounds, **given)
     with log.reading():
         yield spark, log
 
 
 @contextmanager
-def decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Any]]:
-    """The log, decoded once into a temporary folder."""
+def decoded(
+    source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True
+) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     with (
         opened(source, where) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
@@ -157,10 +245,11 @@ def decoded(source: str, where: Mapping[str, Any], *, images: bool = True) -> It
         if "sample" in where:
             log = log.sampled(where["sample"])
         target = f"{folder}/decoded"
-        with progress.shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
+        with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
             log = log.materialise(target, images=images)
         say_counts(log)
-        log.require_events()
+        if needed:
+            log.require_events()
         yield spark, log
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
@@ -19,6 +18,7 @@ from ticdc_lab.cli.common import (
     print_json,
     source_options,
 )
+from ticdc_lab.engine.running import shown
 
 
 @main.command()
@@ -53,12 +53,12 @@ def consume(
         log.require_commit_ts("a replay")
         sink = open_sink(target, log)
         try:
-            with progress.shown(spark, "reading definitions"):
+            with shown(spark, "reading definitions"):
                 known = knowledge(log.events)
             told = _Told()
             done = replay(log, sink, mode=mode, until=until, rows_a_batch=rows_a_batch, known=known, said=told)
             told.end()
-            with progress.shown(spark, "comparing"):
+            with shown(spark, "comparing"):
                 compared = list(compare(log, sink, done.progress, known=known)) if check else []
         finally:
             sink.close()

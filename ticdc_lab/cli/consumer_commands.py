@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
@@ -20,6 +19,7 @@ from ticdc_lab.cli.common import (
     print_table,
     source_options,
 )
+from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.consumption import Scenario
@@ -88,22 +88,22 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
     strategy, partitions = where["strategy"] or RECORDED, where["partitions"]
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a consumer's run")
-        with progress.shown(spark, "measuring"):
+        with shown(spark, "measuring"):
             study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
         speeds = "even" if how == Listeners(per_second=how.per_second) else "as given"
         scenarios = [Scenario(p, strategy, partitions, how, speeds) for p in policies]
         laid = layout(study, scenarios[0])
         _require_there(how, laid)
-        found, left, shown = [], [], []
+        found, left, printed = [], [], []
         for s in scenarios:
             done = run(laid, s.policy, how)
             found += judged(done, laid, s)
             left.append(_left(done, s.policy))
-            shown += _examples(done, laid, s, examples) if examples else []
+            printed += _examples(done, laid, s, examples) if examples else []
         if as_json:
-            print_json(facts_of(log) | {"matrix": found, "anomalies": shown, "left": left})
+            print_json(facts_of(log) | {"matrix": found, "anomalies": printed, "left": left})
         else:
-            _print(found, shown, left)
+            _print(found, printed, left)
     sys.exit(FINDINGS if any(one["n"] for one in found) else CLEAN)
 
 
@@ -170,7 +170,7 @@ def _examples(done: Run, log: Log, scenario: Scenario, most: int) -> list[dict[s
     return out
 
 
-def _print(found: list[dict[str, Any]], shown: list[dict[str, Any]], left: list[dict[str, Any]]) -> None:
+def _print(found: list[dict[str, Any]], printed: list[dict[str, Any]], left: list[dict[str, Any]]) -> None:
     for one in left:
         if one["pending"] or one["unread"]:
             click.echo(
@@ -186,7 +186,7 @@ def _print(found: list[dict[str, Any]], shown: list[dict[str, Any]], left: list[
         click.echo("Upstream once was as the downstream was, after every transaction of the downstream.")
         return
     print_table(told, "policy", "strategy", "partitions", "kind", "n", "share of time")
-    for a in shown:
+    for a in printed:
         until = "for good" if a["ends_us"] is None else f"until {a['ends_us'] / 1000:.1f} ms"
         click.echo(f"\n{a['policy']}: {a['guarantee']}, {a['table']}, from {a['begins_us'] / 1000:.1f} ms {until}")
         click.echo(f"  {a['message']}")

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag
-from ticdc_lab.cli.ddl_commands import FILE, ddl_service, opener, secret_of, store_options
+from ticdc_lab.cli.ddl_commands import FILE, SECONDS, Where, ddl_service, secret_of, store_options
 
 if TYPE_CHECKING:
     from ticdc_lab.ddl_service.client import Client
     from ticdc_lab.simulate.ddl_service.records import Job
 
+MOST_ROWS = 1 << 62
 CLIENT = ("url", "secret_file", "ca", "cert", "key")
 
 
@@ -68,10 +68,15 @@ def register(client: Client, cluster: str, store_addr: str, version: str | None)
 
 @ddl_service.command()
 @click.argument("cluster")
+@click.option("--force", is_flag=True, help="Although jobs are in its queue: they stay there.")
 @client_options
-def remove(client: Client, cluster: str) -> None:
-    """Unregister a cluster: its DDL is its own again."""
-    client.remove(cluster)
+def remove(client: Client, cluster: str, force: bool) -> None:
+    """Unregister a cluster: its DDL is its own again.
+
+    One with jobs in its queue is refused: wait until they have ended. With --force they stay as they are, and go on
+    when somebody owns the cluster's DDL again.
+    """
+    client.remove(cluster, force=force)
     click.echo(f"{cluster} is not registered any more")
 
 
@@ -82,11 +87,10 @@ def listed(client: Client, as_json: bool) -> None:
     """List registered clusters, and who owns their DDL."""
     found = client.clusters()
     if as_json:
-        rows = [{**c._asdict(), "schedule": c.schedule._asdict()} for c in found]
-        click.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+        _print_json(found)
         return
     for c in found:
-        click.echo(f"{c.id}  {c.store_addr}  {c.schedule.assigned_to or '-'}  {c.schedule.status}")
+        click.echo(f"{c.id}  {c.store_addr}  {c.version}  {c.schedule.assigned_to or '-'}  {c.schedule.status}")
 
 
 @ddl_service.command()
@@ -96,11 +100,10 @@ def workers(client: Client, as_json: bool) -> None:
     """List workers, and what they own."""
     found = client.workers()
     if as_json:
-        rows = [{"id": w.id, "assignments": {c: s._asdict() for c, s in w.assignments}} for w in found]
-        click.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+        _print_json(found)
         return
     for w in found:
-        owned = [c for c, s in w.assignments if s.status == "OWNER"]
+        owned = [a.cluster_id for a in w.assignments if a.schedule.status == "OWNER"]
         click.echo(f"{w.id}  owns {len(owned)} of {len(w.assignments)}: {', '.join(owned)}")
 
 
@@ -109,33 +112,35 @@ def workers(client: Client, as_json: bool) -> None:
 @click.argument("kind")
 @click.argument("table")
 @click.argument("name", default="")
-@click.option("--rows", default=0, type=click.IntRange(0), help="Of the table, to be backfilled by an `add index`.")
+@click.option(
+    "--rows", default=0, type=click.IntRange(0, MOST_ROWS), help="Of the table, to be backfilled by an `add index`."
+)
 @click.option("--sent-by", default="v6.5.0", show_default=True, help="The version of the tidb-server that sends it.")
-@click.option("--within", default=60.0, show_default=True, help="How long to wait for its end, seconds.")
+@click.option("--request", default="", help="A name of your own: sent twice, it is one job.")
+@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait for its end, seconds.")
 @store_options
 @client_options
 def submit(
-    client: Client, cluster: str, kind: str, table: str, name: str, rows: int, sent_by: str, within: float,
-    store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None,
+    client: Client, where: Where, cluster: str, kind: str, table: str, name: str, rows: int, sent_by: str, request: str,
+    within: float,
 ) -> None:  # fmt: skip
     """Send a DDL job to a cluster's queue, and follow it: ``submit cluster1 "add index" orders by_day --rows 1000``.
 
     The tidb-server that sends it is the model's, in this process, over the workers' store (--store or --etcd).
     Exit code 1 says that the job was rejected or rolled back.
     """
-    from ticdc_lab.ddl_service.sqlite_file import FILE as STORE
-    from ticdc_lab.ddl_service.submitting import submitted
+    from ticdc_lab.ddl_service.submitting import is_name, submitted
     from ticdc_lab.simulate.ddl_service.records import DONE
     from ticdc_lab.simulate.ddl_service.server_state import Submit
     from ticdc_lab.simulate.ddl_service.versions import parsed
 
     if not parsed(sent_by):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--sent-by")
-    address = next((c.store_addr for c in client.clusters() if c.id == cluster), None)
-    if address is None:
-        raise click.BadParameter(f"{cluster} is not registered", param_hint="CLUSTER")
-    if etcd is None and not (store / STORE).exists():
-        raise click.BadParameter(f"{store} has no store of workers", param_hint="--store")
+    for hint, text in (("TABLE", table), ("NAME", name), ("KIND", kind), ("--request", request)):
+        if not is_name(text):
+            raise click.BadParameter("expected at most 64 letters that are text", param_hint=hint)
+    address = _store_of(client, cluster)
+    where.expect_store()
     said: list[str] = []
 
     def told(job: Job) -> None:
@@ -144,7 +149,41 @@ def submit(
             said.append(line)
             click.echo(f"{line}, schema version {job.schema_version}" if job.schema_version else line)
 
-    open_store = opener(store, etcd, etcd_ca, etcd_cert, etcd_key)
-    job = submitted(open_store, address, Submit(kind, table, name, rows), version=sent_by, within_s=within, told=told)
+    wish = Submit(kind, table, name, rows, request=request)
+    job = submitted(where.open, address, wish, version=sent_by, within_s=within, told=told)
     click.echo(f"job {job.id}: {job.state}" + (f" ({job.error})" if job.error else ""))
     sys.exit(CLEAN if job.state == DONE else FINDINGS)
+
+
+@ddl_service.command()
+@click.argument("cluster")
+@click.argument("job", type=click.IntRange(1))
+@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait, seconds.")
+@store_options
+@client_options
+def cancel(client: Client, where: Where, cluster: str, job: int, within: float) -> None:
+    """Ask that a job be cancelled: ``cancel cluster1 3``; what it has changed is taken back where that can still be.
+
+    Exit code 1 says that there is nothing to cancel.
+    """
+    from ticdc_lab.ddl_service.submitting import cancelled
+    from ticdc_lab.simulate.ddl_service.records import DONE
+
+    address = _store_of(client, cluster)
+    where.expect_store()
+    said = cancelled(where.open, address, job, within_s=within)
+    click.echo(f"job {job}: cancelling" if said == DONE else said)
+    sys.exit(CLEAN if said == DONE else FINDINGS)
+
+
+def _print_json(found: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(found)))
+
+
+def _store_of(client: Client, cluster: str) -> str:
+    store = next((c.store for c in client.clusters() if c.id == cluster), None)
+    if store is None:
+        raise click.BadParameter(f"{cluster} is not registered", param_hint="CLUSTER")
+    return store

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,7 +17,23 @@ if TYPE_CHECKING:
     from ticdc_lab.ddl_service.node import Backend
     from ticdc_lab.simulate.ddl_service.versions import Versions
 
+
+class _Seconds(click.FloatRange):
+    """A time: neither infinite nor no number."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return found
+
+
+SECONDS = _Seconds(0.0, 86_400.0)
+FORMAT = click.Choice(["text", "json"])
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+ETCD = ("etcd", "etcd_ca", "etcd_cert", "etcd_key", "etcd_user", "etcd_password_file")
 
 
 @main.group("ddl-service")
@@ -25,8 +41,35 @@ def ddl_service() -> None:
     """Workers that own the DDL of many clusters, really running."""
 
 
+class Where(NamedTuple):
+    """Where the workers' store is: an etcd, or else a folder."""
+
+    folder: Path
+    etcd: Etcd | None
+
+    def open(self) -> Backend:
+        """Open it."""
+        from ticdc_lab.ddl_service.etcd_store import EtcdStore
+        from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+
+        return SqliteStore(self.folder) if self.etcd is None else EtcdStore(self.etcd)
+
+    def expect_store(self) -> None:
+        """Refuse a folder that no worker has used: a question makes no store."""
+        from ticdc_lab.ddl_service.sqlite_file import FILE as STORE
+
+        if self.etcd is None and not (self.folder / STORE).exists():
+            raise click.BadParameter(f"{self.folder} has no store of workers", param_hint="--store")
+
+
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add where the store is."""
+    """Add where the store is, and give it to the command as one value."""
+
+    def run(*args: Any, store: Path, **kwargs: Any) -> None:
+        command(*args, where=Where(store, _etcd_of(**{name: kwargs.pop(name) for name in ETCD})), **kwargs)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     options = (
         click.option(
             "--store", default="ddl-service", show_default=True, type=click.Path(file_okay=False, path_type=Path),
@@ -36,10 +79,29 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--etcd-ca", type=FILE, help="Who must have signed etcd's certificate (PEM)."),
         click.option("--etcd-cert", type=FILE, help="A certificate for etcd, with --etcd-key."),
         click.option("--etcd-key", type=FILE, help="Its key."),
+        click.option("--etcd-user", default="", help="Where etcd asks for a user, with --etcd-password-file."),
+        click.option("--etcd-password-file", type=FILE, help="The user's password is in it."),
     )  # fmt: skip
+    wrapped: Callable[..., Any] = run
     for option in reversed(options):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _etcd_of(
+    etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None, etcd_user: str,
+    etcd_password_file: Path | None,
+) -> Etcd | None:  # fmt: skip
+    from ticdc_lab.ddl_service.etcd_rpc import Etcd
+
+    if etcd is None:
+        return None
+    if (etcd_cert is None) != (etcd_key is None):
+        raise click.BadParameter("give both", param_hint="--etcd-cert, --etcd-key")
+    if bool(etcd_user) != bool(etcd_password_file):
+        raise click.BadParameter("give both", param_hint="--etcd-user, --etcd-password-file")
+    password = secret_of(etcd_password_file, "--etcd-password-file") or ""
+    return Etcd(etcd, etcd_ca, etcd_cert, etcd_key, etcd_user, password)
 
 
 def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,36 +124,13 @@ def versions_of(version: str, oldest: str) -> Versions:
     return Versions(version, oldest)
 
 
-def etcd_of(etcd: str, ca: Path | None, certificate: Path | None, key: Path | None) -> Etcd:
-    """Give where etcd is."""
-    from ticdc_lab.ddl_service.etcd_rpc import Etcd
-
-    if (certificate is None) != (key is None):
-        raise click.BadParameter("give both", param_hint="--etcd-cert, --etcd-key")
-    return Etcd(etcd, ca, certificate, key)
-
-
-def opener(
-    store: Path, etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None
-) -> Callable[[], Backend]:
-    """Give what opens the store that the options name."""
-    if etcd is None:
-        from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-
-        return lambda: SqliteStore(store)
-    from ticdc_lab.ddl_service.etcd_store import EtcdStore
-
-    where = etcd_of(etcd, ca, certificate, key)
-    return lambda: EtcdStore(where)
-
-
-def secret_of(path: Path | None) -> str | None:
-    """Read the shared secret."""
+def secret_of(path: Path | None, option: str = "--secret-file") -> str | None:
+    """Read a secret from a file."""
     if path is None:
         return None
     secret = path.read_text(encoding="utf-8", errors="replace").strip()
     if not secret or not secret.isascii() or not secret.isprintable():
-        raise click.BadParameter(f"{path} has no line of ASCII text", param_hint="--secret-file")
+        raise click.BadParameter(f"{path} has no line of ASCII text", param_hint=option)
     return secret
 
 
@@ -101,23 +140,24 @@ def secret_of(path: Path | None) -> str | None:
     "--node-id", default="ddl-service-node-1", show_default=True, help="Of this worker, unique in its service."
 )
 @store_options
-@click.option("--ttl", default=10.0, show_default=True, type=click.FloatRange(0.5), help="Of sessions, seconds.")
+@click.option("--ttl", default=10.0, show_default=True, type=_Seconds(0.5, 3600.0), help="Of sessions, seconds.")
 @version_options
 @click.option("--secret-file", type=FILE, help="Callers must know what is in it.")
 @click.option("--tls-cert", type=FILE, help="The worker's certificate (PEM).")
 @click.option("--tls-key", type=FILE, help="Its key.")
 @click.option("--tls-client-ca", type=FILE, help="Who must have signed callers.")
+@click.option("--log-format", default="text", show_default=True, type=FORMAT, help="Of the log, on stderr.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def serve(
-    listen: str, node_id: str, store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None,
-    etcd_key: Path | None, ttl: float, version: str, oldest: str, secret_file: Path | None, tls_cert: Path | None,
-    tls_key: Path | None, tls_client_ca: Path | None,
+    where: Where, listen: str, node_id: str, ttl: float, version: str, oldest: str, secret_file: Path | None,
+    tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, log_format: str,
 ) -> None:  # fmt: skip
     """Run one worker; several with the same store are one service.
 
     Only this host can reach it unless --listen says otherwise, and then callers need the secret or a certificate.
     """
+    from ticdc_lab.ddl_service import logs
     from ticdc_lab.ddl_service.api import ID
     from ticdc_lab.ddl_service.serving import Listening
     from ticdc_lab.ddl_service.serving import serve as run
@@ -130,13 +170,13 @@ def serve(
     if not ID.fullmatch(node_id):
         raise click.BadParameter(f"{node_id!r}; expected letters, digits, '_', '.', '-'", param_hint="--node-id")
     versions = versions_of(version, oldest)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+    logs.begin(log_format, node_id)
     listening = Listening(host.strip("[]"), int(port), secret_of(secret_file), tls_cert, tls_key, tls_client_ca)
     ttl_us = int(ttl * 1e6)
     duties = Duties(versions, Terms(ttl_us, ttl_us // 5))
-    told = f"{node_id} listens on {host}"
-    backend = opener(store, etcd, etcd_ca, etcd_cert, etcd_key)()
-    ended_well = run(node_id, backend, listening, duties, ready=lambda at: click.echo(f"{told}:{at}", err=True))
+    ended_well = run(
+        node_id, where.open, listening, duties, ready=lambda at: logs.LOG.info("%s listens on %s:%s", node_id, host, at)
+    )
     sys.exit(CLEAN if ended_well else FAILED)
 
 
@@ -145,22 +185,21 @@ def serve(
 @version_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
-def audit(
-    store: Path, etcd: str | None, etcd_ca: Path | None, etcd_cert: Path | None, etcd_key: Path | None,
-    version: str, oldest: str,
-) -> None:  # fmt: skip
+def audit(where: Where, version: str, oldest: str) -> None:
     """Check all that was ever written to a store: never two owners of one cluster, jobs step by step, ...
 
     Exit code 1 says that something was not as it must be.
     """
     from ticdc_lab.ddl_service import history
     from ticdc_lab.ddl_service.auditing import violations
+    from ticdc_lab.ddl_service.sqlite_file import begun
 
-    if etcd is None:
-        written = list(history.of_folder(store))
+    stores: list[str] = []
+    if where.etcd is None:
+        written, stores = list(history.of_folder(where.folder)), begun(where.folder)
     else:
-        written = history.of_etcd(etcd_of(etcd, etcd_ca, etcd_cert, etcd_key))
-    found = violations(written, versions_of(version, oldest))
+        written = history.of_etcd(where.etcd)
+    found = violations(written, versions_of(version, oldest), stores=stores)
     for line in found:
         click.echo(line)
     click.echo(f"{len(written):,} changes, {len(found)} not as they must be")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
@@ -21,6 +21,7 @@ from ticdc_lab.cli.common import (
     small,
     source_options,
 )
+from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,20 +46,21 @@ def dispatch(
     as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """Events with the partition that another dispatcher, or a changefeed file, would have chosen."""
-    from pyspark.sql import functions as F
-
-    from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import alignments
-    from ticdc_lab.dispatch.conflict import CONFLICT
-    from ticdc_lab.dispatch.dispatching import ADDED
-    from ticdc_lab.export import require_apart, write
-    from ticdc_lab.schema import EVENTS
+    from ticdc_lab.dispatch.names import CONFLICT
 
     by_conflict = strategy is not None and strategy.lower() == CONFLICT
     if alignments_out and not by_conflict:
         raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
-    require_apart(source, out, alignments_out)
-    feed, n = _dispatch_request(strategy, file, sink_uri, partitions, flavour, topics)
+    listed = _listed(columns)
+    feed, n = _dispatch_request(strategy, file, sink_uri, partitions, flavour, topics, listed)
+    from pyspark.sql import functions as F
+
+    from ticdc_lab.catalog import catalog_of
+    from ticdc_lab.dispatch import alignments
+    from ticdc_lab.dispatch.dispatching import ADDED
+    from ticdc_lab.export import write
+    from ticdc_lab.schema import EVENTS
+
     names = ["target_topic"] if feed else ["alignment"] if by_conflict else []
     by = ["target_topic", "target_partition"] if topics else ["target_partition"]
     with decoded(source, where) as (spark, log):
@@ -69,9 +71,9 @@ def dispatch(
         more: dict[str, Any] = {}
         moved = log.events.transform(
             _dispatched, feed=feed, strategy=strategy, partitions=n, index=index, flavour=flavour,
-            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog,
+            columns=listed, catalog=catalog,
         )  # fmt: skip
-        with progress.shown(spark, "dispatch"):
+        with shown(spark, "dispatch"):
             write(moved.select(*EVENTS.names, *ADDED, *names), out)
             rows = moved.where("kind = 'row'")
             load = small(rows.groupBy(*by).count().orderBy(*by))
@@ -105,15 +107,22 @@ def dispatch(
 
 
 def _dispatch_request(
-    strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None, flavour: str, topics: bool
-) -> tuple[Any, int]:
+    strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None, flavour: str, topics: bool,
+    columns: list[str] | None,
+) -> tuple[Any, int]:  # fmt: skip
     """The changefeed, if one is given, and the partition count; every mistake is found before anything is read."""
-    from ticdc_lab.dispatch import check_strategy, read_changefeed
+    from ticdc_lab.cli.arguments import existing_file
+    from ticdc_lab.dispatch.names import check_partitions, check_request, check_strategy
 
     if (strategy is None) == (file is None):
         raise click.UsageError("Give either --strategy or --changefeed.")
     feed = None
+    if partitions is not None:
+        check_partitions(partitions)
     if file is not None:
+        existing_file(file, "The changefeed file")
+        from ticdc_lab.dispatch import read_changefeed
+
         feed = read_changefeed(file, sink_uri=sink_uri, flavour="classic" if flavour == "classic" else "new")
         for note in feed.notes:
             click.echo(f"  {note}", err=True)
@@ -124,7 +133,13 @@ def _dispatch_request(
     n = partitions if partitions is not None or feed is None else feed.partitions
     if n is None:
         raise click.UsageError("Missing option '--partitions'.")
+    if strategy is not None:
+        check_request(strategy, n, columns)
     return feed, n
+
+
+def _listed(columns: str | None) -> list[str] | None:
+    return [c.strip() for c in columns.split(",")] if columns else None
 
 
 def _dispatched(
@@ -183,20 +198,20 @@ def advise(
 
     --protocol names the changefeed's protocol; it reads the source too.
     """
-    from pathlib import Path
+    from ticdc_lab.dispatch.names import check_partitions
 
-    from ticdc_lab.dispatch.advise import advise as advised
-    from ticdc_lab.dispatch.advise_report import sentences, values
-    from ticdc_lab.export import require_apart
-
-    require_apart(source, out)
     try:
         counts = [int(n) for n in partitions.split(",")]
     except ValueError as e:
         raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
+    for n in counts:
+        check_partitions(n)
+    from ticdc_lab.dispatch.advise import advise as advised
+    from ticdc_lab.dispatch.advise_report import sentences, values
+
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("advice")
-        with progress.shown(spark, "advise"):
+        with shown(spark, "advise"):
             found = advised(log.events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
         if out:
             Path(out).write_text(found.changefeed.to_toml(), encoding="utf-8")
@@ -227,32 +242,32 @@ def produce(
     topic: str, max_batch_size: int, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
 ) -> None:  # fmt: skip
     """The log as a new topic: another protocol, dispatcher or number of partitions."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import check_strategy
-    from ticdc_lab.encode import encoder
-    from ticdc_lab.export import require_apart
-    from ticdc_lab.produce import produce as produced
+    from ticdc_lab.codecs.registry import require_written
+    from ticdc_lab.dispatch.names import check_request
     from ticdc_lab.sources.kafka import properties
+
+    require_written(target)
+    listed = _listed(columns)
+    check_request(strategy, partitions, listed)
+    out_options = properties(out_kafka_config) if out_kafka_config else None
+    from ticdc_lab.catalog import catalog_of
+    from ticdc_lab.encode import encoder
+    from ticdc_lab.engine import counted
+    from ticdc_lab.produce import produce as produced
     from ticdc_lab.topic_writer import write_topic
 
-    check_strategy(strategy)
-    out_options = properties(out_kafka_config) if out_kafka_config else None
     lost = dict(encoder(target).lost)
-    require_apart(source, out)
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a topic in commit order")
         messages = log.events.transform(
             produced, protocol=target, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
-            columns=[c.strip() for c in columns.split(",")] if columns else None, catalog=catalog_of(log.events),
+            columns=listed, catalog=catalog_of(log.events),
             topic=topic, max_batch_size=max_batch_size,
         )  # fmt: skip
-        seen = Observation()
-        with progress.shown(spark, f"writing {target}"):
-            write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out, options=out_options)
-        written = seen.get["messages"]
+        messages, n_written = counted(messages)
+        with shown(spark, f"writing {target}"):
+            write_topic(messages, out, options=out_options)
+        written = n_written()
         if as_json:
             print_json(facts_of(log) | {"out": out, "to": target, "written": written, "lost": lost})
             return
@@ -282,27 +297,30 @@ def expand(
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
+    from ticdc_lab.dispatch.names import check_partitions, check_strategy
+
+    for n in (after, before):
+        if n is not None:
+            check_partitions(n)
+    if strategy:
+        check_strategy(strategy.partition(":")[0])
+    delays = _delays(stop_delay)
     from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import check_strategy
-    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.export import write
     from ticdc_lab.repartition import Timing, cost_of
     from ticdc_lab.repartition import expand as expanded
     from ticdc_lab.repartition.expand import rule_of
     from ticdc_lab.repartition.findings import examined
 
-    require_apart(source, out)
-    rules = None
-    if strategy:
-        check_strategy(strategy.partition(":")[0])
-        rules = (rule_of(strategy),)
-    timing = Timing(_delays(stop_delay), restart_ms=restart_ms, captures=captures, seed=seed)
+    rules = (rule_of(strategy),) if strategy else None
+    timing = Timing(delays, restart_ms=restart_ms, captures=captures, seed=seed)
     with decoded(source, where) as (spark, log), tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
         log.require_commit_ts("what another number of partitions does")
         done = expanded(
             log.events, after=after, before=before, rules=rules, at=at, procedure=procedure, timing=timing,
             catalog=catalog_of(log.events),
         )  # fmt: skip
-        with progress.shown(spark, f"{procedure}: {done.plan.before} to {after} partitions"):
+        with shown(spark, f"{procedure}: {done.plan.before} to {after} partitions"):
             done = done.kept(f"{folder}/expanded")
             if out:
                 write(done.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)

@@ -7,22 +7,20 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import (
     but_for,
     decoded,
     facts_of,
     json_flag,
     main,
-    opened,
     print_json,
     print_table,
     sample_options,
-    say_counts,
     session_of,
     small,
     source_options,
 )
+from ticdc_lab.engine.running import shown
 
 _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
 
@@ -34,22 +32,18 @@ _LAGGARDS, _LAGGARDS_SAID = 1_000, 5
 @json_flag
 def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
     """Canonical events, one row each."""
-    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.export import write
     from ticdc_lab.schema import EVENTS
 
-    require_apart(source, out, quarantine)
-    with opened(source, where) as (spark, log):
-        counted = log.counted()
-        with progress.shown(spark, f"decoding {log.protocol}"):
-            write(counted.events.select(*EVENTS.names), out)
-        done = counted.finished()
-        say_counts(done)
+    with decoded(source, where, needed=False) as (spark, log):
+        with shown(spark, "writing events"):
+            write(log.events.select(*EVENTS.names), out)
         if quarantine:
-            write(done.quarantine, quarantine)
-        elif done.counts.quarantined:
+            write(log.quarantine, quarantine)
+        elif log.counts.quarantined:
             click.echo("  keep them with --quarantine DIR.parquet", err=True)
         if as_json:
-            print_json(facts_of(done) | {"out": out})
+            print_json(facts_of(log) | {"out": out})
 
 
 @main.command()
@@ -62,7 +56,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
 
     settings, options = settings_among(where["options"])
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    found = look(session_of(where["driver_memory"]), source, settings=settings, options=options, **given)
+    found = look(session_of(source), source, settings=settings, options=options, **given)
     if as_json:
         print_json(found.facts())
         return
@@ -80,12 +74,12 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
     """How far the log is complete: per topic, partition and table."""
     from pyspark.sql import functions as F
 
-    from ticdc_lab import watermarks as w
-    from ticdc_lab.laggards import laggard_spans
+    from ticdc_lab.facts import watermarks as w
+    from ticdc_lab.facts.laggards import laggard_spans
 
     with decoded(source, where, images=False) as (spark, log):
         log.require_commit_ts("resolved_ts")
-        with progress.shown(spark, "watermarks"):
+        with shown(spark, "watermarks"):
             found = {
                 "topics": small(log.events.transform(w.topic_watermarks).orderBy("topic")),
                 "partitions": small(log.events.transform(w.partition_watermarks).orderBy("topic", "partition")),
@@ -136,14 +130,13 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
     """Whole transactions, restored across tables and partitions."""
     from pyspark.sql import functions as F
 
-    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.export import write
     from ticdc_lab.transactions import transactions as restore
 
-    require_apart(source, out)
     with decoded(source, where, images=False) as (spark, log):
         log.require_commit_ts("transactions")
         restored = log.events.transform(restore)
-        with progress.shown(spark, "transactions"):
+        with shown(spark, "transactions"):
             if out:
                 write(restored.repartition(1).sortWithinPartitions("commit_ts"), out)
             totals = restored.agg(
@@ -173,18 +166,17 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 @json_flag
 def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **where: str) -> None:
     """One table's rows at a consistent timestamp."""
-    from ticdc_lab.export import require_apart, write
-    from ticdc_lab.tables import table_as_of
-    from ticdc_lab.tso import to_datetime
-
-    require_apart(source, out)
     schema_name, dot, table_name = name.partition(".")
     if not dot:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
+    from ticdc_lab.export import write
+    from ticdc_lab.tables import table_as_of
+    from ticdc_lab.tso import to_datetime
+
     with decoded(source, where) as (spark, log):
         log.require_commit_ts(f"the table {name}")
         found = table_as_of(log.events, schema_name=schema_name, table_name=table_name, ts=ts)
-        with progress.shown(spark, f"table {name}"):
+        with shown(spark, f"table {name}"):
             # by its columns, so that the same input gives the same bytes
             write(found.rows.orderBy(*[f"`{c}`" for c in found.key or found.rows.columns]), out)
         for sentence in found.limits:
@@ -210,7 +202,7 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
     given = ("protocol", "schema_registry", "claim_check", "options")
     settings = {"once": once, "every_s": every_s} | {name: where[name] for name in given}
     with suppress(KeyboardInterrupt):
-        run(session_of(where["driver_memory"]), source, out, said=_say_state, **settings)
+        run(session_of(source, needs_spark="a stream into Delta needs it"), source, out, said=_say_state, **settings)
 
 
 def _say_state(state: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, main
+from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, is_folder, main, named_values, require_folder
 
 _SET = "A parameter of the notebook; a path from here, a number, a list. A notebook without SOURCE takes its own."
 
@@ -34,7 +34,7 @@ def notebook(name: str, sources: tuple[str, ...], settings: tuple[str, ...], out
 
     if pdf:
         browser()
-    file, given = find(name), _given(settings)
+    file, given = find(name), named_values(settings, "NAME=VALUE", option="--set")
     runs = [given | {"source": s} for s in sources] or [given]
     pages = _pages(file.stem, sources, out)
     sys.exit(max(_page(file, page, run, pdf=pdf, alone=len(runs) == 1) for page, run in zip(pages, runs, strict=True)))
@@ -68,22 +68,11 @@ def _begins(cell: int, of: int) -> None:
         click.echo(f"\r\x1b[Kcell {cell} of {of}" if cell < of else "\r\x1b[K", err=True, nl=False)
 
 
-def _given(settings: Sequence[str]) -> dict[str, Any]:
-    given = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise click.BadParameter("expected NAME=VALUE", param_hint="--set")
-        given[key] = value
-    return given
-
-
 def _pages(stem: str, sources: Sequence[str], out: str | None) -> list[Path]:
     from ticdc_lab.report.runs import Run, page_names
 
-    if len(sources) < 2 and not (out and (out.endswith("/") or Path(out).is_dir())):
+    if len(sources) < 2 and not is_folder(out):
         return [Path(out or f"{stem}.html")]
-    if out and out.endswith(".html"):
-        raise click.BadParameter(f"{len(sources)} logs need a folder, not the file {out}", param_hint="--out")
+    require_folder(out, len(sources))
     folder = Path(out or stem)
     return [folder / n for n in page_names([Run(s) for s in sources])] if sources else [folder / f"{stem}.html"]

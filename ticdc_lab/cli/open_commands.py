@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ticdc_lab.cli.common import guarded, json_flag, main, print_json, session_of, settings_option
+from ticdc_lab.cli.common import engine_options, guarded, json_flag, main, print_json, session_of, settings_option
 
 _PAGE, _NOTEBOOK = ".html", ".ipynb"
 
@@ -21,13 +21,11 @@ _PAGE, _NOTEBOOK = ".html", ".ipynb"
 @click.option("--source", help="Another log to look at in the same way, or where the same one lies here.")
 @settings_option
 @click.option("--kafka-config", help="Properties file with Kafka's settings: no state keeps secrets.")
-@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, if one is needed.")
+@engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
-def open_command(
-    state: str, out: str | None, source: str | None, options: Mapping[str, str], driver_memory: str, as_json: bool
-) -> None:
+def open_command(state: str, out: str | None, source: str | None, options: Mapping[str, str], as_json: bool) -> None:
     """Open a panel that was saved as STATE (the button `save` in a notebook): make it anew and say what it shows.
 
     A notebook that is written with --out opens the state where it is run.
@@ -46,7 +44,7 @@ def open_command(
             )
         _write(out, _notebook(Path(state).resolve(), source))
         return
-    spark = session_of(driver_memory) if needs_spark(state) else None
+    spark = session_of(*([source] if source else [])) if needs_spark(state) else None
     opened = open_state(state, spark, source=source, options=options)
     panels = _panels(opened)
     if out is not None:

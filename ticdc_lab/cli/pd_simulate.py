@@ -18,7 +18,7 @@ from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, seeds_of, simu
 @guarded
 def simulate_pd(
     scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    driver_memory: str, as_json: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of a cluster under PD and judge its assertions.
 
@@ -31,8 +31,8 @@ def simulate_pd(
     if read.model is not _model():
         raise click.UsageError(f"{scenario} is not of the model pd")
     if seeds is not None:
-        sys.exit(_many(read, seeds_of(seeds), out, driver_memory, as_json=as_json))
-    sys.exit(_one(read, seed, out, lines, driver_memory, as_json=as_json))
+        sys.exit(_many(read, seeds_of(seeds), out, as_json=as_json))
+    sys.exit(_one(read, seed, out, lines, as_json=as_json))
 
 
 def _model() -> Any:
@@ -41,13 +41,13 @@ def _model() -> Any:
     return MODEL
 
 
-def _one(scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, *, as_json: bool) -> int:
+def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
     from ticdc_lab.simulate.pd.world.what_if import future
     from ticdc_lab.simulate.trace_files import needs_spark, write_trace
 
     played = scenario.model.play(scenario, seed=seed)
     if out:
-        write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
+        write_trace(played.trace, out, session_of() if needs_spark(out) else None)
     facts = {
         "scenario": scenario.name, "seed": played.seed, "violated": played.run.violated,
         "assertions": [o._asdict() for o in played.outcomes], "last": played.last,
@@ -86,11 +86,11 @@ def _print(played: Any, lines: int) -> None:
     click.echo(f"\nAgain: {played.again}")
 
 
-def _many(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, as_json: bool) -> int:
+def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     from ticdc_lab.export import write
     from ticdc_lab.simulate.pd_sweep import summary, sweep
 
-    rows = sweep(session_of(driver_memory), scenario, seeds).persist()
+    rows = sweep(session_of(), scenario, seeds).persist()
     if out:
         write(rows.orderBy("seed"), out)
     [told] = small(summary(rows))

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
-from ticdc_lab.cli.common import FAILED, decoded, main, sample_options, sources_options
+from ticdc_lab.cli.common import FAILED, decoded, is_folder, main, require_folder, sample_options, sources_options
+from ticdc_lab.engine.running import shown
 
 _OUT, _OUT_FOLDER = "report.html", "report"
 _COMMAND = {"command": "ticdc-lab report"}
@@ -34,9 +34,10 @@ def report(sources: tuple[str, ...], out: str | None, runs_file: str | None, pdf
     from ticdc_lab.report.paper import browser, print_pdf
 
     runs = _runs(sources, runs_file, where)
+    where["all_sources"] = [run.source for run in runs]
     if pdf:
         browser()
-    if len(runs) == 1 and not runs_file and not _is_folder(out):
+    if len(runs) == 1 and not runs_file and not is_folder(out):
         pages, expected = [_one(runs[0], out or _OUT, where)], 1
         click.echo(str(pages[0]))
     else:
@@ -61,16 +62,12 @@ def _runs(sources: Sequence[str], runs_file: str | None, where: Mapping[str, Any
     return runs
 
 
-def _is_folder(out: str | None) -> bool:
-    return out is not None and (out.endswith("/") or Path(out).is_dir())
-
-
 def _one(run: Any, out: str, where: Mapping[str, Any]) -> Path:
     from ticdc_lab.export import require_apart
     from ticdc_lab.report import report as write_report
 
     require_apart(run.source, out)
-    with _opened(run, where) as (spark, log), progress.shown(spark, "report"):
+    with _opened(run, where) as (spark, log), shown(spark, "report"):
         return write_report(log, out, settings=_COMMAND | run.settings())
 
 
@@ -78,14 +75,13 @@ def _many(runs: Sequence[Any], out: str, where: Mapping[str, Any]) -> list[Path]
     """A page for each log that could be read, and the index."""
     from ticdc_lab.report import reports
 
-    if out.endswith(".html"):
-        raise click.BadParameter(f"{len(runs)} logs need a folder, not the file {out}", param_hint="--out")
+    require_folder(out, len(runs))
     for run in runs:
         _require_outside(run.source, out)
 
     @contextmanager
     def opened(run: Any) -> Iterator[Any]:
-        with _opened(run, where) as (spark, log), progress.shown(spark, f"report on {run.name}"):
+        with _opened(run, where) as (spark, log), shown(spark, f"report on {run.name}"):
             yield log
 
     entries = reports(runs, out, opened, settings=_COMMAND, done=lambda e: click.echo(_said(e, out), err=True))

@@ -13,6 +13,7 @@ from ticdc_lab.cli.common import (
     CLEAN,
     FAILED,
     FINDINGS,
+    engine_options,
     guarded,
     json_flag,
     main,
@@ -41,12 +42,11 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row each."),
         click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened."),
-        click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark, if needed."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
-    return command
+    return engine_options(command)
 
 
 @simulate.command()
@@ -62,7 +62,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
 @guarded
 def scheduler(
     scenario: str | None, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
-    explore: str | None, most_states: int, lines: int, driver_memory: str, as_json: bool,
+    explore: str | None, most_states: int, lines: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the table scheduler and judge its assertions.
 
@@ -74,7 +74,7 @@ def scheduler(
     if explore is not None:
         sys.exit(explored(explore, most_states, as_json=as_json))
     assert scenario is not None
-    sys.exit(_ran("scheduler", scenario, seed, seeds, settings, out, lines, driver_memory, as_json=as_json))
+    sys.exit(_ran("scheduler", scenario, seed, seeds, settings, out, lines, as_json=as_json))
 
 
 @simulate.command()
@@ -90,7 +90,7 @@ def scheduler(
 @guarded
 def pipeline(
     scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    driver_memory: str, why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
+    why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the replication pipeline, from TiKV to the downstream, and judge its assertions.
 
@@ -102,9 +102,7 @@ def pipeline(
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth)
     files.check()
-    sys.exit(
-        _ran("pipeline", scenario, seed, seeds, settings, out, lines, driver_memory, why_at, files, as_json=as_json)
-    )
+    sys.exit(_ran("pipeline", scenario, seed, seeds, settings, out, lines, why_at, files, as_json=as_json))
 
 
 @simulate.command("ddl-service")
@@ -114,13 +112,13 @@ def pipeline(
 @guarded
 def ddl_service(
     scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    driver_memory: str, as_json: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of DDL as a Service: workers, clusters, DDL, and judge its assertions.
 
     Exit codes as for `simulate scheduler`.
     """
-    sys.exit(_ran("ddl-service", scenario, seed, seeds, settings, out, lines, driver_memory, as_json=as_json))
+    sys.exit(_ran("ddl-service", scenario, seed, seeds, settings, out, lines, as_json=as_json))
 
 
 class _Files(NamedTuple):
@@ -152,7 +150,7 @@ class _Files(NamedTuple):
 
 def _ran(
     model: str, scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
-    lines: int, driver_memory: str, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
+    lines: int, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
 ) -> int:  # fmt: skip
     from ticdc_lab.simulate.models import MODELS
     from ticdc_lab.simulate.scenario import read_scenario
@@ -163,10 +161,10 @@ def _ran(
     if of != model:
         raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
     if seeds is None:
-        return _play(read, seed, out, lines, driver_memory, why_at, files, as_json=as_json)
+        return _play(read, seed, out, lines, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
         raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
-    return swept(read, seeds_of(seeds), out, driver_memory, as_json=as_json)
+    return swept(read, seeds_of(seeds), out, as_json=as_json)
 
 
 def changes_of(settings: tuple[str, ...]) -> dict[str, str]:
@@ -189,7 +187,7 @@ def seeds_of(text: str) -> range:
 
 
 def _play(
-    scenario: Any, seed: int | None, out: str | None, lines: int, driver_memory: str, why_at: str | None,
+    scenario: Any, seed: int | None, out: str | None, lines: int, why_at: str | None,
     files: _Files | None, *, as_json: bool,
 ) -> int:  # fmt: skip
     from ticdc_lab.simulate.playing import counts_messages
@@ -201,7 +199,7 @@ def _play(
     at_us = None if why_at is None else _moment(why_at, scenario.until_us)
     played = scenario.model.play(scenario, seed=seed, level=level, **samples)
     if out:
-        write_trace(played.trace, out, session_of(driver_memory) if needs_spark(out) else None)
+        write_trace(played.trace, out, session_of() if needs_spark(out) else None)
     if files:
         files.write(played.run)
     facts = _facts(played) | ({} if at_us is None else {"why": _whys(played, at_us)})

@@ -13,16 +13,16 @@ _SHOWN = 10
 """Runs that did not hold, of a sweep, that are printed."""
 
 
-def swept(scenario: Any, seeds: range, out: str | None, driver_memory: str, *, as_json: bool) -> int:
+def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     """Run every seed as a Spark job and print a summary; give the exit code."""
-    from ticdc_lab import progress
+    from ticdc_lab.engine.running import shown
     from ticdc_lab.export import write
     from ticdc_lab.simulate.compare_runs import failures, measured
     from ticdc_lab.simulate.sweep import sweep
 
-    spark = session_of(driver_memory)
+    spark = session_of()
     runs = sweep(spark, scenario, seeds).persist()
-    with progress.shown(spark, "simulating"):
+    with shown(spark, "simulating"):
         if out:
             write(runs.orderBy("seed"), out)
         [counts] = small(failures(runs))

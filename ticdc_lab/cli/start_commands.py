@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ticdc_lab.cli.common import guarded, main
+from ticdc_lab.cli.common import engine_options, guarded, main
 from ticdc_lab.cli.report_commands import report
 
 _DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
@@ -14,15 +14,15 @@ _DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 
 @main.command()
 @click.option("--out", default="report.html", show_default=True, help="One self-contained HTML file.")
-@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@engine_options
 @_DEBUG
 @guarded
 @click.pass_context
-def demo(context: click.Context, out: str, driver_memory: str) -> None:
+def demo(context: click.Context, out: str) -> None:
     """Report on a sample of real TiCDC messages that comes with the package."""
     from ticdc_lab.supplied import SAMPLE, samples
 
-    context.invoke(report, sources=(str(samples() / SAMPLE),), out=out, driver_memory=driver_memory)
+    context.invoke(report, sources=(str(samples() / SAMPLE),), out=out)
 
 
 @main.command()

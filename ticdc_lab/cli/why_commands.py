@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
 from ticdc_lab.cli.common import but_for, decoded, facts_of, json_flag, main, print_json, small, source_options
+from ticdc_lab.engine.running import shown
 
 _STALLS = 1_000
 
@@ -21,11 +21,11 @@ _STALLS = 1_000
 @json_flag
 def why(source: str, stall_s: float, as_json: bool, **where: Any) -> None:
     """Why did resolved_ts stand: each stall, what may have held it, and what the log cannot tell."""
-    from ticdc_lab.stall_causes import stall_causes
+    from ticdc_lab.facts.stall_causes import stall_causes
 
     with decoded(source, where, images=False) as (spark, log):
         log.require_commit_ts("resolved_ts")
-        with progress.shown(spark, "why"):
+        with shown(spark, "why"):
             found = stall_causes(log.events, stall_s=stall_s, arrivals=log.messages)
             rows = small(found.orderBy("topic", "held_ts", "everywhere").limit(_STALLS))
         if as_json:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ticdc_lab import progress
-from ticdc_lab.cli.common import guarded, json_flag, main, print_json, session_of
+from ticdc_lab.cli.common import engine_options, guarded, json_flag, main, print_json, session_of
+from ticdc_lab.engine.running import shown
 from ticdc_lab.workload.settings import KINDS, Workload
 
 _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", "rows", "seed")}
@@ -27,42 +27,45 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
 @click.option("--partitions", type=int, default=3, show_default=True)
 @click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
 @click.option("--truth", help="The events themselves: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
-@click.option("--driver-memory", default="4g", show_default=True, help="Heap of the local Spark.")
+@engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
 def workload(
     kind: str, rows: int, seed: int, settings: tuple[str, ...], protocol: str, strategy: str, partitions: int,
-    out: str, truth: str | None, driver_memory: str, as_json: bool,
+    out: str, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Make the log of a workload, of any size, and the truth of it.
 
     bank: transfers that keep a total. tpcc: new orders, payments and deliveries. hot-keys: rows chosen by a zipf law.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
+    from ticdc_lab.cli.arguments import check_outs
+    from ticdc_lab.codecs.registry import require_written
 
+    require_written(protocol)
+    asked = Workload(kind=kind, rows=rows, seed=seed, **_given(settings))
+    check_outs(out, truth)
+    check_outs(None, out)
     from ticdc_lab.encode import encoder
-    from ticdc_lab.export import require_apart, write
+    from ticdc_lab.engine import counted
+    from ticdc_lab.export import write
     from ticdc_lab.topic_writer import write_topic
     from ticdc_lab.workload import generate, log_of
 
-    asked = Workload(kind=kind, rows=rows, seed=seed, **_given(settings))
     lost = dict(encoder(protocol).lost)
-    require_apart(out, truth)
-    spark = session_of(driver_memory)
+    spark = session_of(out)
     messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
-    seen = Observation()
-    with progress.shown(spark, f"writing {protocol}"):
-        write_topic(messages.observe(seen, F.count(F.lit(1)).alias("messages")), out)
+    messages, written = counted(messages)
+    with shown(spark, f"writing {protocol}"):
+        write_topic(messages, out)
     if truth is not None:
-        with progress.shown(spark, "writing the truth"):
+        with shown(spark, "writing the truth"):
             write(generate(spark, asked), truth)
     if as_json:
         print_json({"kind": kind, "rows": rows, "seed": seed, "protocol": protocol, "partitions": partitions,
-                    "written": seen.get["messages"], "out": out, "truth": truth, "lost": lost})  # fmt: skip
+                    "written": written(), "out": out, "truth": truth, "lost": lost})  # fmt: skip
         return
-    click.echo(f"{seen.get['messages']} messages of {protocol} in {partitions} partitions: {out}")
+    click.echo(f"{written()} messages of {protocol} in {partitions} partitions: {out}")
     if truth is not None:
         click.echo(f"the truth: {truth}")
     for name, why in lost.items():

@@ -19,12 +19,12 @@ import fastavro
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import CORRUPTED, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.bounds import too_large
+from ticdc_lab.codecs.event import CORRUPTED, Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, object_of, optional, shown, text
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry
-from ticdc_lab.codecs.unpack import LARGEST
 
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3
 _GLUE_HEADER, _GLUE_ZLIB = 18, 5
@@ -65,7 +65,7 @@ def codec(known: Known) -> Codec:
         return records[schema_id]
 
     def read(raw: bytes, part: str) -> tuple[Record, Mapping[str, Any]]:
-        schema_id, body = _unframed(raw, part)
+        schema_id, body = _unframed(raw, part, known.bounds.inflated)
         found = record(schema_id)
         return found, _fields(found, body, part)
 
@@ -145,26 +145,28 @@ def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> 
         raise
 
 
-def _unframed(raw: bytes, part: str) -> tuple[str, bytes]:
+def _unframed(raw: bytes, part: str, most: int) -> tuple[str, bytes]:
     """The schema's id and the body."""
     if len(raw) >= 5 and raw[0] == _CONFLUENT and any(raw[1:5]):  # ids begin at 1; eight zeros begin open-protocol
         return str(struct.unpack_from(">I", raw, 1)[0]), raw[5:]
     if len(raw) >= _GLUE_HEADER and raw[0] == _GLUE:
         body = raw[_GLUE_HEADER:]
-        return str(UUID(bytes=raw[2:_GLUE_HEADER])), _inflated(body, part) if raw[1] == _GLUE_ZLIB else body
+        return str(UUID(bytes=raw[2:_GLUE_HEADER])), _inflated(body, part, most) if raw[1] == _GLUE_ZLIB else body
     raise Malformed(
         "bad-version", f"{part}: expected the framing of a schema registry, found {raw[:5].hex() or 'none'}"
     )
 
 
-def _inflated(body: bytes, part: str) -> bytes:
+def _inflated(body: bytes, part: str, most: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(body, LARGEST)
+        found = stream.decompress(body, most)
     except zlib.error as fault:
         raise Malformed("bad-compression", f"{part}, byte {_GLUE_HEADER}: {fault}") from fault
+    if stream.unconsumed_tail and len(found) >= most:
+        raise too_large(f"bytes of the {part} when inflated, so far", len(found) + 1, "inflated", most)
     if not stream.eof or stream.unused_data:
-        raise Malformed("bad-compression", f"{part}: expected one whole zlib stream of at most {LARGEST} bytes")
+        raise Malformed("bad-compression", f"{part}: expected one whole zlib stream")
     return found
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
 from ticdc_lab.codecs.canal_messages import (
     COMPRESSIONS,
     ENTRY_TYPES,
@@ -27,7 +26,8 @@ from ticdc_lab.codecs.canal_messages import (
     Packet,
     RowChange,
 )
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.mysql_types import BINARIES, base_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as K
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import ROOM_MAX, event_columns, refused
-from ticdc_lab.codecs.kernel.faults import FAULTS, OK, TOO_LARGE
+from ticdc_lab.codecs.kernel.batch import ROOM, event_columns
+from ticdc_lab.codecs.kernel.faults import FAULTS, OK
 from ticdc_lab.codecs.kernel.state import State, fresh_state
+from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
 from ticdc_lab.mysql_types import BINARIES, base_of
 from ticdc_lab.schema import DECODED
@@ -158,24 +159,26 @@ def decode_csv(batch: pa.RecordBatch, given: K.Layout, *, images: bool = True) -
     pa.RecordBatch
         :data:`ticdc_lab.schema.DECODED`: events, then a row for each message that could not be decoded.
     """
+    return one_by_one(partial(_decode, given=given, images=images), batch, batch, "csv")
+
+
+def _decode(
+    batch: pa.RecordBatch, original: pa.RecordBatch, *, given: K.Layout, images: bool
+) -> Iterator[pa.RecordBatch]:
     values = spans(batch.column("value"))
     n, size = batch.num_rows, len(values[0])
     items = 2 * n * max(len(given.kinds), 1) + 64
     room = 2 * size + 2 * n * (len(given.names) + len(given.types)) + 4096
-    while room <= ROOM_MAX:
+    while n <= 1 or room <= max(ROOM, 4 * size + 8192):
         st = fresh_state(items, room)
         found = np.zeros(n, np.int64)
         if K.run_csv(*values, given, st, found, np.zeros(16, np.int64)) == OK:
             yield _decoded(batch, st, images)
             if found.any():
-                yield _failed(batch, found, values[1])
+                yield _failed(original, found, values[1])
             return
         items, room = 2 * items, 2 * room
-    if n <= 1:
-        yield _failed(batch, np.full(n, TOO_LARGE << 40), values[1])
-        return
-    yield from decode_csv(batch.slice(0, n // 2), given, images=images)
-    yield from decode_csv(batch.slice(n // 2), given, images=images)
+    raise TooMuchError
 
 
 def _decoded(batch: pa.RecordBatch, st: State, images: bool) -> pa.RecordBatch:

@@ -13,11 +13,23 @@ from typing import Any
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Cell, Codec, Event, Malformed
-from ticdc_lab.codecs.fields import UNSHOWN, integer, members, object_of, objects, optional, shown, text
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import (
+    UNSHOWN,
+    integer,
+    members,
+    number,
+    object_of,
+    objects,
+    optional,
+    shown,
+    string,
+    text,
+    whole,
+)  # fmt: skip
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.mysql_types import BINARIES, base_of
+from ticdc_lab.mysql_types import BINARIES, INTEGER_BYTES, base_of
 
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 
@@ -121,14 +133,19 @@ def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
     if base in BINARIES:
         return lambda v: values.binary_text(b64decode(v, validate=True))
     if base == "float":
-        return lambda v: values.float_text(float(v))
+        return lambda v: values.float_text(number(v))
     if base == "decimal":
-        return lambda v: _plain(v) if isinstance(v, str | bool | int) else values.decimal_text(float(v))
+        return lambda v: v if isinstance(v, str) else values.decimal_text(number(v))
     if base == "double":
-        return lambda v: values.double_text(float(v))
-    if (mysql_type or "").endswith("unsigned"):
-        return lambda v: str(values.unsigned(v, "unsigned")) if isinstance(v, int) else _plain(v)
+        return lambda v: values.double_text(number(v))
+    if base in INTEGER_BYTES:
+        return lambda v: _integer_text(v, mysql_type or "")
     return _plain
+
+
+def _integer_text(value: Any, mysql_type: str) -> str:
+    """An integer, or its digits."""
+    return value if isinstance(value, str) else str(values.unsigned(whole(value), mysql_type))
 
 
 def _plain(value: Any) -> str:
@@ -148,10 +165,10 @@ def _bit(value: Any) -> str:
 
 _UNTYPED: tuple[None, Convert] = (None, _plain)
 _FORMS: dict[str, Convert] = {
-    "Date": values.date_text,
-    "MicroTime": values.time_text,
-    "Timestamp": lambda ms: values.datetime_text(ms * 1_000),
-    "MicroTimestamp": values.datetime_text,
-    "ZonedTimestamp": values.iso_text,
+    "Date": lambda days: values.date_text(whole(days)),
+    "MicroTime": lambda us: values.time_text(whole(us)),
+    "Timestamp": lambda ms: values.datetime_text(whole(ms) * 1_000),
+    "MicroTimestamp": lambda us: values.datetime_text(whole(us)),
+    "ZonedTimestamp": lambda v: values.iso_text(string(v)),
     "Bits": _bit,
 }

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.decode import decoder, require_protocol
+from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import NOTHING, Known
-from ticdc_lab.codecs.registry import PROTOCOLS
+from ticdc_lab.codecs.registry import PROTOCOLS, require_protocol
 from ticdc_lab.errors import ProtocolError
 
 _SCHEMA_MISSING = ("schema-unknown", "registry-unreachable")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -21,12 +23,15 @@ class Known:
         Table definitions of the simple protocol by ``(schema, table, version)``, as their messages write them.
     claim_check
         The folder (a path or a URL) that large messages were written to; None: their content is not looked for.
+    bounds
+        How much a message, and a batch of them, may become.
     """
 
     schemas: Mapping[str, str] = field(default_factory=dict)
     registry_url: str = field(default="", repr=False)  # may hold a password
     tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
     claim_check: str | None = field(default=None, repr=False)  # so may the URL of an object store
+    bounds: Bounds = BOUNDS
 
 
 NOTHING = Known()

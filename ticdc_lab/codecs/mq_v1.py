@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.builder import Codec, Column, Event, Malformed
+from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of, text
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.mysql_types import BY_SEED, BYTES, FLOAT, INTEGER, LONG_BYTES, MySQLType
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ticdc_lab.codecs.builder import Codec
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.event import Codec
+    from ticdc_lab.codecs.known import Known
 
 KERNELS = ("open-protocol", "canal-json")
-"""Formats with a compiled kernel (:mod:`ticdc_lab.codecs.kernel.batch`)."""
+"""Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
 CODECS = {
+    "open-protocol": "plain.open_protocol",
+    "canal-json": "plain.canal_json",
     "mq-v1": "mq_v1",
     "simple": "simple",
     "debezium": "debezium",
@@ -20,13 +25,35 @@ CODECS = {
     "canal": "canal",
     "maxwell": "maxwell",
 }
-"""Formats whose messages a function in Python decodes: the module that has ``codec(known) -> Codec``."""
+"""Formats, and the module that has the function in Python which decodes a message: ``codec(known) -> Codec``."""
 
-PROTOCOLS = (*KERNELS, *CODECS)
+PROTOCOLS = tuple(CODECS)
 """Protocols that can be decoded."""
 
 
+WRITTEN = ("open-protocol", "canal-json", "mq-v1")
+"""Protocols that events can be written in (:mod:`ticdc_lab.encode`)."""
+
+
+def require_written(protocol: str) -> None:
+    """Raise :class:`ProtocolError` unless events can be written in ``protocol``."""
+    if protocol not in WRITTEN:
+        raise ProtocolError(
+            f"Events cannot be written as {protocol!r}; expected one of {', '.join(WRITTEN)}.",
+            hint="Choose one of them.",
+        )
+
+
+def require_protocol(protocol: str) -> None:
+    """Raise :class:`ProtocolError` unless ``protocol`` can be decoded."""
+    if protocol not in PROTOCOLS:
+        raise ProtocolError(
+            f"Protocol {protocol!r} is unknown; expected one of {', '.join(PROTOCOLS)} or auto.",
+            hint="Name the protocol of the changefeed's sink-uri (its `protocol=` parameter).",
+        )
+
+
 def codec_of(protocol: str, known: Known) -> Codec:
-    """The codec of a format of :data:`CODECS`."""
+    """The codec of a format."""
     module = import_module(f"ticdc_lab.codecs.{CODECS[protocol]}")
-    return cast(Callable[[Known], Codec], module.codec)(known)
+    return cast("Callable[[Known], Codec]", module.codec)(known)

@@ -13,13 +13,14 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from ticdc_lab.codecs.builder import Malformed
+from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import SourceError
 from ticdc_lab.redaction import without_secrets
 
 TIMEOUT_S = 5
-_RETRY = Retry(total=2, backoff_factor=0.2, status_forcelist=(429, 500, 502, 503, 504))
+_AGAIN = 3
+_RETRY = Retry(total=_AGAIN, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504))
 
 
 def read_schemas(path: str) -> dict[str, str]:
@@ -57,41 +58,43 @@ class Registry:
         self._url = known.registry_url.rstrip("/")
         self._shown = without_secrets(self._url)
         self._faults: dict[str, Malformed] = {}
-        self._down: Malformed | None = None
 
     def schema(self, schema_id: str) -> str:
-        """The schema, or :class:`Malformed` where it is unknown or the registry does not answer."""
+        """The schema; :class:`Malformed` where it is unknown, SourceError where the registry does not answer."""
         if schema_id in self._schemas:
             return self._schemas[schema_id]
-        fault = self._down or self._faults.get(schema_id) or self._fetch(schema_id)
+        fault = self._faults.get(schema_id) or self._fetch(schema_id)
         if fault is not None:
             raise fault
         return self._schemas[schema_id]
 
     def _fetch(self, schema_id: str) -> Malformed | None:
-        """Ask for a schema; a registry that is down is not asked again for every message."""
+        """Ask for a schema, again where the registry does not answer; that it does not is no fault of a message."""
         if not self._url:
             return self._unknown(schema_id, f"schema {schema_id} is not among the {len(self._schemas)} known schemas")
         try:
             with requests.Session() as session:
-                session.mount("http", HTTPAdapter(max_retries=_RETRY))
+                for scheme in ("http://", "https://"):  # the longest name that fits counts
+                    session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
                 answer = session.get(f"{self._url}/schemas/ids/{schema_id}", timeout=TIMEOUT_S)
             if answer.status_code == requests.codes.not_found:
                 return self._unknown(schema_id, f"{self._shown} knows no schema {schema_id}")
             if not answer.ok:
-                return self._silent(schema_id, f"HTTP status {answer.status_code}")
+                raise self._silent(schema_id, f"HTTP status {answer.status_code}")
             self._schemas[schema_id] = _text(answer.json()["schema"])
         except (requests.RequestException, OSError, ValueError, KeyError, TypeError, RecursionError) as fault:
-            return self._silent(schema_id, type(fault).__name__)
+            raise self._silent(schema_id, type(fault).__name__) from None
         return None
 
     def _unknown(self, schema_id: str, said: str) -> Malformed:
         self._faults[schema_id] = Malformed("schema-unknown", said)
         return self._faults[schema_id]
 
-    def _silent(self, schema_id: str, said: str) -> Malformed:
-        self._down = Malformed("registry-unreachable", f"{self._shown} gave no schema {schema_id}: {said}")
-        return self._down
+    def _silent(self, schema_id: str, said: str) -> SourceError:
+        return SourceError(
+            f"The schema registry {self._shown} gave no schema {schema_id}, asked {_AGAIN + 1} times: {said}.",
+            hint="Load again when it answers, or name a file of its schemas with --schema-registry.",
+        )
 
 
 def _text(schema: Any) -> str:

@@ -6,20 +6,33 @@ for them all first, so a row need not come after its schema; what passes here is
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ticdc_lab.codecs import simple_avro, values
-from ticdc_lab.codecs.builder import CORRUPTED, INT64, Cell, Codec, Event, Malformed
-from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, objects, optional, require, shown, text
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.event import CORRUPTED, INT64, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.fields import (
+    UNSHOWN,
+    checksum_of,
+    integer,
+    members,
+    number,
+    objects,
+    optional,
+    require,
+    shown,
+    text,
+)  # fmt: skip
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.mysql_types import BINARIES
 
 Version = tuple[str, str, int]
 Fields = Mapping[str, Any]
 
+_DIGITS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?")
 _OPS = {"INSERT": S.INSERT, "UPDATE": S.UPDATE, "DELETE": S.DELETE}
 
 
@@ -105,8 +118,15 @@ def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
         return _binary
     if base in ("float", "double"):
         text_of = values.float_text if base == "float" else values.double_text
-        return lambda v: text_of(float(v))
+        return lambda v: text_of(_number(v))
     return _unsigned if kind.get("unsigned") else _plain
+
+
+def _number(value: Any) -> float:
+    """A number, or its digits as Go writes them."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise ValueError("expected a number")
+    return float(value if isinstance(value, str) else number(value))
 
 
 def _binary(value: Any) -> str:

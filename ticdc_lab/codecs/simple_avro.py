@@ -12,7 +12,7 @@ from typing import Any
 
 import fastavro
 
-from ticdc_lab.codecs.builder import Malformed
+from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import members, object_of
 
 FIRST = b"\x16"

@@ -10,6 +10,10 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs import simple_avro
+from ticdc_lab.codecs.bounds import Bounds
+from ticdc_lab.codecs.decode import at_once
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple import Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
@@ -38,7 +42,13 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
         unpacked = unpacker("simple", known)
         seen: dict[Version, str] = {}
         for batch in batches:
-            found = (pair for part, _ in parts(unpacked, batch) for pair in _tables(part.column("value")))
+            found = (
+                pair
+                for some in at_once(batch)
+                for part, _ in parts(unpacked, some)
+                if not isinstance(part, Malformed)
+                for pair in _tables(part.column("value"), known.bounds)
+            )
             new = {version: table for version, table in found if version not in seen}
             seen |= new
             if new:
@@ -48,10 +58,11 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
     return run
 
 
-def _tables(values: pa.Array) -> Iterator[tuple[Version, str]]:
+def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
     for value in values.to_pylist():
         if value is not None and _may_bring(value):
             try:
+                require_few_values(None, value, bounds)
                 yield from [(version_of(t), _definition(t)) for t in tables_in(simple_avro.message_of(value))]
             except Exception:  # whatever it is: the decoder meets it again and says so in the quarantine
                 continue

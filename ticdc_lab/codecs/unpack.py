@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from errno import EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,16 +22,17 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from ticdc_lab.codecs import simple_avro
-from ticdc_lab.codecs.builder import Malformed
+from ticdc_lab.codecs.bounds import AT_ONCE, BOUNDS, too_large
+from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import object_of
 from ticdc_lab.codecs.kernel.arrow import spans
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.quarantine import TooMuchError, unforeseen
+from ticdc_lab.errors import SourceError
+from ticdc_lab.redaction import without_secrets
 
-LARGEST = 1 << 27
-"""Bytes that one message may be inflated to, far above what Kafka carries; a few bytes can claim to be petabytes."""
-
-BATCH_LARGEST = 1 << 29
-"""Bytes that the messages of one batch may be inflated to together."""
+BATCH_LARGEST = 2 * AT_ONCE
+"""Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""
 
 PACKED = ("open-protocol", "canal-json", "simple")
 """Protocols whose messages TiCDC compresses or puts under a claim check."""
@@ -41,31 +44,51 @@ _OPEN_CLAIM = b'"ccl"'
 _SAME, _OPEN_SAME = ("database", "table", "type", "es", "commitTs"), ("ts", "scm", "tbl", "t")
 """What the message of a change and its content under a claim check have in common."""
 _DEEPEST = 3
-_AT_ONCE = 1 << 20
+_READ_AT_ONCE = 1 << 20
+_NO_SUCH_FILE = (ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EINVAL)
 
 Unpacker = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class TooMuchError(Exception):
-    """What a batch unpacks to is larger than BATCH_LARGEST."""
+class CannotUnpackError(Exception):
+    """Message ``place`` of a batch is beyond the bounds."""
+
+    def __init__(self, place: int, fault: Malformed) -> None:
+        super().__init__(fault.reason)
+        self.place = place
+        self.fault = fault
 
 
-def parts(unpacked: Unpacker, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """The batch unpacked, and the batch; in halves where it would be too large."""
+def parts(unpacked: Unpacker, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch | Malformed, pa.RecordBatch]]:
+    """The batch unpacked, and the batch: in halves where it would be too large, and a message beyond the bounds alone.
+
+    Of that the fault comes in place of what it holds.
+    """
     try:
         yield unpacked(batch), batch
-    except TooMuchError:
-        half = batch.num_rows // 2
-        yield from parts(unpacked, batch.slice(0, half))
-        yield from parts(unpacked, batch.slice(half))
+        return
+    except CannotUnpackError as found:
+        place, fault = found.place, found.fault
+    except (TooMuchError, MemoryError) as found:
+        place, fault = batch.num_rows // 2, unforeseen(found)
+        if batch.num_rows > 1:
+            yield from parts(unpacked, batch.slice(0, place))
+            yield from parts(unpacked, batch.slice(place))
+            return
+    if place:
+        yield from parts(unpacked, batch.slice(0, place))
+    yield fault, batch.slice(place, 1)
+    if place + 1 < batch.num_rows:
+        yield from parts(unpacked, batch.slice(place + 1))
 
 
 def unpacker(protocol: str, known: Known) -> Unpacker:
     """What gives a batch of messages with nothing packed; what cannot be unpacked stays as it is."""
     if protocol not in PACKED:
         return lambda batch: batch
-    inflated = _open_inflated if protocol == "open-protocol" else _inflated
-    place = None if known.claim_check is None else ClaimCheck(known.claim_check)
+    most = known.bounds.inflated
+    inflated = partial(_open_inflated if protocol == "open-protocol" else _inflated, most=most)
+    place = None if known.claim_check is None else ClaimCheck(known.claim_check, most)
 
     def unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = _with_values(batch, _suspects(batch, 8 if protocol == "open-protocol" else 0), inflated)
@@ -91,7 +114,10 @@ def _with_values(batch: pa.RecordBatch, some: np.ndarray, change: Callable[[byte
         return batch
     values, size = batch.column("value").to_pylist(), 0
     for m in some.tolist():
-        values[m] = change(values[m])
+        try:
+            values[m] = change(values[m])
+        except Malformed as fault:
+            raise CannotUnpackError(m, fault) from None
         size = _bounded(batch, size + len(values[m]))
     return _replaced(batch, "value", values)
 
@@ -106,12 +132,12 @@ def _replaced(batch: pa.RecordBatch, name: str, values: list[bytes | None]) -> p
     return batch.set_column(batch.schema.get_field_index(name), name, pa.array(values, pa.binary()))
 
 
-def _inflated(value: bytes) -> bytes:
+def _inflated(value: bytes, *, most: int) -> bytes:
     """What a compressed value holds, or the value itself."""
     if value.startswith(_LZ4):
-        return _lz4_inflated(value)
+        return _lz4_inflated(value, most)
     size = _varint(value)
-    if not 0 < size <= min(LARGEST, 64 * len(value)):
+    if not 0 < size <= min(most, 64 * len(value)):
         return value
     try:
         return bytes(pa.decompress(value, decompressed_size=size, codec="snappy", asbytes=True))
@@ -119,15 +145,17 @@ def _inflated(value: bytes) -> bytes:
         return value
 
 
-def _lz4_inflated(value: bytes) -> bytes:
+def _lz4_inflated(value: bytes, most: int) -> bytes:
     found = bytearray()
     try:
         with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
-            while len(found) <= LARGEST and (some := stream.read(_AT_ONCE)):
+            while some := stream.read(_READ_AT_ONCE):
                 found += some
+                if len(found) > most:
+                    raise too_large("bytes of the message when inflated, so far", len(found), "inflated", most)
     except OSError:
         return value
-    return bytes(found) if len(found) <= LARGEST else value
+    return bytes(found)
 
 
 def _varint(value: bytes) -> int:
@@ -140,16 +168,16 @@ def _varint(value: bytes) -> int:
     return 0
 
 
-def _open_inflated(value: bytes) -> bytes:
+def _open_inflated(value: bytes, *, most: int) -> bytes:
     """An open-protocol value whose frames are inflated, or the value itself where its frames do not fit."""
     out, p = bytearray(), 0
     while p + 8 <= len(value):
         (n,) = struct.unpack_from(">Q", value, p)
         if n > len(value) - p - 8:
             return value
-        frame = _inflated(value[p + 8 : p + 8 + n])
-        if len(out) + len(frame) > LARGEST:
-            return value
+        frame = _inflated(value[p + 8 : p + 8 + n], most=most)
+        if len(out) + len(frame) > max(most, len(value)):
+            raise too_large("bytes of the message when inflated, so far", len(out) + len(frame), "inflated", most)
         out += struct.pack(">Q", len(frame)) + frame
         p += 8 + n
     return bytes(out) if p == len(value) else value
@@ -162,7 +190,8 @@ class ClaimCheck:
     of it that lies in the folder is not known, so the shortest that does is taken.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, most: int = BOUNDS.inflated) -> None:
+        self._most = most
         local = "://" not in folder or folder.startswith("file://")
         self._local = Path(folder.removeprefix("file://")).resolve() if local else None
         self._folder = folder
@@ -180,15 +209,32 @@ class ClaimCheck:
         return None
 
     def _read(self, name: str) -> bytes | None:
+        """The file of a name, None if there is none; a SourceError where nothing of the folder can be read."""
         try:
             return self._read_remote(name) if self._local is None else self._read_local(self._local, name)
-        except (OSError, ValueError, RuntimeError):  # a loop of links is a RuntimeError
+        except (ValueError, RuntimeError):  # a loop of links is a RuntimeError
             return None
+        except OSError as fault:
+            if fault.errno in _NO_SUCH_FILE:
+                return None
+            raise self._unreachable(f"{type(fault).__name__}: {fault.strerror or str(fault)[:200]}") from None
+
+    def _unreachable(self, said: str) -> SourceError:
+        shown = without_secrets(self._folder) if "://" in self._folder else self._folder
+        return SourceError(
+            f"The folder of claim checks {shown} cannot be read, so large messages cannot be told from lost ones: "
+            f"{without_secrets(said)}.",
+            hint="Load again when it can be reached, or without --claim-check: then they are marked "
+            "claim-check-missing.",
+        )
 
     def _read_local(self, folder: Path, name: str) -> bytes | None:
+        if not folder.is_dir():
+            raise self._unreachable("it is no folder any more")
         path = (folder / name).resolve()
-        if not path.is_relative_to(folder) or not path.is_file() or path.stat().st_size > LARGEST:
+        if not path.is_relative_to(folder) or not path.is_file():
             return None
+        self._require_size(path.stat().st_size)
         return path.read_bytes()
 
     def _read_remote(self, name: str) -> bytes | None:
@@ -198,7 +244,12 @@ class ClaimCheck:
             self._remote = system, place.rstrip("/")
         system, place = self._remote
         with system.open_input_file(f"{place}/{name}") as file:
-            return bytes(file.read()) if file.size() <= LARGEST else None
+            self._require_size(file.size())
+            return bytes(file.read())
+
+    def _require_size(self, found: int) -> None:
+        if found > self._most:
+            raise too_large("bytes of the file under its claim check", found, "inflated", self._most)
 
 
 def _envelope(content: bytes) -> tuple[bytes | None, bytes] | None:
@@ -258,12 +309,16 @@ def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[
     for m in some.tolist():
         pointer = _open_key(keys[m])
         location = pointer.get("ccl")
-        content = place.content(location) if isinstance(location, str) else None
-        enveloped = None if content is None else _envelope(content)
-        if enveloped is None or enveloped[0] is None:
-            continue
+        try:
+            content = place.content(location) if isinstance(location, str) else None
+            enveloped = None if content is None else _envelope(content)
+            if enveloped is None or enveloped[0] is None:
+                continue
+            whole = inflated(enveloped[1])
+        except Malformed as fault:
+            raise CannotUnpackError(m, fault) from None
         if _of_one_change(pointer, _open_key(enveloped[0]), _OPEN_SAME):
-            keys[m], values[m] = enveloped[0], inflated(enveloped[1])
+            keys[m], values[m] = enveloped[0], whole
             size = _bounded(batch, size + len(keys[m]) + len(values[m]))
     return _replaced(_replaced(batch, "key", keys), "value", values)
 
@@ -271,6 +326,6 @@ def _open_claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[
 def _open_key(key: bytes) -> Mapping[str, Any]:
     """The first frame of a key; a message under a claim check has one row."""
     try:
-        return object_of(key[16:], "key")
+        return object_of(key[16:], "key", once=False)  # TiCDC writes ohk twice
     except Malformed:
         return {}

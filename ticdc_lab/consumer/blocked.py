@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ticdc_lab.consumer.log import Bools, Ddl
-from ticdc_lab.ddl import Cursor, DDLSyntaxError, words_of
+from ticdc_lab.facts.blocking import blocked_tables
 
 _DATABASE = ("DATABASE", "SCHEMA")
 
@@ -27,27 +27,5 @@ def blocked(ddl: Ddl, tables: Sequence[str]) -> Bools:
     """
     if not ddl.table_name:  # simple names no database where it creates one: then no table matches
         return np.array([t.startswith(f"{ddl.schema_name}.") for t in tables], np.bool_)
-    names = {f"{ddl.schema_name}.{ddl.table_name}", *_named(ddl)}
+    names = {f"{schema}.{table}" for schema, table in blocked_tables(ddl.schema_name, ddl.table_name, ddl.query)}
     return np.array([t in names for t in tables], np.bool_)
-
-
-def _named(ddl: Ddl) -> set[str]:
-    """Tables named after RENAME, RENAME TO, EXCHANGE .. WITH TABLE and ALTER TABLE."""
-    try:
-        cursor = Cursor(words_of(ddl.query))
-        if cursor.take("RENAME", "TABLE"):
-            pairs = [
-                (part.table(ddl.schema_name), part.take("TO"), part.table(ddl.schema_name)) for part in cursor.parts()
-            ]
-            return {".".join(name) for old, _, new in pairs for name in (old, new)}
-        if not cursor.take("ALTER", "TABLE"):
-            return set()
-        found = {".".join(cursor.table(ddl.schema_name))}
-        while not cursor.done:
-            if cursor.take("WITH", "TABLE") or (cursor.take("RENAME") and cursor.take_any("TO", "AS")):
-                found.add(".".join(cursor.table(ddl.schema_name)))
-            else:
-                cursor.skip()
-        return found
-    except DDLSyntaxError:
-        return set()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.broadcasts import log_breaches, offsets_are_contiguous
-from ticdc_lab.audit.findings import evidence, text
-from ticdc_lab.audit.history import row_history
-from ticdc_lab.consumer.episodes import KINDS, NEEDED, judged, repeats_of
+from ticdc_lab.audit.broadcasts import Stated, holes
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, Found, as_table, sentence
+from ticdc_lab.audit.history import Suspects, judged
+from ticdc_lab.audit.marks import Ints, log_marks
+from ticdc_lab.consumer.episodes import KINDS, NEEDED, repeats_of, text
+from ticdc_lab.consumer.episodes import judged as judged_episodes
+from ticdc_lab.engine.shuffle import Batches
 from ticdc_lab.prefix import PARTITION, POSITION
 from ticdc_lab.schema import require_batch, require_columns
 
@@ -60,7 +68,7 @@ def delivery_causes(events: DataFrame) -> DataFrame:
     require_columns(events, *NEEDED)
     require_batch(events, function="delivery_causes", why="a change may be delivered again at any later offset")
     repeats = repeats_of(events)
-    known = judged(repeats).select(*PARTITION, "from_offset", "episode", "cause", "sentence")
+    known = judged_episodes(repeats).select(*PARTITION, "from_offset", "episode", "cause", "sentence")
     replayed = repeats.join(F.broadcast(known), on=[*PARTITION, "from_offset"]).drop("from_offset")
     replayed = replayed.withColumnRenamed("episode", "from_offset")
     own = F.struct("partition", "offset", "commit_ts")
@@ -70,57 +78,79 @@ def delivery_causes(events: DataFrame) -> DataFrame:
         "cause",
         "from_offset",
         text("first delivered at offset ", F.col("first_offset"), "; ", F.col("sentence")).alias("message"),
-        evidence(first, own).alias("evidence"),
+        F.array(first, own).alias("evidence"),
     )
-    return said.unionByName(_by_row(events)).unionByName(_holes(events))
+    marks = log_marks(events)
+    return said.unionByName(_by_row(events, marks)).unionByName(_holes(marks))
 
 
-def _by_row(events: DataFrame) -> DataFrame:
+def _by_row(events: DataFrame, marks: DataFrame) -> DataFrame:
     """First deliveries that come late, and changes that the row's former change does not lead to."""
-    history = row_history(events)
-    table = F.concat_ws(".", "schema_name", "table_name")
-    own, late, lost = F.struct("partition", "offset", "seq", "commit_ts"), F.col("late"), F.col("broken")
-    none = F.lit(None).cast("bigint")
-
-    def row(event: Column, cause: str, message: Column, shown: Column) -> Column:
-        placed = [event[c].alias(c) for c in ("commit_ts", "partition", "offset", "seq")]
-        return F.struct(*placed, F.lit(cause).alias("cause"), message.alias("message"), shown.alias("evidence"))
-
-    mark = F.struct("partition", F.col("resolved.offset").alias("offset"), F.col("resolved.ts").alias("commit_ts"))
-    behind = F.col("is_first") & (F.col("commit_ts") < F.col("resolved.ts"))
-    said = [
-        F.when(late.isNotNull(), row(late, REORDERED, text(
-            "first delivered behind the row's newer change of commit_ts ", F.col("commit_ts")), evidence(own, late))),
-        F.when(behind, row(own, REORDERED, text(
-            "first delivered behind the watermark ", F.col("resolved.ts")), evidence(mark, own))),
-        F.when(lost.isNotNull(), row(own, LOST, text(
-            "it does not follow from the row's former change in the log, of commit_ts ", lost["commit_ts"],
-            ": a change between them was never delivered, or one of them is wrong"), evidence(lost, own))),
-    ]  # fmt: skip
-    found = history.where("keyed").select(
-        "topic", table.alias("table"), F.col("row_id").alias("key_hash"), F.inline(F.array_compact(F.array(*said)))
-    )
+    beside = marks.select("promises")
+    found = judged(events, lambda *_: _odd_deliveries, FOUND_DDL, beside=beside, has_commit_ts=True)
+    named = found.selectExpr("*", "guarantee AS cause", "row_id AS key_hash")
     # a change that is behind a newer one and a watermark is late once
-    best = found.groupBy(*POSITION, "table", "key_hash", "commit_ts", "cause").agg(
+    best = named.groupBy(*POSITION, "table", "key_hash", "commit_ts", "cause").agg(
         F.max_by(F.struct("message", "evidence"), F.col("message")).alias("m")
     )
-    return best.select(*_named(), "cause", none.alias("from_offset"), "m.message", "m.evidence")
+    return best.selectExpr(*_named(), "cause", "CAST(NULL AS BIGINT) AS from_offset", "m.message", "m.evidence")
 
 
-def _holes(events: DataFrame) -> DataFrame:
+def _odd_deliveries(s: Suspects) -> pa.RecordBatch:
+    resolved = s.promises.resolved
+    late = np.flatnonzero(s.keyed & (s.late >= 0))
+    newer = sentence("first delivered behind the row's newer change of commit_ts ", s.c.commit_ts[late])
+    marked = np.flatnonzero(s.keyed & s.first & (s.resolved >= 0))
+    behind = marked[s.c.commit_ts[marked] < resolved.ts[s.resolved[marked]]]
+    mark = s.resolved[behind]
+    below = sentence("first delivered behind the watermark ", resolved.ts[mark])
+    torn = np.flatnonzero(s.keyed & (s.broken >= 0))
+    lost = sentence(
+        "it does not follow from the row's former change in the log, of commit_ts ", s.c.commit_ts[s.broken[torn]],
+        ": a change between them was never delivered, or one of them is wrong",
+    )  # fmt: skip
+    each = [
+        _said(REORDERED, s, late, s.late[late], newer, [_event(s, late), _event(s, s.late[late])]),
+        _said(REORDERED, s, behind, behind, below, [
+            (s.partition[behind], resolved.offset[mark], resolved.ts[mark]), _event(s, behind)]),
+        _said(LOST, s, torn, torn, lost, [_event(s, s.broken[torn]), _event(s, torn)]),
+    ]  # fmt: skip
+    return pa.concat_batches([b for t in each for b in t.to_batches()] or [pa.RecordBatch.from_pylist([], FOUND)])
+
+
+_Event = tuple[Ints, Ints, Ints]
+
+
+def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: pa.Array, shown: Sequence[_Event]) -> pa.Table:
+    return as_table(cause, Found(by, at, np.full(len(at), WARNING), message, shown), s)
+
+
+def _event(s: Suspects, at: Ints) -> _Event:
+    return s.partition[at], s.c.offset[at], s.c.commit_ts[at]
+
+
+def _holes(marks: DataFrame) -> DataFrame:
     """What offsets prove to be missing, at the first message behind each partition's first hole."""
-    breaches = log_breaches(events, protocol="", names=[offsets_are_contiguous.__name__])
-    none = {"table": "string", "key_hash": "bigint", "seq": "int", "from_offset": "bigint"}
-    missing = text(
-        F.col("n"), " message(s) before it are not in the log, in ", F.col("upto"), " stretch(es) of offsets"
-    )
-    return breaches.withColumns({c: F.lit(None).cast(t) for c, t in none.items()}).select(
-        *_named(),
-        F.lit(LOST).alias("cause"),
-        "from_offset",
-        missing.alias("message"),
-        evidence(F.col("at"), F.col("after")).alias("evidence"),
-    )
+    found = marks.select("facts").mapInArrow(_missing, FOUND_DDL)
+    none = {"key_hash": "bigint", "from_offset": "bigint"}
+    missing = found.withColumns({c: F.lit(None).cast(t) for c, t in none.items()})
+    return missing.select(*_named(), F.lit(LOST).alias("cause"), "from_offset", "message", "evidence")
+
+
+def _missing(batches: Batches) -> Batches:
+    for batch in batches:
+        for facts in batch["facts"]:
+            found = [
+                {
+                    "topic": hole.home.topic,
+                    **hole.high,
+                    "message": f"{hole.n} message(s) before it are not in the log, in {hole.stretches} stretch(es) of "
+                    "offsets",
+                    "evidence": [hole.low, hole.high],
+                }
+                for hole in holes(Stated.read(pickle.loads(facts.as_py()), protocol=""))
+            ]
+            yield pa.RecordBatch.from_pylist(found, schema=FOUND)
 
 
 def _named() -> tuple[str, ...]:

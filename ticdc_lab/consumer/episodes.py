@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.findings import text
-from ticdc_lab.audit.marks import blocked_tables
 from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
+from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.facts.blocking import blocked_tables
 from ticdc_lab.keys import with_keys
 from ticdc_lab.neighbours import changes_in
 from ticdc_lab.prefix import PARTITION, POSITION
@@ -25,9 +25,10 @@ AT_ONCE = 1 << 17
 NEEDED = ("kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
 _DELIVERY = """
 topic string, partition int, kind int, offset bigint, seq int, commit_ts bigint, identity bigint, nth bigint,
-first_offset bigint, table string, key_hash bigint, blocked array<string>
+first_offset bigint, table string, key_hash bigint, query string, schema_name string, table_name string
 """
-_REPEAT = _DELIVERY + ", from_offset bigint, checkpoint bigint, pending bigint, restated boolean"
+_REPEAT = _DELIVERY + ", from_offset bigint, checkpoint bigint, pending bigint, restated boolean, blocked array<string>"
+_NAMED = ("query", "schema_name", "table_name")
 _EPISODE = (*PARTITION, "from_offset", "checkpoint", "pending", "restated")
 
 Batches = Iterator[pa.RecordBatch]
@@ -83,11 +84,10 @@ def repeats_of(events: DataFrame) -> DataFrame:
     named = F.concat_ws(".", "schema_name", F.when(F.col("table_name") != "", F.col("table_name")))
     identity = F.xxhash64("kind", "schema_name", "table_name", "commit_ts", "op", "query", _row_id())
     same = Window.partitionBy(*PARTITION, "identity").orderBy("offset", "seq")
-    blocked = F.transform(blocked_tables(), lambda b: F.concat_ws(".", b["schema"], b["table"]))
     changes = keyed.where("kind IN ('row', 'ddl')").select(
         *PARTITION, F.lit(CHANGE).alias("kind"), "offset", "seq", "commit_ts", identity.alias("identity"),
         named.alias("table"), F.when(F.col("kind") == "row", _row_id()).alias("key_hash"),
-        F.when(F.col("kind") == "ddl", blocked).alias("blocked"),
+        *[F.when(F.col("kind") == "ddl", F.col(c)).alias(c) for c in _NAMED],
     )  # fmt: skip
     counted = changes.withColumns(
         {"nth": F.row_number().over(same).cast("bigint"), "first_offset": F.first("offset").over(same)}
@@ -98,7 +98,7 @@ def repeats_of(events: DataFrame) -> DataFrame:
     )  # fmt: skip
     names = [c.split()[0] for c in _DELIVERY.split(",")]
     ordered = counted.unionByName(marks, allowMissingColumns=True).select(*names)
-    return ordered.repartition(*PARTITION).sortWithinPartitions(*PARTITION, "offset", "seq").mapInArrow(_judge, _REPEAT)
+    return by_key(ordered, PARTITION, _judge, _REPEAT, order=("offset", "seq"))
 
 
 def _row_id() -> Column:
@@ -136,10 +136,21 @@ def _found(whole: pa.Table, before: Before) -> Batches:
             "checkpoint": checkpoint,
             "pending": pa.array(np.full(n, e.pending)),
             "restated": pa.array(np.full(n, e.restated)),
+            "blocked": _blocked(own),
         }
         for name, column in more.items():
             own = own.append_column(name, column)
         yield from own.to_batches()
+
+
+def _blocked(own: pa.Table) -> pa.Array:
+    """Tables that each DDL blocks; null for rows."""
+    each = zip(*[own[c].to_pylist() for c in ("key_hash", "schema_name", "table_name", "query")], strict=True)
+    found = [
+        [".".join(n for n in table if n is not None) for table in blocked_tables(*ddl)] if key_hash is None else None
+        for key_hash, *ddl in each
+    ]
+    return pa.array(found, pa.list_(pa.string()))
 
 
 def _numbers(whole: pa.Table) -> Deliveries:
@@ -184,7 +195,7 @@ def judged(repeats: DataFrame) -> DataFrame:
         "left_out": F.max(F.col("own") < F.col("pending")).over(beside),
     }
     only_ddl = F.size("of_rows") == 0
-    around = only_ddl | ((F.size("of_rows") == 1) & F.array_contains("all_ddl", F.get("of_rows", 0)))
+    around = only_ddl | ((F.size("of_rows") == 1) & F.exists("all_ddl", lambda table: table == F.get("of_rows", 0)))
     cause = (
         F.when((F.size("all_tables") > 1) & ~F.col("left_out"), RESTART)
         .when(around, DDL)
@@ -207,3 +218,8 @@ def _sentence() -> Column:
         .otherwise("the table was sent again alone, as when it moves or its processor dies")
     )
     return text(what, ", back ", back)
+
+
+def text(*parts: Column | str) -> Column:
+    """A sentence from literal text and columns; a null reads ``?``."""
+    return F.concat(*[F.lit(p) if isinstance(p, str) else F.coalesce(p.cast("string"), F.lit("?")) for p in parts])

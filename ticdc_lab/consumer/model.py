@@ -22,7 +22,7 @@ from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
-from ticdc_lab.giving_up import still_wanted
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.neighbours import changes_in, lasts_in
 
 

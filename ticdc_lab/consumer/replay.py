@@ -16,13 +16,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import functions as F
-
 from ticdc_lab.catalog import DDL, Catalog
 from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
 from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
 from ticdc_lab.consumer.sinks import Note, Sink
+from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.tables.knowledge import Knowledge, LogFacts, knowledge
 from ticdc_lab.tables.refusals import at, require_dated, require_resolved
@@ -155,8 +154,7 @@ def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:
         return []
     shares = [i / parts for i in range(1, parts)]
     rows = log.events.where("kind = 'row'")
-    found = rows.agg(F.percentile_approx("commit_ts", shares, 100 * parts).alias("cuts")).collect()[0]["cuts"]
-    return sorted(set(found or ()))
+    return sorted(set(quantiles(rows, "commit_ts", shares, accuracy=100 * parts)))
 
 
 def origin_of(protocol: str, facts: LogFacts) -> str:

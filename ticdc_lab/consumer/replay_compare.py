@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +19,8 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import tables_at
 from ticdc_lab.consumer.replay_plan import Progress
 from ticdc_lab.consumer.sinks import Sink
+from ticdc_lab.engine.columns import field_if
+from ticdc_lab.engine.json_text import json_texts
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.tables import TableAsOf, table_as_of
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
@@ -123,16 +127,38 @@ def _compared(told: TableAsOf, definition: TableDef, sink: Sink, most: int) -> C
         found = frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in columns])
         names = [f.name for f in columns]
         each = _by_key(told, found, names) if told.key else _by_row(told, found, names)
+        sides = {"row": told.key, "expected": names, "found": names} if told.key else {"row": names}
         n, different, untold = each.agg(
             F.count(F.lit(1)), F.count_if("different"), F.coalesce(F.sum("untold"), F.lit(0))
         ).collect()[0]
-        wrong = each.where("different").orderBy("row").limit(most).collect() if different else []
-    first = tuple(Difference(r["row"], tuple(r["columns"]), r["expected"], r["found"]) for r in wrong)
+        first = tuple(_differences(each.where("different"), sides, most)) if different else ()
     return Compared(table, n, different, first, "", untold)
 
 
+def _differences(wrong: DataFrame, sides: Mapping[str, Sequence[str]], most: int) -> Iterator[Difference]:
+    """The first rows that differ, by their keys; ``sides`` are those that :func:`_flat` took apart."""
+    found = wrong.orderBy(*[f"row_{i}" for i in range(len(sides["row"]))]).limit(most).toArrow()
+
+    def texts(side: str) -> list[str | None]:
+        if side not in sides:
+            return list(found[side].to_pylist())
+        cells = [found[f"{side}_{i}"].combine_chunks() for i in range(len(sides[side]))]
+        is_null = pc.invert(found[f"has_{side}"].combine_chunks())
+        return json_texts(pa.StructArray.from_arrays(cells, names=list(sides[side]), mask=is_null))
+
+    told = (texts(side) for side in ("row", "expected", "found"))
+    for row, expected, has, columns in zip(*told, found["columns"].to_pylist(), strict=True):
+        yield Difference(str(row), tuple(columns), expected, has)
+
+
+def _flat(side: str, struct: str, names: Sequence[str]) -> list[Column]:
+    """A struct taken apart: one whose fields are never null cannot be null in Arrow."""
+    fields = [field_if(struct, f"`{name}`").alias(f"{side}_{i}") for i, name in enumerate(names)]
+    return [F.col(struct).isNotNull().alias(f"has_{side}"), *fields]
+
+
 def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
-    """``row``, ``different``, ``columns``, ``expected``, ``found``, ``untold`` of each key."""
+    """``different``, ``columns``, ``untold`` of each key; ``row``, ``expected``, ``found`` by :func:`_flat`."""
     unfit = F.transform("_unconvertible", lambda u: u["column"]).alias("unfit")
     left = told.rows.select(_struct(told.key).alias("key"), _struct(names).alias("expected"), unfit)
     right = found.select(_struct(told.key).alias("key"), _struct(names).alias("found"))
@@ -151,11 +177,15 @@ def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
     )
     missing = F.col("expected").isNull() | F.col("found").isNull()
     return both.select(
-        F.to_json(F.coalesce("l.key", "r.key")).alias("row"),
+        F.lit(True).alias("has_row"),
+        *[
+            F.coalesce(field_if("l.key", f"`{k}`"), field_if("r.key", f"`{k}`")).alias(f"row_{i}")
+            for i, k in enumerate(told.key)
+        ],
         (missing | (F.size(differing) > 0)).alias("different"),
         F.when(missing, F.array().cast("array<string>")).otherwise(differing).alias("columns"),
-        F.to_json("expected").alias("expected"),
-        F.to_json("found").alias("found"),
+        *_flat("expected", "expected", names),
+        *_flat("found", "found", names),
         F.coalesce(F.size("unfit"), F.lit(0)).alias("untold"),
     )
 
@@ -172,7 +202,7 @@ def _by_row(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
         F.sum("unfit").alias("untold"),
     )
     return counted.select(
-        F.to_json("row").alias("row"),
+        *_flat("row", "row", names),
         (F.col("e") != F.col("f")).alias("different"),
         F.array().cast("array<string>").alias("columns"),
         F.format_string("%d copies", "e").alias("expected"),

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.audit.promises import Ints, numbers
+from ticdc_lab.audit.marks import Ints, numbers
 from ticdc_lab.neighbours import changes_in
 
 Bools = NDArray[np.bool_]

@@ -16,7 +16,7 @@ from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, Log
 from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
-from ticdc_lab.dispatch.conflict import CONFLICT
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import require_batch

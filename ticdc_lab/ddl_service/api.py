@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
-import orjson
+import msgspec
 
+from ticdc_lab.ddl_service.bodies import (
+    Assignment,
+    ClusterJobs,
+    DdlJob,
+    RegisteredCluster,
+    Registration,
+    Schedule,
+    WorkerNode,
+)
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.records import SCHEDULING, Cluster
-from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, Outcome
+from ticdc_lab.simulate.ddl_service.versions import parsed
+from ticdc_lab.simulate.ddl_service.worker_state import Register
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _TRAILING_COMMA = re.compile(rb",(?=\s*\}\s*$)")
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_NUMBERS = re.compile(r"(0x[0-9A-Fa-f]+|[0-9]+)(\.(0x[0-9A-Fa-f]+|[0-9]+))*\.?")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SCHEME = "tikv://"
-_KNOWN = ("store_addr", "version")
+MOST_PDS = 32
 
 
 class ApiError(TiCDCLabError):
@@ -40,66 +56,81 @@ def checked_id(text: str) -> str:
     return text
 
 
-def registration(cluster: str, body: bytes, registered: Mapping[str, Cluster], versions: Versions) -> Cluster:
+def registration(cluster: str, body: bytes) -> Register:
     """Read the body of a PUT; the comma before the closing brace that the proposal's example has is allowed.
-
-    Without a version a cluster keeps the one that it is registered with; a new one has the service's own.
 
     Raises
     ------
     ApiError
-        400: body, address or version cannot be read; 409: the version is not supported, or one of the PDs is
-        registered under another id: two owners of one cluster would know nothing of each other.
+        400: body, address or version cannot be read.
     """
-    fields = _object(body)
-    before = registered.get(cluster)
-    version = fields.get("version", before.version if before else versions.own)
-    found = Cluster(_address(fields.get("store_addr")), version)
-    if not isinstance(found.version, str):
-        raise ApiError(400, f"version is {found.version!r}", hint='Write it as a text: "v6.5.0".')
-    error = unsupported(found.version, versions)
-    if error:
-        raise ApiError(400 if "is no version" in error else 409, error, hint=_supported(versions))
-    for other, known in sorted(registered.items()):
-        shared = _pds(known.store_addr) & _pds(found.store_addr)
-        if other != cluster and shared:
-            raise ApiError(
-                409, f"the cluster at {min(shared)} is registered as {other}", hint=f"Unregister {other} first."
-            )
-    return found
-
-
-def _supported(versions: Versions) -> str:
-    return f"This service supports clusters from {versions.oldest} to {versions.own}."
-
-
-def _object(body: bytes) -> dict[str, Any]:
     try:
-        fields = orjson.loads(_TRAILING_COMMA.sub(b"", body))
-    except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"the body is no JSON: {error}", hint='Send {"store_addr": "tikv://HOST:PORT"}.') from None
-    if not isinstance(fields, dict):
-        raise ApiError(400, "the body is no JSON object", hint='Send {"store_addr": "tikv://HOST:PORT"}.')
-    unknown = sorted(fields.keys() - set(_KNOWN))
-    if unknown:
-        raise ApiError(400, f"unknown field {unknown[0]!r}", hint=f"Known are {', '.join(_KNOWN)}.")
-    return fields
+        wanted = msgspec.json.decode(_TRAILING_COMMA.sub(b"", body), type=Registration)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = "the body is no registration" if isinstance(error, msgspec.ValidationError) else "the body is no JSON"
+        raise ApiError(400, f"{what}: {error}", hint='Send {"store_addr": "tikv://HOST:PORT"}.') from None
+    if wanted.version is not None and not parsed(wanted.version):
+        raise ApiError(400, f"version is {wanted.version!r}, which is no version", hint='Write it as "v6.5.0".')
+    return Register(cluster, _address(wanted.store_addr), wanted.version or "", new_request())
 
 
-def _address(text: Any) -> str:
+def new_request() -> str:
+    """Give a name by which an answer is known."""
+    return uuid4().hex
+
+
+STATUSES = {REFUSED: 409, CONFLICT: 409, ABSENT: 404, LATE: 503, UNKNOWN: 503, NO_SESSION: 503}
+"""Of HTTP, by what has come of a wish."""
+
+
+def well(outcome: Outcome) -> Outcome:
+    """Give what has come of a wish, if that is what was wished for.
+
+    Raises
+    ------
+    ApiError
+        It is not.
+    """
+    if outcome.kind in STATUSES:
+        raise ApiError(STATUSES[outcome.kind], outcome.because, hint=outcome.hint)
+    return outcome
+
+
+def _address(text: str) -> str:
     """Give a store's address, in one form for all ways to write it: ``tikv://host:port``, or several hosts."""
     hint = "Write it as tikv://192.168.1.100:2379; several PDs with commas between."
-    if not isinstance(text, str):
-        raise ApiError(400, "store_addr is missing" if text is None else f"store_addr is {text!r}", hint=hint)
     parts = text[len(_SCHEME) :].removesuffix("/").split(",")
-    found = [host for host in map(_HOST.fullmatch, parts) if host and 0 < int(host[2]) < 65536]
+    found = [host for part in parts if (host := _endpoint(part))]
     if text[: len(_SCHEME)].lower() != _SCHEME or len(found) < len(parts):
         raise ApiError(400, f"store_addr {text!r} is no address of a TiKV cluster", hint=hint)
-    return _SCHEME + ",".join(dict.fromkeys(f"{host[1].lower()}:{int(host[2])}" for host in found))
+    if len(set(found)) > MOST_PDS:
+        raise ApiError(400, f"store_addr has {len(set(found))} PDs", hint=f"At most {MOST_PDS}.")
+    return _SCHEME + ",".join(dict.fromkeys(found))
 
 
-def _pds(store_addr: str) -> set[str]:
-    return set(store_addr.removeprefix(_SCHEME).split(","))
+def _endpoint(text: str) -> str | None:
+    """Give ``host:port`` in one form; None for what is none."""
+    found = _HOST.fullmatch(text)
+    if not found or not 0 < int(found[2]) < 65536:
+        return None
+    host = _ip(found[1]) if found[1][0] == "[" or _NUMBERS.fullmatch(found[1]) else _name(found[1])
+    return f"{host}:{int(found[2])}" if host else None
+
+
+def _ip(text: str) -> str | None:
+    """Give an IP address in its shortest form: ``127.1`` is 127.0.0.1, as for every resolver."""
+    try:
+        if text[0] != "[":
+            return socket.inet_ntoa(socket.inet_aton(text.removesuffix(".")))
+        found = ipaddress.IPv6Address(text[1:-1])
+    except (OSError, ValueError):
+        return None
+    return str(found.ipv4_mapped) if found.ipv4_mapped else f"[{found}]"
+
+
+def _name(text: str) -> str | None:
+    name = text.lower().removesuffix(".")
+    return name if len(name) <= 253 and all(map(_LABEL.fullmatch, name.split("."))) else None
 
 
 def registered(mirror: Mirror) -> dict[str, Cluster]:
@@ -107,28 +138,49 @@ def registered(mirror: Mirror) -> dict[str, Cluster]:
     return {c: records.cluster(e.value) for c, e in sorted(mirror.under(keys.REGISTERS).items())}
 
 
-def clusters(mirror: Mirror) -> list[dict[str, Any]]:
+def clusters(mirror: Mirror) -> list[RegisteredCluster]:
     """Answer GET ``/ddlservice/registered_clusters``."""
     statuses = _statuses(mirror)
-    return [
-        {"id": name, "store_addr": known.store_addr, "schedule": _schedule(mirror, name, statuses)}
-        for name, known in registered(mirror).items()
-    ]
+    return [cluster(mirror, name, known, statuses) for name, known in registered(mirror).items()]
 
 
-def workers(mirror: Mirror) -> list[dict[str, Any]]:
+def cluster(
+    mirror: Mirror, name: str, known: Cluster, statuses: Mapping[tuple[str, str], str] | None = None
+) -> RegisteredCluster:
+    """Give a cluster as lists and the answer to a PUT have it."""
+    schedule = _schedule(mirror, name, _statuses(mirror) if statuses is None else statuses)
+    return RegisteredCluster(name, known.store_addr, schedule, known.version, known.identity)
+
+
+def jobs(mirror: Mirror, job: int) -> ClusterJobs:
+    """Answer GET ``/ddlservice/registered_clusters/{id}/jobs``, or one of them.
+
+    Raises
+    ------
+    ApiError
+        404: there is no such job.
+    """
+    under = [mirror.under(prefix) for prefix in mirror.prefixes]
+    *of_jobs, versions, version = under
+    wanted = [records.job(e.value) for part in of_jobs for e in part.values()]
+    found = sorted({j.id: j for j in wanted if job in (0, j.id)}.values())
+    if job and not found:
+        raise ApiError(404, f"there is no job {job}", hint="Those in the queue are under /jobs.")
+    bodies = tuple(DdlJob(**{name: getattr(j, name) for name in DdlJob.__struct_fields__}) for j in found)
+    servers = {server: int(e.value) for server, e in sorted(versions.items())}
+    return ClusterJobs(bodies, int(next((e.value for e in version.values()), "0")), servers)
+
+
+def workers(mirror: Mirror) -> list[WorkerNode]:
     """Answer GET ``/ddlservice/worker_nodes``."""
     statuses = _statuses(mirror)
     given: dict[str, list[str]] = {node: [] for node in sorted(mirror.under(keys.WORKERS))}
     for cluster, entry in sorted(mirror.under(keys.ASSIGNMENTS).items()):
-        given.setdefault(entry.value, []).append(cluster)
+        if entry.value in given:
+            given[entry.value].append(cluster)
     return [
-        {
-            "id": node,
-            "assignments": [{"cluster_id": c, "schedule": _schedule(mirror, c, statuses)} for c in own],
-        }
+        WorkerNode(node, tuple(Assignment(c, _schedule(mirror, c, statuses)) for c in own))
         for node, own in given.items()
-        if node in mirror.under(keys.WORKERS)
     ]
 
 
@@ -137,7 +189,8 @@ def _statuses(mirror: Mirror) -> dict[tuple[str, str], str]:
     return {(node, cluster): status for node, e in found for cluster, status in records.worker(e.value).running}
 
 
-def _schedule(mirror: Mirror, cluster: str, statuses: Mapping[tuple[str, str], str]) -> dict[str, str]:
+def _schedule(mirror: Mirror, cluster: str, statuses: Mapping[tuple[str, str], str]) -> Schedule:
     entry = mirror.under(keys.ASSIGNMENTS).get(cluster)
     node = entry.value if entry else ""
-    return {"assigned_to": node, "status": statuses.get((node, cluster), SCHEDULING)}
+    status: Any = statuses.get((node, cluster), SCHEDULING)
+    return Schedule(node, status)

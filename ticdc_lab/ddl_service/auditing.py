@@ -6,12 +6,23 @@ the oldest was written by an owner of the past: then there were two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.checks import HIDDEN, ONE_OWNER, OWN_IDS, SUPPORTED, wrong_step
+from ticdc_lab.simulate.ddl_service.checks import (
+    HIDDEN,
+    ONE_FILE,
+    ONE_JOB,
+    ONE_NAME,
+    ONE_OWNER,
+    ONE_STORE,
+    OWN_IDS,
+    SUPPORTED,
+    wrong_step,
+)
+from ticdc_lab.simulate.ddl_service.registering import addresses
 from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 
@@ -24,9 +35,11 @@ class _Seen:
     jobs: dict[tuple[str, int], records.Job] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     safe_ts: dict[str, int] = field(default_factory=dict)
+    clusters: dict[str, records.Cluster] = field(default_factory=dict)
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def violations(history: Iterable[Written], versions: Versions = CURRENT) -> list[str]:
+def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stores: Sequence[str] = ()) -> list[str]:
     """Say what was not as it must be.
 
     Parameters
@@ -35,15 +48,20 @@ def violations(history: Iterable[Written], versions: Versions = CURRENT) -> list
         Everything that was written, in order (:mod:`ticdc_lab.ddl_service.history`).
     versions
         What the service supports.
+    stores
+        Of an embedded store: all that were ever begun in its folder.
 
     Returns
     -------
     list of str
         One line each: the revision, the rule, what was found. The rules are those of the model's auditor that can be
-        read off a store: one owner, jobs step by step, own ids, hidden workers, GC behind backfills, versions.
+        read off a store: one owner, one name and one store for a cluster, jobs step by step, own ids, hidden workers,
+        GC behind backfills, versions.
     """
     seen = _Seen()
     found = []
+    if len(stores) > 1:
+        found.append(f"{ONE_FILE}: {len(stores)} stores were begun in this folder: what the others held is lost")
     for written in history:
         error = _checked(seen, written, versions)
         if error:
@@ -55,17 +73,33 @@ def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, st
     key, value, store = written.key, written.value, written.store
     if key.startswith(keys.OWNER):
         return _campaigned(seen, written)
+    if key.startswith(keys.REGISTERS):
+        return _registered(seen, key.removeprefix(keys.REGISTERS), value, versions)
     if value is None:
         return None
     if key == keys.SAFE_POINT:
         seen.safe_ts[store] = int(value)
     elif key.startswith((keys.JOBS, keys.HISTORY)):
         return _stepped(seen, store, records.job(value), versions)
-    elif key.startswith(keys.REGISTERS):
-        error = unsupported(records.cluster(value).version, versions)
-        return (SUPPORTED, f"{key} is registered, and {error}") if error else None
     elif key.startswith((keys.SERVER_INFO + keys.SERVICE_ID, keys.TOPOLOGY + keys.SERVICE_ID)):
         return HIDDEN, f"{key} of {store} shows where a worker of the service is"
+    return None
+
+
+def _registered(seen: _Seen, name: str, value: str | None, versions: Versions) -> tuple[str, str] | None:
+    """A cluster keeps its store while it is registered, and shares neither that nor a PD with another."""
+    before = seen.clusters.pop(name, None)
+    if value is None:
+        return None
+    own = seen.clusters[name] = records.cluster(value)
+    if error := unsupported(own.version, versions):
+        return SUPPORTED, f"{name} is registered, and {error}"
+    if before and before.identity != own.identity:
+        return ONE_STORE, f"{name} was {before.identity}, and is {own.identity}: its jobs are left behind"
+    for other, its in sorted(seen.clusters.items()):
+        shared = sorted(set(addresses(own.store_addr)) & set(addresses(its.store_addr)))
+        if other != name and (shared or own.identity == its.identity):
+            return ONE_NAME, f"{other} and {name} are both the cluster at {shared[0] if shared else own.identity}"
     return None
 
 
@@ -88,5 +122,7 @@ def _stepped(seen: _Seen, store: str, job: records.Job, versions: Versions) -> t
     if not by_a_server and job.owner != oldest:
         return ONE_OWNER, f"{job.owner} wrote a step of job {job.id} in {store}, whose owner was {oldest}"
     if before is None:
-        return None
+        first = seen.requests.setdefault((store, job.request), job.id) if job.request else job.id
+        same = f"job {first} and job {job.id} in {store} are the same request, {job.request}"
+        return (ONE_JOB, same) if first != job.id else None
     return wrong_step(before, job, seen.safe_ts.get(store, 0), versions, store)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TypeVar
 from urllib.parse import quote
 
-import orjson
+import msgspec
 import requests
 
+from ticdc_lab.ddl_service.bodies import ClusterJobs, Refusal, RegisteredCluster, Registration, WorkerNode
 from ticdc_lab.errors import TiCDCLabError
+
+T = TypeVar("T")
 
 ANSWERS_S = 20.0
 CLUSTERS = "ddlservice/registered_clusters"
@@ -23,28 +26,6 @@ class ServiceError(TiCDCLabError):
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
-
-
-class Schedule(NamedTuple):
-    """The worker a cluster is assigned to (empty: none), and ``SCHEDULING``, ``CAMPAIGNING`` or ``OWNER``."""
-
-    assigned_to: str
-    status: str
-
-
-class RegisteredCluster(NamedTuple):
-    """A registered cluster."""
-
-    id: str
-    store_addr: str
-    schedule: Schedule
-
-
-class WorkerNode(NamedTuple):
-    """A worker, and the schedule of each cluster that is assigned to it."""
-
-    id: str
-    assignments: tuple[tuple[str, Schedule], ...]
 
 
 class Client:
@@ -86,27 +67,36 @@ class Client:
 
     def register(self, cluster: str, store_addr: str, *, version: str | None = None) -> RegisteredCluster:
         """Register a cluster, or update it; without ``version`` it keeps the one it has, or gets the service's."""
-        body = {"store_addr": store_addr} | ({"version": version} if version else {})
-        return _cluster(self._ask("PUT", f"{CLUSTERS}/{quote(cluster, safe='')}", orjson.dumps(body)).json())
+        body = msgspec.json.encode(Registration(store_addr, version))
+        return self._asked("PUT", f"{CLUSTERS}/{quote(cluster, safe='')}", RegisteredCluster, body)
 
-    def remove(self, cluster: str) -> None:
-        """Unregister a cluster."""
-        self._ask("DELETE", f"{CLUSTERS}/{quote(cluster, safe='')}")
+    def remove(self, cluster: str, *, force: bool = False) -> None:
+        """Unregister a cluster; with ``force`` also one that has jobs in its queue, where they stay."""
+        self._ask("DELETE", f"{CLUSTERS}/{quote(cluster, safe='')}" + ("?force=true" if force else ""))
 
     def clusters(self) -> list[RegisteredCluster]:
         """Give all registered clusters."""
-        return [_cluster(found) for found in self._ask("GET", CLUSTERS).json()]
+        return self._asked("GET", CLUSTERS, list[RegisteredCluster])
+
+    def jobs(self, cluster: str, job: int = 0) -> ClusterJobs:
+        """Give the jobs in a cluster's queue, or one job, also one that has ended."""
+        path = f"{CLUSTERS}/{quote(cluster, safe='')}/jobs" + (f"/{job}" if job else "")
+        return self._asked("GET", path, ClusterJobs)
 
     def workers(self) -> list[WorkerNode]:
         """Give all workers that have a session."""
-        return [
-            WorkerNode(w["id"], tuple((a["cluster_id"], Schedule(**a["schedule"])) for a in w["assignments"]))
-            for w in self._ask("GET", "ddlservice/worker_nodes").json()
-        ]
+        return self._asked("GET", "ddlservice/worker_nodes", list[WorkerNode])
 
     def metrics(self) -> str:
         """Give what one worker has counted, in Prometheus' text format."""
         return self._ask("GET", "metrics").text
+
+    def _asked(self, method: str, path: str, kind: type[T], body: bytes | None = None) -> T:
+        answer = self._ask(method, path, body)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise ServiceError(answer.status_code, f"{answer.url} answers as no worker does: {error}") from None
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> requests.Response:
         last = ServiceError(0, "there is no worker to ask", hint="Give the address of one.")
@@ -126,11 +116,7 @@ class Client:
 
 def _refused(answer: requests.Response) -> ServiceError:
     try:
-        said: Any = answer.json()
-        return ServiceError(answer.status_code, said["error"], hint=said["hint"])
-    except (ValueError, KeyError, TypeError):
+        said = msgspec.json.decode(answer.content, type=Refusal)
+    except msgspec.DecodeError:
         return ServiceError(answer.status_code, f"{answer.url} answers {answer.status_code}, and is no worker")
-
-
-def _cluster(found: Any) -> RegisteredCluster:
-    return RegisteredCluster(found["id"], found["store_addr"], Schedule(**found["schedule"]))
+    return ServiceError(answer.status_code, said.error, hint=said.hint)

@@ -8,7 +8,13 @@ are the proposal's, without one. A real cluster's PD is never written to: a camp
 from __future__ import annotations
 
 import socket
+import ssl
+import time
 from collections.abc import Iterable
+from contextlib import closing
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,13 +22,17 @@ from urllib.parse import urlsplit
 import grpc
 from aetcd import rpc
 
-from ticdc_lab.errors import SetupError
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Entry, Op, Put, Txn
 
 CLUSTERS = "/tidb/ddl_service_clusters/"
 """Where the stores of clusters are; not under the service's own prefix."""
+ANSWERS_S = 5.0
+"""An answer that takes longer does not come any more."""
 LEADER_ONLY = (("hasleader", "true"),)
 """etcd ends a stream at a member that is cut off from its leader."""
+_TELLS_S = 2.0
+"""A time that takes longer to come is no time any more."""
 _TUNING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 500),
@@ -44,12 +54,48 @@ class Etcd(NamedTuple):
         ``HOST:PORT`` of its members, with commas between; ``https://`` in front for TLS.
     ca, certificate, key
         Files (PEM): who must have signed etcd's certificate, and how it knows the worker.
+    user, password
+        Where etcd's own authentication is on.
     """
 
     endpoints: str
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    user: str = ""
+    password: str = ""
+
+
+class SignedIn:
+    """Who a channel's calls come from, where etcd asks for a user.
+
+    Attributes
+    ----------
+    metadata
+        For every call; nothing where etcd asks for nobody.
+    """
+
+    def __init__(self, channel: Any, etcd: Etcd) -> None:
+        self._stub, self._user, self._password = rpc.AuthStub(channel), etcd.user, etcd.password
+        self.metadata: tuple[tuple[str, str], ...] = ()
+
+    async def renew(self) -> None:
+        """Get a token: etcd forgets those that it gave before it was started anew, or that were not used for long."""
+        if self._user:
+            request = rpc.AuthenticateRequest(name=self._user, password=self._password)
+            answer = await self._stub.Authenticate(request, timeout=ANSWERS_S, wait_for_ready=True)
+            self.metadata = (("token", answer.token),)
+
+    def is_forgotten(self, error: Any) -> bool:
+        """Whether a call was refused for its token, so that nothing of it was carried out."""
+        if not self._user or not isinstance(error, rpc.AioRpcError):
+            return False
+        return error.code() == grpc.StatusCode.UNAUTHENTICATED or is_of_token(error.details() or "")
+
+
+def is_of_token(reason: str) -> bool:
+    """Whether etcd says that a token is not, or no more, a good one."""
+    return "invalid auth token" in reason or "revision of auth store is old" in reason
 
 
 def channel(etcd: Etcd) -> Any:
@@ -68,6 +114,58 @@ def channel(etcd: Etcd) -> Any:
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     options = (*_TUNING, ("grpc.ssl_target_name_override", hosts[0][0]), ("grpc.default_authority", hosts[0][0]))
     return rpc.secure_channel(target, credentials, options=options)
+
+
+async def connected(etcd: Etcd) -> tuple[Any, SignedIn]:
+    """Open a channel, sign in, and see that etcd answers.
+
+    Raises
+    ------
+    SourceError
+        It does not, or does not take the user.
+    """
+    line = channel(etcd)
+    signed_in = SignedIn(line, etcd)
+    try:
+        await signed_in.renew()
+        call = {"timeout": ANSWERS_S, "metadata": signed_in.metadata}
+        await rpc.KVStub(line).Range(rpc.RangeRequest(key=b"/tidb/"), wait_for_ready=True, **call)
+    except rpc.AioRpcError as error:
+        await line.close()
+        hint = "Is it running, and do TLS and certificates fit? Give its address with --etcd."
+        if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
+            hint = "Give a user that may read and write all under /tidb/, with --etcd-user and --etcd-password-file."
+        raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint=hint) from None
+    return line, signed_in
+
+
+def time_told(etcd: Etcd) -> datetime | None:
+    """Give the time of the first member that tells it, in the head of an HTTP answer; None where none does."""
+    hosts, secure = _endpoints(etcd.endpoints)
+    for host, port in hosts:
+        begun_s = time.monotonic()
+        try:
+            line = (
+                HTTPSConnection(host, port, timeout=_TELLS_S, context=_tls(etcd))
+                if secure
+                else (HTTPConnection(host, port, timeout=_TELLS_S))
+            )
+            with closing(line):
+                line.request("GET", "/version")
+                told = line.getresponse().headers["Date"]
+        except (OSError, HTTPException):
+            continue
+        if told and time.monotonic() - begun_s < _TELLS_S:
+            return parsedate_to_datetime(told)
+    return None
+
+
+def _tls(etcd: Etcd) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=etcd.ca)
+    context.check_hostname = False  # its time only: it must be signed, and gRPC looks at names
+    if etcd.certificate:
+        context.load_cert_chain(etcd.certificate, etcd.key)
+    return context
 
 
 def _endpoints(text: str) -> tuple[list[tuple[str, int]], bool]:

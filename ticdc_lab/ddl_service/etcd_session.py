@@ -10,30 +10,33 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
 from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, SignedIn
 from ticdc_lab.ddl_service.etcd_watch import Events, Watch, Watches
 from ticdc_lab.simulate.ddl_service.store_messages import (
     Answer,
     Done,
+    Entry,
     Expired,
+    Found,
     Grant,
     Granted,
     Happened,
     KeepAlive,
     KeptAlive,
     Observe,
+    Read,
     Request,
     Snapshot,
     Txn,
 )
 
-ANSWERS_S = 5.0
-"""An answer that takes longer does not come any more."""
 AGAIN_S = 0.2
 STALE_S = 0.05
 """A node whose condition did not hold is told so when it has had a chance to see why."""
@@ -42,10 +45,16 @@ Tell = Callable[[str, Answer], None]
 
 
 class Stubs:
-    """What a session needs of etcd."""
+    """What a session needs of etcd; ``trouble`` says why it did not answer last."""
 
-    def __init__(self, channel: Any) -> None:
-        self.kv, self.lease, self.watches = rpc.KVStub(channel), rpc.LeaseStub(channel), Watches(channel)
+    def __init__(self, channel: Any, signed_in: SignedIn) -> None:
+        self.trouble, self.signed_in = "", signed_in
+        self.kv, self.lease, self.watches = rpc.KVStub(channel), rpc.LeaseStub(channel), Watches(channel, signed_in)
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """How each call is made: who asks, and how long it may take."""
+        return {"timeout": ANSWERS_S, "metadata": self.signed_in.metadata}
 
 
 class Session:
@@ -82,11 +91,13 @@ class Session:
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
-    def close(self) -> None:
-        """Forget it; what was not answered will not be."""
+    def close(self) -> set[asyncio.Task[None]]:
+        """Forget it, and give what is about to end; what was not answered will not be."""
         self._stubs.watches.remove(self._number)
-        for task in (self._task, *self._keeping):
+        tasks = {self._task, *self._keeping}
+        for task in tasks:
             task.cancel()
+        return tasks
 
     async def _run(self) -> None:
         while True:
@@ -95,6 +106,8 @@ class Session:
                 await self._granted(request)
             elif isinstance(request, Observe):
                 await self._observed(request)
+            elif isinstance(request, Read):
+                await self._read(request)
             elif isinstance(request, Txn):
                 await self._transacted(request)
 
@@ -104,21 +117,23 @@ class Session:
 
     async def _granted(self, asked: Grant) -> None:
         seconds = max(1, -(-asked.ttl_us // 1_000_000))
-        answer = await _until_answered(
-            lambda: self._stubs.lease.LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), timeout=ANSWERS_S)
+        answer = await self._until_answered(
+            lambda: self._stubs.lease.LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), **self._stubs.call)
         )
         self.lease = answer.ID
         self._tell(self.store, Granted(asked.tag, answer.ID, asked.sent_us))
 
     async def _kept(self, asked: KeepAlive) -> None:
-        answer = await _until_answered(lambda: self._prolonged(asked.lease))
+        answer = await self._until_answered(lambda: self._prolonged(asked.lease))
         if answer.TTL > 0:
             self._tell(self.store, KeptAlive(asked.tag, asked.sent_us))
         else:
             self._tell(self.store, Expired(asked.tag))
 
     async def _prolonged(self, lease: int) -> Any:
-        calls = self._stubs.lease.LeaseKeepAlive(_one(rpc.LeaseKeepAliveRequest(ID=lease)), timeout=1.0)
+        calls = self._stubs.lease.LeaseKeepAlive(
+            _one(rpc.LeaseKeepAliveRequest(ID=lease)), **self._stubs.call | {"timeout": 1.0}
+        )
         async for answer in calls:
             calls.cancel()
             return answer
@@ -126,15 +141,9 @@ class Session:
 
     async def _observed(self, asked: Observe) -> None:
         """Read all at one revision, and watch what comes behind it."""
-        request = etcd_rpc.reading(self.store, asked.prefixes)
-        answer = await _until_answered(lambda: self._stubs.kv.Txn(request, timeout=ANSWERS_S))
-        space, revision = etcd_rpc.namespace(self.store), answer.header.revision
-        found = [
-            (kv.key.decode().removeprefix(space), etcd_rpc.entry(kv))
-            for part in answer.responses
-            for kv in part.response_range.kvs
-        ]
-        self._tell(self.store, Snapshot(asked.tag, revision, tuple(sorted(found))))
+        space = etcd_rpc.namespace(self.store)
+        revision, entries = await self._under(asked.prefixes)
+        self._tell(self.store, Snapshot(asked.tag, revision, entries))
         self._prefixes = asked.prefixes
 
         def told(at: int, events: Events) -> None:
@@ -146,9 +155,24 @@ class Session:
         self._watch = Watch(prefix, revision, told, lambda: self._over("etcd has compacted what came next"))
         self._number = self._stubs.watches.add(self._watch)
 
+    async def _read(self, asked: Read) -> None:
+        self._tell(self.store, Found(asked.tag, *await self._under(asked.prefixes)))
+
+    async def _under(self, prefixes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, Entry], ...]]:
+        """Read all under some prefixes at one revision; etcd's reads are linearizable unless they ask not to be."""
+        request = etcd_rpc.reading(self.store, prefixes)
+        answer = await self._until_answered(lambda: self._stubs.kv.Txn(request, **self._stubs.call))
+        space = etcd_rpc.namespace(self.store)
+        found = [
+            (kv.key.decode().removeprefix(space), etcd_rpc.entry(kv))
+            for part in answer.responses
+            for kv in part.response_range.kvs
+        ]
+        return answer.header.revision, tuple(sorted(found))
+
     async def _transacted(self, txn: Txn) -> None:
         try:
-            answer = await self._stubs.kv.Txn(etcd_rpc.transaction(self.store, txn), timeout=ANSWERS_S)
+            answer = await self._carried_out(etcd_rpc.transaction(self.store, txn))
         except rpc.AioRpcError as error:
             self._over(f"{txn.tag} was not answered: {error.details()}")
             return
@@ -161,6 +185,35 @@ class Session:
             await _within(STALE_S, self._watch.reached(revision))
         self._tell(self.store, Done(txn.tag, answer.succeeded, revision))
 
+    async def _carried_out(self, request: Any) -> Any:
+        """Carry out a transaction; one that was refused for its token has changed nothing, and is asked once more."""
+        try:
+            return await self._stubs.kv.Txn(request, **self._stubs.call)
+        except rpc.AioRpcError as error:
+            if not self._stubs.signed_in.is_forgotten(error):
+                raise
+        await self._stubs.signed_in.renew()
+        return await self._stubs.kv.Txn(request, **self._stubs.call)
+
+    async def _until_answered(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask until there is an answer: for what may be asked twice."""
+        while True:
+            try:
+                answer = await call()
+            except (rpc.AioRpcError, ConnectionError) as error:
+                if isinstance(error, rpc.AioRpcError) and error.code() == grpc.StatusCode.CANCELLED:
+                    raise
+                if not self._stubs.trouble:
+                    LOG.warning("etcd does not answer, and is asked again: %s", _details(error))
+                self._stubs.trouble = _details(error) or "no answer"
+                await asyncio.sleep(AGAIN_S)
+                if self._stubs.signed_in.is_forgotten(error):
+                    with suppress(rpc.AioRpcError):
+                        await self._stubs.signed_in.renew()
+            else:
+                self._stubs.trouble = ""
+                return answer
+
 
 async def _within(seconds: float, reached: Awaitable[None]) -> bool:
     try:
@@ -168,21 +221,6 @@ async def _within(seconds: float, reached: Awaitable[None]) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _until_answered(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask until there is an answer: for what may be asked twice."""
-    said = False
-    while True:
-        try:
-            return await call()
-        except (rpc.AioRpcError, ConnectionError) as error:
-            if isinstance(error, rpc.AioRpcError) and error.code() == grpc.StatusCode.CANCELLED:
-                raise
-            if not said:
-                LOG.warning("etcd does not answer, and is asked again: %s", _details(error))
-            said = True
-            await asyncio.sleep(AGAIN_S)
 
 
 def _details(error: Any) -> str:

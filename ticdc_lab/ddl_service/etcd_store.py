@@ -7,18 +7,24 @@ over, whether or not etcd can be reached.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
-from ticdc_lab.ddl_service.etcd_rpc import Etcd
-from ticdc_lab.ddl_service.etcd_session import ANSWERS_S, Session, Stubs
-from ticdc_lab.errors import SourceError
+from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd
+from ticdc_lab.ddl_service.etcd_session import Session, Stubs
+from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
 from ticdc_lab.simulate.ddl_service.store_messages import Answer, Request, Revoke
 
+HALF_A_SECOND_US = 500_000
+"""etcd tells whole seconds: what has passed of one is half of it, on average."""
+TIMED_S = 60.0
+LOG = logging.getLogger("ticdc_lab.ddl_service")
 LEAVING_S = 3.0
 """So long those that leave wait until their leases are given back."""
 
@@ -44,7 +50,13 @@ class EtcdStore:
         self._bell: Callable[[], None] = lambda: None
         self._sessions: dict[tuple[str, str], Session] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._channel, self._stubs = etcd_loop.done(_opened(etcd), ANSWERS_S + 1)
+        self.time = StoreTime()
+        self._channel, self._stubs, self._timed = etcd_loop.done(_opened(etcd, self.time), 2 * ANSWERS_S)
+
+    @property
+    def trouble(self) -> str:
+        """Why etcd does not answer; empty where it does."""
+        return self._stubs.trouble
 
     def ring(self, bell: Callable[[], None]) -> None:
         """Ring a bell at each answer, from another thread."""
@@ -74,23 +86,30 @@ class EtcdStore:
         session = self._sessions.get((store, tag[0]))
         if session is None or session.life < tag[1]:
             if session:
-                session.close()
+                self._ended(session)
             session = self._sessions[store, tag[0]] = Session(store, tag, self._stubs, self._tell)
         session.ask(request)
 
     def _revoked(self, store: str, lease: int) -> None:
         for name, session in list(self._sessions.items()):
             if session.lease == lease:
-                session.close()
+                self._ended(session)
                 del self._sessions[name]
         task = asyncio.get_running_loop().create_task(self._given_back(lease))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
+    def _ended(self, session: Session) -> None:
+        """Close a session, and hold on to its tasks until they have ended."""
+        for task in session.close():
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
     async def _given_back(self, lease: int) -> None:
         """Revoke a lease; one that is not revoked runs out."""
         try:
-            await self._stubs.lease.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease), timeout=LEAVING_S)
+            call = self._stubs.call | {"timeout": LEAVING_S}
+            await self._stubs.lease.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease), **call)
         except rpc.AioRpcError:
             return
 
@@ -101,20 +120,32 @@ class EtcdStore:
             self._bell()
 
     async def _closed(self) -> None:
-        for session in self._sessions.values():
-            session.close()
+        ending = [task for session in self._sessions.values() for task in session.close()]
+        self._timed.cancel()
+        await asyncio.gather(*ending, self._timed, return_exceptions=True)
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=LEAVING_S)
         await self._stubs.watches.close()
         await self._channel.close()
 
 
-async def _opened(etcd: Etcd) -> tuple[Any, Stubs]:
-    channel = etcd_rpc.channel(etcd)
-    try:
-        await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"/"), timeout=ANSWERS_S, wait_for_ready=True)
-    except rpc.AioRpcError as error:
-        await channel.close()
-        hint = "Is it running, and do TLS and certificates fit? Give its address with --etcd."
-        raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint=hint) from None
-    return channel, Stubs(channel)
+async def _opened(etcd: Etcd, known: StoreTime) -> tuple[Any, Stubs, asyncio.Task[None]]:
+    channel, signed_in = await etcd_rpc.connected(etcd)
+    with suppress(TimeoutError):  # members that are gone are not waited for: the next minute's question finds one
+        await asyncio.wait_for(_learned(etcd, known), ANSWERS_S / 2)
+    return channel, Stubs(channel, signed_in), asyncio.create_task(_timed(etcd, known))
+
+
+async def _timed(etcd: Etcd, known: StoreTime) -> None:
+    """Learn the store's time again and again: steady clocks drift, and who sets etcd's clock right is followed."""
+    while True:
+        await asyncio.sleep(TIMED_S)
+        await _learned(etcd, known)
+
+
+async def _learned(etcd: Etcd, known: StoreTime) -> None:
+    told = await asyncio.to_thread(etcd_rpc.time_told, etcd)
+    if told is not None:
+        known.offset_us = round(1e6 * told.timestamp()) + HALF_A_SECOND_US - steady_us()
+    elif known.offset_us is None:
+        LOG.warning("etcd does not tell the time: this machine's clock is not bounded")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
 from aetcd import rpc
 
-from ticdc_lab.ddl_service.etcd_rpc import LEADER_ONLY, after, entry
+from ticdc_lab.ddl_service.etcd_rpc import LEADER_ONLY, SignedIn, after, entry, is_of_token
 from ticdc_lab.simulate.ddl_service.store_messages import Entry
 
 PAUSE_S = 0.2
@@ -63,10 +64,12 @@ class Watches:
     ----------
     channel
         To etcd.
+    signed_in
+        Who watches.
     """
 
-    def __init__(self, channel: Any) -> None:
-        self._stub = rpc.WatchStub(channel)
+    def __init__(self, channel: Any, signed_in: SignedIn) -> None:
+        self._stub, self._signed_in = rpc.WatchStub(channel), signed_in
         self._watches: dict[int, Watch] = {}
         self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self._last = 0
@@ -96,13 +99,18 @@ class Watches:
             for number, watch in self._watches.items():
                 requests.put_nowait(_creation(number, watch))
             try:
-                async for response in self._stub.Watch(_each(requests), metadata=LEADER_ONLY):
+                metadata = (*LEADER_ONLY, *self._signed_in.metadata)
+                async for response in self._stub.Watch(_each(requests), metadata=metadata):
+                    if response.canceled and is_of_token(response.cancel_reason):
+                        break  # the stream goes on as who it began; all watches begin again as who is known
                     self._take(response)
             except rpc.AioRpcError as error:
                 LOG.debug("the watch was cut: %s", error.details())
             finally:
                 requests.put_nowait(None)
             await asyncio.sleep(PAUSE_S)
+            with suppress(rpc.AioRpcError):
+                await self._signed_in.renew()
 
     def _take(self, response: Any) -> None:
         watch = self._watches.get(response.watch_id)

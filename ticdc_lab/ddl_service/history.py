@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
-from ticdc_lab.ddl_service.etcd_rpc import Etcd
-from ticdc_lab.ddl_service.etcd_session import ANSWERS_S
+from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd, SignedIn
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 
@@ -72,25 +71,29 @@ def of_etcd(etcd: Etcd) -> list[Written]:
 
 
 async def _read(etcd: Etcd) -> list[Written]:
-    channel = etcd_rpc.channel(etcd)
+    channel, signed_in = await etcd_rpc.connected(etcd)
     try:
-        answer = await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"/"), timeout=ANSWERS_S, wait_for_ready=True)
-        return await _watched(channel, answer.header.revision)
+        first = rpc.RangeRequest(key=b"/tidb/")
+        answer = await rpc.KVStub(channel).Range(first, timeout=ANSWERS_S, metadata=signed_in.metadata)
+        return await _watched(channel, signed_in, answer.header.revision)
     finally:
         await channel.close()
 
 
-async def _watched(channel: Any, last: int) -> list[Written]:
+async def _watched(channel: Any, signed_in: SignedIn, last: int) -> list[Written]:
     """Watch everything from the first revision on until the last has come."""
     found: list[Written] = []
     if last < 2:
         return found
-    call = rpc.WatchStub(channel).Watch(metadata=etcd_rpc.LEADER_ONLY)
+    call = rpc.WatchStub(channel).Watch(metadata=(*etcd_rpc.LEADER_ONLY, *signed_in.metadata))
     everything = rpc.WatchCreateRequest(key=b"\0", range_end=b"\0", start_revision=2)
     await call.write(rpc.WatchRequest(create_request=everything))
     async for response in call:
         if response.compact_revision:
             raise _incomplete(f"etcd has compacted revisions before {response.compact_revision}")
+        if response.canceled:
+            hint = "What happened is read off all of etcd: give a user with the role root."
+            raise SourceError(f"etcd does not tell its history: {response.cancel_reason}", hint=hint)
         for event in response.events:
             place = etcd_rpc.parted(event.kv.key.decode(errors="replace"))
             if place:

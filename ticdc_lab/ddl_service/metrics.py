@@ -44,9 +44,20 @@ class Metrics:
         self._running = Gauge(
             "tidb_ddl_running_job_count", "Jobs in the queue of an owned cluster.", _JOB, registry=own
         )
+        self._trouble = Gauge(
+            "ddl_service_store_trouble", "1 while the store takes no changes: no room, or locked.", registry=own
+        )
+        self._skew = Gauge(
+            "ddl_service_clock_skew_seconds", "How far this machine's clock is ahead of the store's time.", registry=own
+        )
         self._sent: dict[str, tuple[float, Job, Job | None]] = {}
         self._waits: dict[str, tuple[float, int, str]] = {}
         self._kinds: dict[str, set[str]] = {}
+
+    def store(self, trouble: str, skew_us: int) -> None:
+        """Tell whether the store takes what is written, and how far this machine's clock is ahead of its time."""
+        self._trouble.set(bool(trouble))
+        self._skew.set(skew_us / 1e6)
 
     def text(self) -> bytes:
         """Give all in Prometheus' text format."""

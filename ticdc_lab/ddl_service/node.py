@@ -8,11 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
+from ticdc_lab.ddl_service.logs import fields
+from ticdc_lab.ddl_service.store_time import StoreTime
+from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.ddl_service.store_messages import Answer, Request, Txn
-from ticdc_lab.simulate.machine import Asked, Changed, Decided, Event, Fired, Now, Received, Send, Wake
-from ticdc_lab.simulate.scheduler.clock import EPOCH_MS
+from ticdc_lab.simulate.machine import Asked, Changed, Decided, Event, Fired, Received, Send, Told, Wake
 
 POLL_S = 0.02
 _NEWS = Fired("")
@@ -20,7 +23,26 @@ LOG = logging.getLogger("ticdc_lab.ddl_service")
 
 
 class Backend(Protocol):
-    """A store, or several by their addresses, that answer in order and tell before they answer."""
+    """A store, or several by their addresses.
+
+    What every store guarantees, and ``tests/ddl_service/test_store_contract.py`` holds of each:
+
+    - Reads are linearizable: a ``Read`` sees whatever any client was told before it was asked.
+    - A ``Txn`` is compare-and-set: all its operations happen at one revision, under all its conditions, or none does;
+      revisions rise, one for each change.
+    - Leases: a key with a lease is there for as long as the lease, which lives at least ``ttl_us`` from when it was
+      asked for or kept alive; a lease that has ended never lives again, and nothing is written under it.
+    - Watches have no gaps: an observer is told each revision after its snapshot once, whole and in order, or that its
+      session is over.
+    - Who is answered a transaction has been told of it before.
+
+    Attributes
+    ----------
+    time
+        The store's time, as far as it is known.
+    """
+
+    time: StoreTime
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Carry out a request."""
@@ -28,6 +50,11 @@ class Backend(Protocol):
 
     def news(self) -> list[tuple[str, Answer]]:
         """Give (store, what happened) since the last call."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written now; empty where it can."""
         ...
 
     def ring(self, bell: Callable[[], None]) -> None:
@@ -64,8 +91,19 @@ class Node:
         self._timers: dict[Hashable, int] = {}
         self._todo: deque[Event] = deque()
         self.state: Any = None
+        self._asked: dict[str, Future[Any]] = {}
         backend.ring(lambda: self._inbox.put(_NEWS))
         self._thread = threading.Thread(target=self._run, name=address, daemon=True)
+
+    @property
+    def trouble(self) -> str:
+        """Why its store takes no changes; empty where it does."""
+        return self._backend.trouble
+
+    @property
+    def time(self) -> StoreTime:
+        """Its time, as its store bounds it."""
+        return self._backend.time
 
     def start(self) -> None:
         """Begin."""
@@ -74,6 +112,13 @@ class Node:
     def post(self, command: Any) -> None:
         """Ask the machine for something; from any thread."""
         self._inbox.put(Asked(command))
+
+    def ask(self, command: Any) -> Future[Any]:
+        """Ask the machine for something that is answered, by its ``request``; from any thread."""
+        found = self._asked[command.request] = Future()
+        found.add_done_callback(lambda _: self._asked.pop(command.request, None))
+        self.post(command)
+        return found
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Give everything back, and end."""
@@ -91,13 +136,18 @@ class Node:
 
     def _run(self) -> None:
         try:
-            self.state, outputs = self._machine.start(self.address, now())
+            self.state, outputs = self._machine.start(self.address, self._backend.time.now())
             self._carry_out(outputs)
             self._loop()
+        except TiCDCLabError as error:
+            LOG.error("%s ends: %s", self.address, error.message)
+            self.failed = True
         except Exception:
             LOG.exception("%s has failed", self.address)
             self.failed = True
         finally:
+            for asked in list(self._asked.values()):
+                asked.cancel()
             self._backend.close()
 
     def _loop(self) -> None:
@@ -125,7 +175,7 @@ class Node:
     def _all(self) -> None:
         while self._todo:
             event = self._todo.popleft()
-            self.state, outputs = self._machine.step(self.state, event, now())
+            self.state, outputs = self._machine.step(self.state, event, self._backend.time.now())
             if self._saw:
                 self._saw(event, self.state, outputs)
             self._carry_out(outputs)
@@ -139,10 +189,21 @@ class Node:
                 self._todo.extend(Received(output.to, answer) for answer in answers)
             elif isinstance(output, Wake):
                 self._timers[output.name] = time.monotonic_ns() // 1000 + output.after_us
+            elif isinstance(output, Told):
+                asked = self._asked.get(output.command.request)
+                if asked and asked.set_running_or_notify_cancel():
+                    asked.set_result(output.outcome)
             elif isinstance(output, Changed):
-                LOG.info("%s: %s -> %s (%s)", output.subject, output.before, output.after, output.because)
+                said = fields(
+                    event="changed", subject=output.subject, before=output.before, after=output.after,
+                    because=output.because,
+                )  # fmt: skip
+                words = map(line, (output.subject, output.before, output.after, output.because))
+                LOG.info("%s: %s -> %s (%s)", *words, extra=said)
             elif isinstance(output, Decided):
-                LOG.info("%s: %s (%s)", output.subject, output.chosen or "nothing", output.because)
+                said = fields(event="decided", subject=output.subject, chosen=output.chosen, because=output.because)
+                words = map(line, (output.subject, output.chosen or "nothing", output.because))
+                LOG.info("%s: %s (%s)", *words, extra=said)
 
     def _leave(self) -> None:
         if hasattr(self._machine, "ended"):
@@ -150,7 +211,6 @@ class Node:
             self._carry_out([o for o in outputs if not isinstance(o, Wake)])
 
 
-def now() -> Now:
-    """Give the moment: the system's time, by which TSOs are made, and the steady clock, by which leases are judged."""
-    at_us = time.time_ns() // 1000 - EPOCH_MS * 1000
-    return Now(at_us, skew_us=time.monotonic_ns() // 1000 - at_us)
+def line(text: object) -> str:
+    """Give a text that cannot begin a line of its own in a log: names of tables come from users."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in str(text))

@@ -1,102 +1,92 @@
-"""The OpenAPI document of the HTTP API."""
+"""The OpenAPI document of the HTTP API; what bodies look like is read off :mod:`ticdc_lab.ddl_service.bodies`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service.records import STATUSES
+from msgspec.json import schema_components
 
-_ERROR = {
-    "description": "What is wrong, and a hint.",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-}
+from ticdc_lab.ddl_service.bodies import (
+    ClusterJobs,
+    Ready,
+    Refusal,
+    RegisteredCluster,
+    Registration,
+    Removed,
+    WorkerNode,
+)
 
-
-_KEPT_OUT = {"401": _ERROR, "403": _ERROR, "default": _ERROR}
-_SELF = {"description": "OpenAPI 3.1.", "content": {"application/json": {"schema": {"type": "object"}}}}
-
-
-def _answers(schema: dict[str, Any], *errors: int) -> dict[str, Any]:
-    good = {"description": "As this worker knows it.", "content": {"application/json": {"schema": schema}}}
-    return {"200": good, **{str(status): _ERROR for status in (*errors, 401, 403, 503)}, "default": _ERROR}
-
-
-def _list_of(name: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
-
-
+_BODIES = (
+    Registration,
+    RegisteredCluster,
+    list[RegisteredCluster],
+    list[WorkerNode],
+    ClusterJobs,
+    Removed,
+    Ready,
+    Refusal,
+)
+_SCHEMAS, _COMPONENTS = schema_components(_BODIES, ref_template="#/components/schemas/{name}")
+_SCHEMA_OF = dict(zip(map(str, _BODIES), _SCHEMAS, strict=True))
 _TEXT = {"type": "string"}
-_SCHEDULE = {
-    "type": "object",
-    "properties": {"assigned_to": _TEXT, "status": {"type": "string", "enum": list(STATUSES)}},
+
+
+def _json(body: Any) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": _SCHEMA_OF[str(body)]}}}
+
+
+_REFUSED = {"description": "What is wrong, and a hint.", **_json(Refusal)}
+_KEPT_OUT = {"401": _REFUSED, "403": _REFUSED, "default": _REFUSED}
+_ID: dict[str, Any] = {"name": "id", "in": "path", "required": True, "schema": _TEXT}
+_ONE = {"parameters": [_ID]}
+_JOB = {"parameters": [_ID, {**_ID, "name": "job", "schema": {"type": "integer"}}]}
+_FORCE = {
+    "name": "force",
+    "in": "query",
+    "description": "Also where jobs are in the cluster's queue: they stay there.",
+    "schema": {"type": "boolean", "default": False},
 }
-_ONE = [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]
-_BODY = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Registration"}}},
-}
+
+
+def _operation(summary: str, answer: Any, *refused: int, **more: Any) -> dict[str, Any]:
+    good = {"200": {"description": "As the store has it now.", **_json(answer)}}
+    bad = {str(status): _REFUSED for status in (*refused, 503)}
+    return {"summary": summary, **more, "responses": {**good, **bad, **_KEPT_OUT}}
+
+
+def _plain(summary: str, kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    good = {"200": {"description": summary, "content": {kind: {"schema": schema}}}}
+    return {"summary": summary, "responses": {**good, **_KEPT_OUT}}
+
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "DDL as a Service", "version": "1"},
     "paths": {
-        "/ddlservice/registered_clusters": {
-            "get": {"summary": "All registered clusters", "responses": _answers(_list_of("Cluster"))}
-        },
+        "/ddlservice/registered_clusters": {"get": _operation("All registered clusters", list[RegisteredCluster])},
         "/ddlservice/registered_clusters/{id}": {
-            "put": {
-                "summary": "Register a cluster, or update it",
-                "parameters": _ONE,
-                "requestBody": _BODY,
-                "responses": _answers({"$ref": "#/components/schemas/Cluster"}, 400, 409, 413),
-            },
-            "delete": {
-                "summary": "Unregister a cluster",
-                "parameters": _ONE,
-                "responses": _answers({"type": "object", "properties": {"id": _TEXT}}, 400, 404),
-            },
+            **_ONE,
+            "get": _operation("One registered cluster", RegisteredCluster, 400, 404),
+            "put": _operation(
+                "Register a cluster, or update it", RegisteredCluster, 400, 408, 409, 413,
+                requestBody={"required": True, **_json(Registration)},
+            ),
+            "delete": _operation("Unregister a cluster", Removed, 400, 404, 409, parameters=[_FORCE]),
         },
-        "/ddlservice/worker_nodes": {"get": {"summary": "All worker nodes", "responses": _answers(_list_of("Worker"))}},
-        "/metrics": {
-            "get": {
-                "summary": "Metrics in Prometheus' text format",
-                "responses": {
-                    "200": {"description": "Text.", "content": {"text/plain": {"schema": _TEXT}}},
-                    **_KEPT_OUT,
-                },
-            }
+        "/ddlservice/registered_clusters/{id}/jobs": {
+            **_ONE,
+            "get": _operation("Jobs in the cluster's queue", ClusterJobs, 400, 404),
         },
-        "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _SELF, **_KEPT_OUT}}},
+        "/ddlservice/registered_clusters/{id}/jobs/{job}": {
+            **_JOB,
+            "get": _operation("One job, also one that has ended", ClusterJobs, 400, 404),
+        },
+        "/ddlservice/worker_nodes": {"get": _operation("All worker nodes", list[WorkerNode])},
+        "/ready": {"get": _operation("Whether the worker has a session, and its store takes changes", Ready)},
+        "/metrics": {"get": _plain("Metrics in Prometheus' text format", "text/plain", _TEXT)},
+        "/openapi.json": {"get": _plain("This document, OpenAPI 3.1", "application/json", {"type": "object"})},
     },
     "security": [{}, {"secret": []}],
-    "components": {
-        "schemas": {
-            "Registration": {
-                "type": "object",
-                "required": ["store_addr"],
-                "additionalProperties": False,
-                "properties": {
-                    "store_addr": {"type": "string", "examples": ["tikv://192.168.1.100:2379"]},
-                    "version": {
-                        "type": "string",
-                        "description": "Of the cluster; without it the one it has, or the service's own.",
-                    },
-                },
-            },
-            "Cluster": {"type": "object", "properties": {"id": _TEXT, "store_addr": _TEXT, "schedule": _SCHEDULE}},
-            "Worker": {
-                "type": "object",
-                "properties": {
-                    "id": _TEXT,
-                    "assignments": {
-                        "type": "array",
-                        "items": {"type": "object", "properties": {"cluster_id": _TEXT, "schedule": _SCHEDULE}},
-                    },
-                },
-            },
-            "Error": {"type": "object", "properties": {"error": _TEXT, "hint": _TEXT}},
-        },
-        "securitySchemes": {"secret": {"type": "http", "scheme": "bearer"}},
-    },
-}
+    "components": {"schemas": _COMPONENTS, "securitySchemes": {"secret": {"type": "http", "scheme": "bearer"}}},
+}  # fmt: skip
 """Served at ``/openapi.json``."""

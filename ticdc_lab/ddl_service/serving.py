@@ -6,17 +6,20 @@ import asyncio
 import ipaddress
 import logging
 import signal
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
+import uvicorn
 
+from ticdc_lab.ddl_service.doorman import HANDSHAKE_S, IDLE_S, Doorman
 from ticdc_lab.ddl_service.http import Shared, application
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Backend, Node
@@ -25,8 +28,6 @@ from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import is_taken
 
-MOST_READ = 1024 * 1024
-"""A longer request is not read, and answered with 400."""
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 
 
@@ -88,7 +89,7 @@ class Listening:
 
 def serve(
     node_id: str,
-    backend: Backend,
+    backend: Backend | Callable[[], Backend],
     listening: Listening,
     duties: Duties,
     *,
@@ -101,7 +102,7 @@ def serve(
     node_id
         Its id in the service.
     backend
-        The store.
+        The store, or what opens it once the address is taken.
     listening
         Where the API is.
     duties
@@ -139,26 +140,72 @@ def running(node_id: str, backend: Backend, listening: Listening, duties: Duties
         loop.close()
 
 
-async def _served(
-    node_id: str, backend: Backend, listening: Listening, duties: Duties, ready: Callable[[int], None],
-    *, asks_signals: bool,
-) -> bool:  # fmt: skip
-    metrics = Metrics()
-    node = Node(Worker(node_id, "pd", duties), node_id, backend, metrics.saw)
-    hosts = frozenset({"localhost", "127.0.0.1", "::1", listening.host}) if listening.is_local else None
-    app = application(Shared(node, metrics, duties.versions, hosts, listening.secret))
+def _listening(
+    listening: Listening, backend: Backend | Callable[[], Backend]
+) -> tuple[list[socket.socket], ssl.SSLContext | None]:
+    """Take the address, before anything is made that would have to go again."""
     try:
-        server = HTTPServer(app, ssl_options=listening.tls(), max_buffer_size=MOST_READ)
-        sockets = bind_sockets(listening.port, listening.host)
+        return _sockets(listening.host, listening.port), listening.tls()
     except OSError as error:
-        backend.close()
+        if not callable(backend):
+            backend.close()
         where = f"{listening.host}:{listening.port}"
         raise SetupError(f"cannot listen on {where}: {error}", hint="Give another --listen, or look at TLS.") from None
+
+
+def _sockets(host: str, port: int) -> list[socket.socket]:
+    """Listen at every address that a host has, at one port."""
+    found: list[socket.socket] = []
+    for family, *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        own = found[0].getsockname()[1] if found else port
+        found.append(socket.create_server((str(place[0]), own), family=family, backlog=128))
+    return found
+
+
+class _Server(uvicorn.Server):
+    """A server whose connections the doorman knows, and that leaves signals to the worker: it ends when that has."""
+
+    def __init__(self, shared: Shared, tls: ssl.SSLContext | None) -> None:
+        config = uvicorn.Config(
+            application(shared), http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        super().__init__(config)
+        self._doorman = shared.doorman
+        self._tls: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S} if tls else {}
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer; who does not come to an end with TLS is not waited for long."""
+        loop, own = asyncio.get_running_loop(), {"config": self.config, "server_state": self.server_state}
+        connection = partial(self._doorman.connection, **own, app_state={}, _loop=loop)
+        self.servers = [await loop.create_server(connection, sock=s, backlog=128, **self._tls) for s in sockets or []]
+        self.started = True
+
+
+async def _served(
+    node_id: str, backend: Backend | Callable[[], Backend], listening: Listening, duties: Duties,
+    ready: Callable[[int], None], *, asks_signals: bool,
+) -> bool:  # fmt: skip
+    sockets, tls = _listening(listening, backend)
+    metrics = Metrics()
+    store = backend() if callable(backend) else backend
+    node = Node(Worker(node_id, "pd", duties), node_id, store, metrics.saw)
+    hosts = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", listening.host}) if listening.is_local else None
+    shared = Shared(node, metrics, hosts, listening.secret, Doorman())
+    server = _Server(shared, tls)
+    asyncio.get_running_loop().set_exception_handler(shared.doorman.failed)
     asked_to_end = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT) if asks_signals else ():
         asyncio.get_running_loop().add_signal_handler(name, asked_to_end.set)
-    server.add_sockets(sockets)
+    answering = asyncio.create_task(server.serve(sockets))
     node.start()
+    while not server.started and not answering.done():
+        await asyncio.sleep(0.005)
     ready(sockets[0].getsockname()[1])
     said = False
     try:
@@ -169,6 +216,7 @@ async def _served(
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked_to_end.wait(), 0.2)
     finally:
-        server.stop()
+        server.should_exit = True
+        await asyncio.wait({answering})
         await asyncio.to_thread(node.stop)
     return not node.failed

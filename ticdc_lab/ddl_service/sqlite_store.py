@@ -7,13 +7,23 @@ which all its processes share and nobody sets, and whoever looks first carries t
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ticdc_lab.ddl_service.sqlite_file import opened, writing
+from ticdc_lab.ddl_service.sqlite_file import (
+    BUSY_S,
+    FILE,
+    HURRIED_S,
+    OpenFiles,
+    holder_of_lock,
+    opened,
+    reading,
+    writing,
+)
 from ticdc_lab.ddl_service.sqlite_observers import Observers
 from ticdc_lab.simulate.ddl_service.store_messages import (
     CREATE,
@@ -24,6 +34,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Done,
     Entry,
     Expired,
+    Found,
     Grant,
     Granted,
     KeepAlive,
@@ -31,6 +42,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Observe,
     Op,
     Put,
+    Read,
     Request,
     Revoke,
     Snapshot,
@@ -39,6 +51,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
 
 _OVER = "expires_us <= ?1 or expires_us - ttl_us > ?1"
 """A lease that was prolonged later than now is of a time before the machine was started."""
+LOG = logging.getLogger("ticdc_lab.ddl_service")
 KEPT = 100_000
 """So many revisions are kept for observers; one that is further behind has lost its session."""
 
@@ -51,6 +64,13 @@ class SqliteStore:
     folder
         Where the file is; made if it is not there.
 
+    Attributes
+    ----------
+    trouble
+        Why nothing can be written now; empty where it can.
+    time
+        The store's.
+
     Raises
     ------
     SetupError
@@ -58,7 +78,11 @@ class SqliteStore:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._db = opened(folder)
+        self._folder = folder
+        self._db, self.time = opened(folder)
+        self._files = OpenFiles(Path(folder) / FILE)
+        self._files.check()
+        self.trouble = ""
         self._observers = Observers(self._db, self._revision())
 
     def close(self) -> None:
@@ -69,18 +93,53 @@ class SqliteStore:
         """Never ring: who has the file open is told nothing, and asks."""
 
     def ask(self, store: str, request: Request) -> list[Answer]:
-        """Carry out a request to one of the stores; what is not carried out for want of the file has not happened."""
+        """Carry out a request to one of the stores; what is not carried out for want of room has not happened.
+
+        Raises
+        ------
+        SourceError
+            The folder no longer has the file: nothing that was written may be answered.
+        """
+        self._files.check()
+        answers = self._answers(store, request)
+        self._files.check()
+        return answers
+
+    def _answers(self, store: str, request: Request) -> list[Answer]:
         try:
+            if isinstance(request, Read):
+                with reading(self._db):
+                    return [Found(request.tag, self._revision(), self._under(store, request.prefixes))]
             with writing(self._db):
-                return self._asked(store, request)
-        except sqlite3.OperationalError:
+                answers = self._asked(store, request)
+            self._has_trouble("")
+            return answers
+        except sqlite3.OperationalError as error:
+            self._has_trouble(self._why(error))
             return [Done(request.tag, False, 0)] if isinstance(request, Txn) else []
+
+    def _why(self, error: sqlite3.OperationalError) -> str:
+        is_locked = "locked" in str(error)
+        who = holder_of_lock(self._folder) if is_locked else ""
+        return f"{error}: {who}" if who else str(error)
+
+    def _has_trouble(self, because: str) -> None:
+        """Say once that nothing can be written, and once that it can be again."""
+        if because and not self.trouble:
+            LOG.error("the store takes no changes: %s", because)
+        elif self.trouble and not because:
+            LOG.warning("the store takes changes again")
+        if bool(because) != bool(self.trouble):
+            self._db.execute(f"pragma busy_timeout={int(1000 * (HURRIED_S if because else BUSY_S))}")
+        self.trouble = because
 
     def news(self) -> list[tuple[str, Answer]]:
         """Give (store, what happened) for each observer of this process; end leases that have run out."""
+        self._files.check()
         try:
             return self._news()
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            self._has_trouble(self._why(error))
             return []
 
     def _revision(self) -> int:
@@ -111,16 +170,19 @@ class SqliteStore:
     def _observed(self, store: str, request: Observe) -> Answer:
         if not self._db.execute("select 1 from leases where id = ?", (request.lease,)).fetchone():
             return Expired(request.tag)
+        revision = self._revision()
+        self._observers.add(store, request, revision)
+        return Snapshot(request.tag, revision, self._under(store, request.prefixes))
+
+    def _under(self, store: str, prefixes: tuple[str, ...]) -> tuple[tuple[str, Entry], ...]:
         found: list[tuple[str, Entry]] = []
-        for prefix in request.prefixes:
+        for prefix in prefixes:
             rows = self._db.execute(
                 "select key, value, created, modified, lease from keys where store = ? and key >= ? and key < ?",
                 (store, prefix, prefix + "\U0010ffff"),
             )
             found += [(key, Entry(*rest)) for key, *rest in rows]
-        revision = self._revision()
-        self._observers.add(store, request, revision)
-        return Snapshot(request.tag, revision, tuple(sorted(found)))
+        return tuple(sorted(found))
 
     def _transacted(self, store: str, txn: Txn) -> Answer:
         leased = {op.lease for op in txn.ops if isinstance(op, Put) and op.lease}

@@ -10,6 +10,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 from ticdc_lab.ddl_service.node import POLL_S, Backend, Node
 from ticdc_lab.errors import SourceError
@@ -17,20 +18,17 @@ from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import PREFIXES, Habits, ServerState, Submit
+from ticdc_lab.simulate.ddl_service.server_state import PREFIXES, Cancel, Habits, ServerState, Submit
 from ticdc_lab.simulate.ddl_service.store_messages import (
-    Done,
     Entry,
     Grant,
     Granted,
     Observe,
-    Put,
     Request,
     Revoke,
     Snapshot,
-    Txn,
 )
-from ticdc_lab.simulate.machine import Received, Send
+from ticdc_lab.simulate.machine import Told
 
 TTL_US = 10_000_000
 PATIENCE_S = 30.0
@@ -54,7 +52,7 @@ def submitted(
     store_addr
         Of the cluster.
     wish
-        The job.
+        The job; one whose ``request`` was sent before is followed, and not sent again.
     version
         Of the tidb-server that sends it.
     within_s
@@ -72,7 +70,8 @@ def submitted(
     SourceError
         It has not ended in time, or the store does not answer.
     """
-    follower = _Follower(told)
+    wish = wish if wish.request else wish._replace(request=uuid4().hex)
+    follower = _Follower(wish.request, told)
     node = Node(Server(store_addr, Habits(version, Terms(TTL_US, TTL_US // 5))), "tidb-cli", open_store(), follower.saw)
     node.start()
     try:
@@ -85,27 +84,58 @@ def submitted(
     return records.job(entries[key].value)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can stand in a statement: MySQL's names have at most 64 characters, and are Unicode."""
+    return len(text) <= 64 and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, within_s: float) -> str:
+    """Ask that a job of a cluster be cancelled.
+
+    Returns
+    -------
+    str
+        :data:`.records.DONE` where it was written that it be; else why there is nothing to cancel.
+
+    Raises
+    ------
+    SourceError
+        The store has not answered in time.
+    """
+    outcomes: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def saw(event: Any, state: ServerState, outputs: Sequence[Any]) -> None:
+        for output in outputs:
+            if isinstance(output, Told):
+                outcomes.put(output.outcome)
+
+    habits = Habits(terms=Terms(TTL_US, TTL_US // 5))
+    node = Node(Server(store_addr, habits), "tidb-cli", open_store(), saw)
+    node.start()
+    try:
+        node.post(Cancel(job))
+        return outcomes.get(timeout=within_s)
+    except queue.Empty:
+        raise SourceError(f"not within {within_s:g} s: job {job} is as it was", hint="Ask again.") from None
+    finally:
+        node.stop()
+
+
 class _Follower:
     """Sees one job from the steps of the server that sent it."""
 
-    def __init__(self, told: Callable[[Job], None]) -> None:
-        self._told, self._sent, self._number = told, 0, 0
+    def __init__(self, request: str, told: Callable[[Job], None]) -> None:
+        self._request, self._told, self._number = request, told, 0
         self._job: Job | None = None
         self._over: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def saw(self, event: Any, state: ServerState, outputs: Sequence[Any]) -> None:
         """Take a step of the server, in the server's thread."""
+        for output in outputs:
+            if isinstance(output, Told) and output.command.request == self._request:
+                self._number = output.outcome
         if self._number:
             self._look(state)
-        elif isinstance(event, Received) and isinstance(event.message, Done):
-            tag: Any = event.message.tag
-            if tag[2] == "wish" and event.message.succeeded:
-                self._number = self._sent
-                self._look(state)
-        for output in outputs:
-            if isinstance(output, Send) and isinstance(output.message, Txn) and _what(output.message) == "wish":
-                puts = [op.key for op in output.message.ops if isinstance(op, Put) and op.key.startswith(keys.JOBS)]
-                self._sent = int(puts[0].removeprefix(keys.JOBS))
 
     def _look(self, state: ServerState) -> None:
         mirror = state.link.mirror
@@ -124,13 +154,11 @@ class _Follower:
             return self._over.get(timeout=within_s)
         except queue.Empty:
             where = f"job {self._number} stands at {self._job}" if self._number else "the job could not be sent"
-            hint = "Does a worker own the cluster's DDL? `ticdc-lab ddl-service list` says so."
+            hint = (
+                "Does a worker own the cluster's DDL? `ticdc-lab ddl-service list` says so. "
+                f"With --request {self._request} the same job is followed on, and not sent twice."
+            )
             raise SourceError(f"not within {within_s:g} s: {where}", hint=hint) from None
-
-
-def _what(txn: Txn) -> str:
-    tag: Any = txn.tag
-    return str(tag[2])
 
 
 def snapshot(open_store: Callable[[], Backend], store: str, prefixes: tuple[str, ...]) -> dict[str, Entry]:

@@ -4,9 +4,61 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import asdict
+
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.simulate.ddl_service.fleet import Answer, Fleet, fleet_polled
-from ticdc_lab.simulate.ddl_service.records import IS_OWNER
+from ticdc_lab.simulate.ddl_service.progress import JobAnswer, JobProgress, job_polled
+from ticdc_lab.simulate.ddl_service.records import ENDS, IS_OWNER, Job
+
+
+class JobWatch:
+    """One job of a running service that is looked at.
+
+    Parameters
+    ----------
+    client
+        Asks the service.
+    cluster, job
+        Which one.
+    keep
+        Answers that are kept; the oldest go first.
+    """
+
+    def __init__(self, client: Client, cluster: str, job: int, *, keep: int = 10_000) -> None:
+        self._client, self._cluster, self._number, self._keep = client, cluster, job, keep
+        self._since_s = time.monotonic()
+        self.answers: list[JobAnswer] = []
+
+    def look(self) -> JobProgress:
+        """Ask once more, and give the job since the first time.
+
+        Raises
+        ------
+        ServiceError
+            There is no such job, or no worker answers.
+        """
+        found = self._client.jobs(self._cluster, self._number)
+        (own,) = found.jobs
+        job = Job(**asdict(own))
+        self.answers.append(JobAnswer(int(1e6 * (time.monotonic() - self._since_s)), job, found.servers))
+        del self.answers[: -self._keep]
+        return job_polled(self._cluster, self.answers)
+
+    def ended(self, *, within_s: float = 60.0, every_s: float = 0.05) -> JobProgress:
+        """Look until the job has ended.
+
+        Raises
+        ------
+        ServiceError
+            It has not in time.
+        """
+        end_s = time.monotonic() + within_s
+        while (progress := self.look()).job.state not in ENDS:
+            if time.monotonic() > end_s:
+                raise ServiceError(200, f"after {within_s:g} s job {self._number} is {progress.job.state}")
+            time.sleep(every_s)
+        return progress
 
 
 class Watch:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml, read_changefeed
-from ticdc_lab.dispatch.conflict import conflict_placements
-from ticdc_lab.dispatch.conflict_alignments import alignments
-from ticdc_lab.dispatch.dispatching import check_strategy, dispatch
-from ticdc_lab.dispatch.guarantees import GUARANTEES, SEED_GUARANTEES, balance, guarantees, skew
-from ticdc_lab.dispatch.infer import infer_rules, move_causes
-from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
-from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
-from ticdc_lab.dispatch.strategies import STRATEGIES
-from ticdc_lab.dispatch.topics import shared_topics, topic_balance
-from ticdc_lab.dispatch.whatif import WhatIf
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml, read_changefeed
+    from ticdc_lab.dispatch.conflict import conflict_placements
+    from ticdc_lab.dispatch.conflict_alignments import alignments
+    from ticdc_lab.dispatch.dispatching import dispatch
+    from ticdc_lab.dispatch.guarantees import GUARANTEES, SEED_GUARANTEES, balance, guarantees, skew
+    from ticdc_lab.dispatch.infer import infer_rules, move_causes
+    from ticdc_lab.dispatch.names import check_strategy
+    from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
+    from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
+    from ticdc_lab.dispatch.strategies import STRATEGIES
+    from ticdc_lab.dispatch.topics import shared_topics, topic_balance
+    from ticdc_lab.dispatch.whatif import WhatIf
 
 __all__ = [
     "GUARANTEES",
@@ -41,3 +47,34 @@ __all__ = [
     "with_settings",
     "without_old_value",
 ]
+
+lazily(
+    __name__,
+    __all__,
+    {
+        "Changefeed": "changefeed",
+        "GUARANTEES": "guarantees",
+        "Rule": "rules",
+        "SEED_GUARANTEES": "guarantees",
+        "STRATEGIES": "strategies",
+        "WhatIf": "whatif",
+        "alignments": "conflict_alignments",
+        "balance": "guarantees",
+        "changefeed_from_toml": "changefeed",
+        "check_strategy": "names",
+        "conflict_placements": "conflict",
+        "dispatch": "dispatching",
+        "dispatch_by_rules": "rules",
+        "infer_rules": "infer",
+        "key_update_counts": "settings",
+        "move_causes": "infer",
+        "read_changefeed": "changefeed",
+        "rules_from_config": "rules",
+        "setting_effects": "settings",
+        "shared_topics": "topics",
+        "skew": "guarantees",
+        "topic_balance": "topics",
+        "with_settings": "settings",
+        "without_old_value": "settings",
+    },
+)

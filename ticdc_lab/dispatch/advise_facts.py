@@ -16,6 +16,7 @@ from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.definitions import unique_columns, with_answers
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.key_updates import key_change
+from ticdc_lab.engine.columns import in_order
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_batch, require_columns
 
@@ -155,7 +156,7 @@ def collisions(events: DataFrame) -> dict[str, Collisions]:
         F.coalesce(F.sum(F.when(met, F.col("n"))), F.lit(0)).alias("keys"),
         F.count_if(met & F.col("by_text")).alias("by_text"),
         F.coalesce(F.sum(F.when(bare, F.col("n"))), F.lit(0)).alias("cancelled"),
-        F.min(F.when(met, F.struct("a", "b"))).alias("example"),
+        F.min_by(F.struct("a", "b"), F.when(met, in_order("a", "b"))).alias("example"),
     )
     return {
         f"{r.pop('schema_name')}.{r.pop('table_name')}": Collisions(
@@ -233,7 +234,7 @@ def _changed() -> Column:
         return F.exists(after, lambda c: (c["name"] == b["name"]) & ~c["value"].eqNullSafe(b["value"]))
 
     others = F.transform(F.filter(before, differs), lambda b: b["name"])
-    found = F.when(before["name"] == after["name"], aligned).otherwise(others)
+    found = F.when(F.col("before.name") == F.col("columns.name"), aligned).otherwise(others)
     return F.when(F.col("op") == "update", found)
 
 

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch.definitions import Answer, with_answers
+from ticdc_lab.engine.columns import in_order
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import require_columns
 from ticdc_lab.transactions import op_rank
@@ -22,8 +23,8 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     """One row per row change, however often it was delivered.
 
     A change is known by table, commit_ts, op and key, or by its whole content where the table has no key. Of its
-    deliveries the one with the smallest partition, offset and seq is kept. Rows without commit_ts are left out: nothing
-    orders them.
+    deliveries the one with the smallest partition, offset, seq and topic is kept. Rows without commit_ts are left out:
+    nothing orders them.
 
     Parameters
     ----------
@@ -38,7 +39,8 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
     -------
     DataFrame
         ``table`` (``schema.table``), ``schema_name``, ``table_name``, ``commit_ts``, ``op``, ``op_rank`` (delete 0,
-        update 1, insert 2: the order of rows in a transaction), ``partition``, ``offset``, ``seq``, ``keys``
+        update 1, insert 2: the order of rows in a transaction), ``partition``, ``offset``, ``seq``, ``topic``,
+        ``keys``
         (array<bigint>: hash of the handle key, and of the one before where it changed), ``key`` (string,
         ``col=value``), ``uniques`` (array<bigint>: hashes of every unique-index value without NULL, before and after),
         and ``carry``.
@@ -55,8 +57,9 @@ def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[st
         "uniques": uniques,
     }
     kept = ("op_rank", "keys", "key", "uniques", "schema_name", "table_name", *carry)
-    narrow = rows.withColumns(facts).select(*_IDENTITY, "partition", "offset", "seq", *kept)
-    first = F.min_by(F.struct("partition", "offset", "seq", *kept), F.struct("partition", "offset", "seq"))
+    place = [c for c in ("partition", "offset", "seq", "topic") if c in rows.columns and c not in kept]
+    narrow = rows.withColumns(facts).select(*_IDENTITY, *place, *kept)
+    first = F.min_by(F.struct(*place, *kept), in_order(*place))
     return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.conflict_kernel import MAX_KEYS, Placer
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, Unit, placed_batches
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.engine.columns import least
+from ticdc_lab.engine.shuffle import Kernel, by_key
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import require_batch, require_columns
 from ticdc_lab.transactions import op_rank
-
-CONFLICT = "conflict"
 
 PLACEMENTS = (
     "topic string, schema_name string, table_name string, commit_ts bigint, partition int, offset bigint, seq int, "
@@ -31,6 +32,7 @@ PLACEMENTS = (
 _NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", *POSITION)
 _WHY = "what conflicts with a change may be anywhere before it"
 _PLACES = ("topic", "schema_name", "table_name", "partition", "offset", "seq")
+_ARRIVAL = ("partition", "offset", "seq", "topic")
 _UNDATED = "the event has no commit_ts, by which conflict detection orders changes"
 
 Batches = Iterator[pa.RecordBatch]
@@ -85,24 +87,27 @@ def conflict_placements(
     Spark's partitions.
     """
     run = _placing(partitions, unit, max_keys)
-    changes = sorted_changes(events, catalog=catalog, unit=unit, carry=_PLACES)
-    return changes.mapInArrow(run, PLACEMENTS)
+    return with_changes(events, run, PLACEMENTS, catalog=catalog, unit=unit, carry=_PLACES)
 
 
-def sorted_changes(
+def with_changes(
     events: DataFrame,
+    kernel: Kernel,
+    schema: StructType | str,
     *,
     catalog: Catalog | None,
     unit: Unit = "transaction",
     carry: tuple[str, ...] = (),
     whole_order: bool = False,
 ) -> DataFrame:
-    """Row changes and DDL as :func:`ticdc_lab.dispatch.conflict_stream.placed_batches` wants them.
+    """Run a kernel over row changes and DDL as :func:`ticdc_lab.dispatch.conflict_stream.placed_batches` wants them.
 
     Parameters
     ----------
     events, catalog, unit
         As for :func:`conflict_placements`.
+    kernel, schema
+        A function over Arrow batches, and what it yields.
     carry
         Other columns of events to keep.
     whole_order
@@ -112,7 +117,8 @@ def sorted_changes(
     Returns
     -------
     DataFrame
-        ``table_id`` (bigint), ``commit_ts``, ``op_rank`` (int: delete 0, update 1, insert 2, DDL 3), ``key_hash`` and
+        What the kernel yields. It sees ``table_id`` (bigint), ``commit_ts``, ``op_rank`` (int: delete 0, update 1,
+        insert 2, DDL 3), ``key_hash`` and
         ``before_key_hash`` (bigint; null where there is none), ``uniques`` (array<bigint>, only where a table has
         unique indexes beside the handle key), for ``unit="row"`` ``identity`` (bigint), and ``carry``. Each table is in
         one task, sorted; by rows, repeats follow the first delivery there.
@@ -131,16 +137,16 @@ def sorted_changes(
         *("table_id", "commit_ts"), rank.alias("op_rank"), F.col("own_key").alias("key_hash"),
         *("before_key_hash", *has_uniques), *identity, *carry, *place,
     )  # fmt: skip
-    tables = narrow.repartition("table_id")
     if not by_row and not whole_order:
-        is_ddl = F.col("op_rank") == DDL_RANK
-        return tables.sortWithinPartitions("table_id", "commit_ts", is_ddl)
-    order: list[str | Column] = ["table_id", "commit_ts", "op_rank"]
+        is_ddl = (F.col("op_rank") == DDL_RANK).cast("int")
+        return by_key(narrow.withColumn("_is_ddl", is_ddl), "table_id", kernel, schema, order=("commit_ts", "_is_ddl"))
+    order = ["commit_ts", "op_rank"]
     if by_row:
-        first = F.min(F.struct("partition", "offset", "seq", "topic")).over(Window.partitionBy(*order, "identity"))
-        tables = tables.withColumn("_first", first)
-        order += ["_first", "identity"]
-    return tables.sortWithinPartitions(*order, "partition", "offset", "seq", "topic").drop("_first", *place)
+        window = Window.partitionBy("table_id", *order, "identity")
+        narrow = narrow.withColumn("_first", least(*_ARRIVAL).over(window))
+        narrow = narrow.select("*", *[F.col(f"_first.{c}").alias(f"_first_{c}") for c in _ARRIVAL]).drop("_first")
+        order += [*[f"_first_{c}" for c in _ARRIVAL], "identity"]
+    return by_key(narrow, "table_id", kernel, schema, order=(*order, *_ARRIVAL))
 
 
 def dispatch_by_conflict(

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch.conflict import require_choice, sorted_changes
+from ticdc_lab.dispatch.conflict import require_choice, with_changes
 from ticdc_lab.dispatch.conflict_kernel import (
     AT,
     BEFORE,
@@ -71,8 +71,8 @@ def alignments(
         As ``conflict_placements``.
     """
     require_choice(partitions, unit, max_keys)
-    changes = sorted_changes(events, catalog=catalog, unit=unit, carry=_CARRIED, whole_order=True)
-    barriers = changes.mapInArrow(_barriers(partitions, unit, max_keys), _BARRIERS)
+    run = _barriers(partitions, unit, max_keys)
+    barriers = with_changes(events, run, _BARRIERS, catalog=catalog, unit=unit, carry=_CARRIED, whole_order=True)
     both = (("at", "key_hash"), ("other_at", "other_key_hash"))
     sides = F.array(*[F.struct(F.col(at).alias("at"), F.col(key).alias("hash")) for at, key in both])
     sides = F.when(F.col("reason") == REASONS[BY_CONFLICT], sides)

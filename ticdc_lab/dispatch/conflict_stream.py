@@ -30,7 +30,7 @@ def placed_batches(
     evidence: bool = False,
     topics: dict[str, int] | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, Placed]]:
-    """Place changes that :func:`ticdc_lab.dispatch.conflict.sorted_changes` gives, for several N in one pass.
+    """Place changes that :func:`ticdc_lab.dispatch.conflict.with_changes` passes, for several N in one pass.
 
     Parameters
     ----------

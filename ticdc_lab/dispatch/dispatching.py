@@ -9,11 +9,13 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch import from_crcs, hashing
-from ticdc_lab.dispatch.conflict import CONFLICT, dispatch_by_conflict
+from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import Choice, Flavour
-from ticdc_lab.dispatch.strategies import STRATEGIES, Request, strategy_of
+from ticdc_lab.dispatch.names import CONFLICT, check_partitions
+from ticdc_lab.dispatch.strategies import Request, strategy_of
+from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_columns
 
@@ -88,7 +90,7 @@ def dispatch(
         return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
     crcs = reads_crcs(events, [strategy])
     request = Request(
-        _checked_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour), crcs=crcs
+        check_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour), crcs=crcs
     )
     verdict = strategy_of(strategy)(request)
     require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
@@ -99,15 +101,6 @@ def dispatch(
         out = with_hash(out, choice=verdict.choice, flavour=request.flavour)
     out = decided(out, partition=verdict.partition, key=verdict.key, error=verdict.error)
     return out.select(*events.columns, *ADDED)
-
-
-def check_strategy(strategy: str) -> None:
-    """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
-    if strategy.lower() not in {CONFLICT, *STRATEGIES}:
-        raise DispatchError(
-            f"Unknown dispatch rule {strategy!r}; expected one of {sorted((CONFLICT, *STRATEGIES))}.",
-            hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
-        )
 
 
 def reads_crcs(events: DataFrame, strategies: Iterable[str]) -> bool:
@@ -123,11 +116,12 @@ def with_hash(events: DataFrame, *, choice: Choice | CrcChoice, flavour: Flavour
 
 
 def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:
-    """Add the three columns of :func:`dispatch`, step by step so that Spark computes each expression once."""
+    """Add the three columns of :func:`dispatch`, step by step so that each expression is computed once."""
     is_row = F.col("kind") == "row"
     good = is_row & F.col("dispatch_error").isNull()
-    return events.withColumn("dispatch_error", F.when(is_row, error)).withColumns(
-        {"target_partition": F.when(good, partition.cast("int")), "dispatch_key": F.when(good, key)}
+    return computed_once(
+        computed_once(events, {"dispatch_error": F.when(is_row, error)}),
+        {"target_partition": F.when(good, partition.cast("int")), "dispatch_key": F.when(good, key)},
     )
 
 
@@ -137,12 +131,6 @@ def _tuple(columns: Sequence[str] | None) -> tuple[str, ...] | None:
             f"columns must be a list of names; found the text {columns!r}.", hint="Pass columns=['a', 'b']."
         )
     return None if columns is None else tuple(columns)
-
-
-def _checked_partitions(partitions: int) -> int:
-    if not 1 <= partitions < 2**31:
-        raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
-    return partitions
 
 
 def _checked_flavour(flavour: str) -> Flavour:

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.hashing import HASH, HASH_BITS, Flavour, table_hash
+from ticdc_lab.engine.columns import computed_once, parts_of
 from ticdc_lab.schema import DISPATCH
 
 LOWER = "_dispatch_layout"
@@ -52,9 +53,9 @@ def available(events: DataFrame) -> bool:
 def with_hash(events: DataFrame, *, choice: CrcChoice, flavour: Flavour) -> DataFrame:
     """Add :data:`HASH` and the scratch columns it needs, in steps: each is computed once, however often it is used."""
     out, slots = events.withColumn(LOWER, F.lower("layout")), range(len(choice.positions))
-    out = out.withColumns({at(i): F.coalesce(choice.positions[i], F.lit(0)) for i in slots})
-    out = out.withColumns({crc(i): F.get("column_crcs", F.col(at(i)) - 1) for i in slots})
-    return out.withColumn(HASH, choice.hashed(flavour))
+    out = computed_once(out, {at(i): F.coalesce(choice.positions[i], F.lit(0)) for i in slots})
+    out = computed_once(out, {crc(i): F.get("column_crcs", F.col(at(i)) - 1) for i in slots})
+    return computed_once(out, {HASH: choice.hashed(flavour)})
 
 
 def key_columns() -> CrcChoice:
@@ -64,9 +65,8 @@ def key_columns() -> CrcChoice:
         from_key = table_hash().bitwiseXOR(F.col("key_crc"))
         if flavour == "new":
             return from_key
-        # null exactly if an element is, as none is -2
-        some_null = F.array_contains("column_crcs", F.lit(-2).cast("bigint")).isNull()
-        keys = F.array_remove(F.split(F.substring_index("layout", _KEYS, -1), _COMMA), "")
+        some_null = F.size(F.array_except(F.array(F.lit(None).cast("bigint")), "column_crcs")) == 0
+        keys = F.array_remove(parts_of(F.substring_index("layout", _KEYS, -1), _COMMA), "")
         of_each = F.aggregate(keys, table_hash(), lambda acc, name: _of_name(acc, name, flavour))
         return F.when(F.col("column_crcs").isNotNull(), F.when(some_null, of_each).otherwise(from_key))
 
@@ -98,7 +98,7 @@ def _of_positions(positions: Sequence[Column]) -> CrcChoice:
 
 def lower_names() -> Column:
     """Lower-case names of the image's columns (array<string>)."""
-    return F.split(_apart(F.substring_index(LOWER, _KEYS, 1)), _BETWEEN)
+    return parts_of(_apart(F.substring_index(LOWER, _KEYS, 1)), _BETWEEN)
 
 
 def _apart(names: Column) -> Column:
@@ -137,5 +137,5 @@ def _step(acc: Column, position: Column, crc: Column, flavour: Flavour) -> Colum
 def _of_null(position: Column, flavour: Flavour) -> Column:
     if flavour == "new":
         return F.lit(0).cast("bigint")
-    name = F.get(F.split(_apart(F.substring_index("layout", _KEYS, 1)), _BETWEEN), position - 1)
+    name = F.get(parts_of(_apart(F.substring_index("layout", _KEYS, 1)), _BETWEEN), position - 1)
     return F.crc32(F.concat(name, F.lit("null")).cast("binary"))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.changes import first_changes
+from ticdc_lab.engine.columns import field_if, in_order
 from ticdc_lab.schema import require_batch, require_columns
 
 GUARANTEES = (
@@ -146,7 +147,7 @@ def _pairs(changes: DataFrame, *by: str) -> DataFrame:
 
     ``previous`` is null for the first, and where ``of`` is null: a table without any pair is reported too.
     """
-    order = Window.partitionBy(*by).orderBy(*_ORDER)
+    order = Window.partitionBy(*by).orderBy(*_ORDER, *(c for c in ("topic",) if c in changes.columns))
     position = F.struct(*_POSITION, "alignment")
     previous = F.when(F.col("of").isNotNull(), F.lag(position).over(order))
     return changes.select("table", "commit_ts", "op_rank", position.alias("current"), previous.alias("previous"))
@@ -160,8 +161,9 @@ def _aligned(dispatched: DataFrame) -> DataFrame:
 
 def _moved() -> Column:
     """Whether a pair goes to different partitions with no barrier between; null where one of them is not known."""
-    apart = F.col("previous.target_partition") != F.col("current.target_partition")
-    return F.when(apart.isNotNull(), apart & (F.col("previous.alignment") >= F.col("current.alignment")))
+    before = {name: field_if("previous", name) for name in ("target_partition", "alignment")}
+    apart = before["target_partition"] != F.col("current.target_partition")
+    return F.when(apart.isNotNull(), apart & (before["alignment"] >= F.col("current.alignment")))
 
 
 def _place(end: str) -> Column:
@@ -177,18 +179,16 @@ def _counted(pairs: DataFrame, guarantee: str) -> DataFrame:
 
 def _summed(cases: DataFrame, guarantee: str) -> DataFrame:
     """Per table and in total, from ``table``, ``is_case``, ``broken`` (null = undecided) and ``evidence``."""
-    later = F.get("evidence", 1)
-    first = F.when(
-        F.col("broken"),
-        F.struct(later["commit_ts"], later["partition"], later["offset"], later["seq"], F.col("evidence")),
-    )
+    earlier, later = F.get("evidence", 0), F.get("evidence", 1)
+    ends = (later[name] for name in ("commit_ts", "partition", "offset", "seq"))
+    order = in_order(*ends, *[end[name] for end in (earlier, later) for name in _POSITION])
     return (
         cases.rollup("table")
         .agg(
             F.count("broken").alias("cases"),
             F.count_if("broken").alias("violations"),
             F.count_if(F.col("is_case") & F.col("broken").isNull()).alias("undecided"),
-            F.min(first)["evidence"].alias("counterexample"),
+            F.min_by("evidence", F.when(F.col("broken"), order)).alias("counterexample"),
         )
         .withColumn("guarantee", F.lit(guarantee))
         .select(*_RESULT)
@@ -198,22 +198,30 @@ def _summed(cases: DataFrame, guarantee: str) -> DataFrame:
 def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
     """The three measures of in-table transactions, from the changes and the pairs of ``row_order``."""
     target = F.col("target_partition")
-    at = F.when(target.isNotNull(), F.struct("alignment", target, F.struct(*_POSITION).alias("position")))
+    at = F.struct("alignment", target, F.struct(*_POSITION).alias("position"))
     both = F.array(_place("previous"), _place("current"))
-    earlier = F.col("previous.commit_ts") < F.col("current.commit_ts")
-    overtaken = F.when(_moved() & earlier, F.struct(*_ORDER_OF_PAIR, both.alias("evidence")))
-    nothing = F.lit(None)
-    parts = changes.select("table", "commit_ts", at.alias("at"), nothing.alias("overtaken")).unionByName(
-        rows.select("table", "commit_ts", nothing.alias("at"), overtaken.alias("overtaken"))
+    is_overtaken = _moved() & (F.col("previous.commit_ts") < F.col("current.commit_ts"))
+    order = in_order(*_ORDER_OF_PAIR, *[f"{end}.{name}" for end in ("previous", "current") for name in _POSITION])
+    own = changes.select(
+        "table", "commit_ts", F.when(target.isNotNull(), at).alias("at"),
+        F.when(target.isNotNull(), in_order("alignment", *_POSITION)).alias("at_order"),
+    )  # fmt: skip
+    pairs = rows.select(
+        "table", "commit_ts", F.when(is_overtaken, both).alias("overtaken"),
+        F.when(is_overtaken, order).alias("overtaken_order"),
+    )  # fmt: skip
+    parts = own.withColumns({c: _null_like(pairs, c) for c in ("overtaken", "overtaken_order")}).unionByName(
+        pairs.withColumns({c: _null_like(own, c) for c in ("at", "at_order")})
     )
-    low, high = F.col("low"), F.col("high")
+    low, high, before = F.col("low"), F.col("high"), F.col("overtaken")
     whole = parts.groupBy("table", "commit_ts").agg(
-        F.min("at").alias("low"), F.max("at").alias("high"), F.min("overtaken").alias("overtaken")
+        F.min_by("at", "at_order").alias("low"),
+        F.max_by("at", "at_order").alias("high"),
+        F.min_by("overtaken", "overtaken_order").alias("overtaken"),
     )
     torn = (low["target_partition"] != high["target_partition"]) | (low["alignment"] != high["alignment"])
-    is_overtaken = F.when(low.isNotNull(), F.col("overtaken").isNotNull())
+    is_overtaken = F.when(low.isNotNull(), before.isNotNull())
     between = F.array(low["position"], high["position"])
-    before = F.col("overtaken")["evidence"]
     kinds = {
         "transactions": (torn | is_overtaken, F.when(torn, between).otherwise(before)),
         "transactions_torn": (torn, between),
@@ -222,6 +230,11 @@ def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
     return [
         _summed(whole.select("table", *_case(broken, evidence)), name) for name, (broken, evidence) in kinds.items()
     ]
+
+
+def _null_like(frame: DataFrame, name: str) -> Column:
+    """Null in the type of a column of another frame."""
+    return F.lit(None).cast(frame.schema[name].dataType)
 
 
 def _case(broken: Column, evidence: Column) -> list[Column]:

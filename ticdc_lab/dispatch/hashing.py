@@ -13,6 +13,7 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.engine.columns import computed_once, expanded_float, parts_of
 from ticdc_lab.schema import DISPATCH
 
 Flavour = Literal["new", "classic"]
@@ -35,25 +36,6 @@ def table_hash() -> Column:
 def dispatched_image() -> Column:
     """The image TiCDC hashes: the old row of a delete, else the new row, also of an update that was not split."""
     return F.when(F.col("op") == "delete", F.coalesce("before", "columns")).otherwise(F.col("columns"))
-
-
-def expanded_float(text: Column) -> Column:
-    """Decimal notation of a float as Go's ``FormatFloat(v, 'f', -1)`` prints it, from MySQL's print form.
-
-    ``5e-324`` has 324 digits and ``1.7976931348623157e308`` has 309, beyond any decimal type: digits are moved as text.
-    """
-    digits = F.translate(F.substring_index(text, "e", 1), "-.+", "")
-    exponent = F.substring_index(text, "e", -1).cast("int")
-    sign = F.when(text.startswith("-"), "-").otherwise("")
-    small = F.concat(sign, F.lit("0."), F.repeat(F.lit("0"), -exponent - 1), digits)
-    fraction = F.substring(digits, exponent + 2, F.length(digits))
-    large = F.concat(
-        sign,
-        F.rpad(digits, exponent + 1, F.lit("0")),
-        F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction)),
-    )
-    plain = F.when(text.contains("."), F.rtrim(F.rtrim(text, F.lit("0")), F.lit("."))).otherwise(text)
-    return F.when(text.contains("e"), F.when(exponent < 0, small).otherwise(large)).otherwise(plain)
 
 
 def column_hash(c: Column, *, flavour: Flavour) -> Column:
@@ -99,6 +81,8 @@ def with_crcs(events: DataFrame) -> DataFrame:
     ``row_bytes`` of such events is estimated by the names and values of both images.
     """
     missing = [name for name in DISPATCH.names if name not in events.columns]
+    if not missing:
+        return events
     known = {
         "column_crcs": _column_crcs(),
         "key_crc": fold(dispatched_image(), lambda c: c["is_key"], flavour="new").bitwiseXOR(table_hash()),
@@ -106,7 +90,7 @@ def with_crcs(events: DataFrame) -> DataFrame:
         "row_bytes": _image_bytes("columns") + _image_bytes("before"),
     }
     is_row = F.col("kind") == "row"
-    return events.withColumns({name: F.when(is_row, known[name]) for name in missing})
+    return events.withColumns({name: F.when(is_row, known[name]) for name in missing}) if missing else events
 
 
 def _column_crcs() -> Column:
@@ -164,7 +148,7 @@ _KEY_POSITIONS, _LISTED_POSITIONS, _NAMED_POSITIONS = 2, 3, 4
 
 def key_columns() -> Choice:
     """The handle key, by the ``is_key`` of the events contract."""
-    is_key = F.col(IMAGE)["is_key"]
+    is_key = F.col(f"{IMAGE}.is_key")
     found = [F.array_position(is_key, F.lit(True)).cast("int")]
     found += [_position_after(is_key, F.col(position(i))) for i in range(_KEY_POSITIONS)]
     return Choice(tuple(found[:-1]), F.coalesce(found[-1] > 0, F.lit(False)), lambda c: c["is_key"])
@@ -180,7 +164,7 @@ def columns_named(names: Sequence[str]) -> Choice:
 def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice:
     """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
     most = max(map(len, among), default=0)
-    have = F.col(IMAGE)["name"]
+    have = F.col(f"{IMAGE}.name")
     found = [F.array_position(have, F.get(names, i)).cast("int") for i in range(_LISTED_POSITIONS)]
     more = F.lit(most > _LISTED_POSITIONS) & (F.size(names) > _LISTED_POSITIONS)
     return Choice(tuple(found), more, lambda c: F.array_contains(names, c["name"]))
@@ -188,12 +172,12 @@ def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice
 
 def lower_names() -> Column:
     """Lower-case column names of :data:`IMAGE` (array<string>), without a lambda."""
-    return F.split(F.lower(F.array_join(F.col(IMAGE)["name"], _SEPARATOR)), _SEPARATOR)
+    return parts_of(F.lower(F.array_join(F.col(f"{IMAGE}.name"), _SEPARATOR)), _SEPARATOR)
 
 
 def only_keys() -> Column:
     """Whether the image holds nothing but the handle key."""
-    return ~F.array_contains(F.col(IMAGE)["is_key"], F.lit(False))
+    return ~F.array_contains(F.col(f"{IMAGE}.is_key"), F.lit(False))
 
 
 def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFrame:
@@ -204,21 +188,21 @@ def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFra
     """
     out = events if IMAGE in events.columns else events.withColumn(IMAGE, dispatched_image())
     for i, found in enumerate(choice.positions):
-        out = out.withColumn(position(i), found)
+        out = computed_once(out, {position(i): found})
     slots = range(len(choice.positions))
-    out = out.withColumns({element(i): F.get(IMAGE, F.col(position(i)) - 1) for i in slots})
-    out = out.withColumn(HASH, F.when(F.col(IMAGE).isNotNull(), table_hash()))
+    out = computed_once(out, {element(i): F.get(IMAGE, F.col(position(i)) - 1) for i in slots})
+    out = computed_once(out, {HASH: F.when(F.col(IMAGE).isNotNull(), table_hash())})
     wide = choice.more
     for i in slots:
         column, h = F.col(element(i)), F.col(HASH)
         hashed = h.bitwiseXOR(_text_hash(column, flavour=flavour)) + F.lit(1 << HASH_BITS)
-        out = out.withColumn(HASH, F.when(column.isNull(), h).otherwise(hashed))
+        out = computed_once(out, {HASH: F.when(column.isNull(), h).otherwise(hashed)})
         wide = wide | F.coalesce(column["mysql_type"].rlike(_ENCODED_TYPE), F.lit(False))
     # null for nearly all rows, so that the interpreted step does not carry the images
-    out = out.withColumn(WIDE, F.when(wide, F.col(IMAGE)))
+    out = computed_once(out, {WIDE: F.when(wide, F.col(IMAGE))})
     rest = F.col(WIDE)
     folded = fold(rest, choice.chosen, flavour=flavour)
-    return out.withColumn(HASH, F.when(rest.isNull(), F.col(HASH)).otherwise(folded))
+    return computed_once(out, {HASH: F.when(rest.isNull(), F.col(HASH)).otherwise(folded)})
 
 
 def fold(image: Column, chosen: Callable[[Column], Column], *, flavour: Flavour) -> Column:

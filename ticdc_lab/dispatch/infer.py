@@ -1,21 +1,56 @@
-"""Which dispatch rule a topic was recorded with, told from the log itself."""
+"""Which dispatch rule a topic was recorded with, told from the log itself.
+
+One pass counts the partitions of each topic, one shuffle by row tries all rules on every row change and sees which
+tables have a row that moved; where a rule explains that, one more pass names the events that it does not put where they
+lie. The rules are tried on the checksums of :data:`ticdc_lab.schema.DISPATCH`, with no image.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch import hashing
-from ticdc_lab.dispatch.hashing import HASH, IMAGE
+from ticdc_lab.dispatch.hashing import with_crcs
+from ticdc_lab.engine.shuffle import Batches, by_key, in_one
+from ticdc_lab.errors import ContractError
+from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.keys import with_keys
+from ticdc_lab.neighbours import changes_in
 from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.schema import DISPATCH, KEYS, require_batch, require_columns
 
 EXPLAINED = 0.95
 """Least share of a table's rows that a rule must explain to count as theirs; a fault or two must not hide it."""
 
 _TABLE = ("topic", "schema_name", "table_name")
 _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name", "op", "columns", "before")
+
+_TRIED = """
+topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
+partitions int, moves boolean, moved boolean
+"""
+"""How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
+``moved`` that the table has one that did."""
+_CAUSES = """
+topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
+"""
+_NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_hash", "key_crc", "column_crcs", "layout")
+
+_RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
+"""From the simplest on."""
+_COLUMN = "columns:"
+_MASK, _UNKNOWN = (1 << 32) - 1, -1
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFrame:
@@ -45,9 +80,9 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
-    rows = _with_partition_count(events, partitions=partitions).where("kind = 'row'")
-    rows = rows.withColumn(IMAGE, hashing.dispatched_image())
-    return _best(_whole_row_rules(rows).unionByName(_column_rules(rows))).drop("moves")
+    return _best_rules(_narrow(events, partitions=partitions)).select(
+        *_TABLE, "rule", "n_rows", "n_explained", "partitions"
+    )
 
 
 def move_causes(events: DataFrame) -> DataFrame:
@@ -56,7 +91,7 @@ def move_causes(events: DataFrame) -> DataFrame:
     Parameters
     ----------
     events
-        The events contract. Images are read only of tables with a row that moved.
+        The events contract; images are read only where :data:`ticdc_lab.schema.DISPATCH` or the keys are missing.
 
     Returns
     -------
@@ -68,99 +103,187 @@ def move_causes(events: DataFrame) -> DataFrame:
     """
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
-    marked = _with_partition_count(events.transform(with_keys), partitions=None)
-    changes = marked.where("kind = 'row' AND key_hash IS NOT NULL")
-    moved = (
-        changes.groupBy(*_TABLE, "key_hash")
-        .agg((F.min("partition") != F.max("partition")).alias("moved"))
-        .where("moved")
-        .select(*_TABLE)
-        .distinct()
+    rows = _narrow(events, partitions=None)
+    rules = _best_rules(rows).mapInArrow(_explaining, _TRIED)
+    known = rules.select(*[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"))
+    same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in _TABLE))
+    placed = rows.join(F.broadcast(known), on=same)
+    return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced, _CAUSES))
+
+
+def infer_rules_table(events: pa.Table, *, partitions: int | None = None) -> pa.Table:
+    """:func:`infer_rules` of a log in memory that has the keys and :data:`ticdc_lab.schema.DISPATCH`; no session."""
+    found = _best_of(_narrow_table(events, partitions=partitions))
+    return found.select([*_TABLE, "rule", "n_rows", "n_explained", "partitions"])
+
+
+def move_causes_table(events: pa.Table) -> pa.Table:
+    """:func:`move_causes` of a log in memory that has the keys and :data:`ticdc_lab.schema.DISPATCH`; no session."""
+    rows = _narrow_table(events, partitions=None)
+    rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_TRIED))
+    rule = {tuple(r[c] for c in _TABLE): r["rule"] for r in rules.to_pylist()}
+    of_each = [rule.get(name) for name in zip(*[rows[c].to_pylist() for c in _TABLE], strict=True)]
+    ruled = rows.append_column("_rule", pa.array(of_each, pa.string()))
+    parts = (
+        _causes(iter(rules.to_batches())),
+        _misplaced(iter(ruled.filter(pc.is_valid(ruled["_rule"])).to_batches())),
     )
-    same = [F.col(c).eqNullSafe(F.col(f"_m_{c}")) for c in _TABLE]
-    of = F.broadcast(moved.select(*[F.col(c).alias(f"_m_{c}") for c in _TABLE]))
-    rows = marked.where("kind = 'row'").join(of, on=same, how="left_semi")
-    rows = rows.withColumn(IMAGE, hashing.dispatched_image())
-    rules = _best(_whole_row_rules(rows).unionByName(_column_rules(rows)))
-    explained = rules.where(F.col("moves") & (F.col("n_explained") >= F.col("n_rows") * EXPLAINED))
-    tables = explained.select(*_TABLE, _cause().alias("cause"))
-    return tables.unionByName(_misplaced(rows, explained), allowMissingColumns=True)
+    return pa.Table.from_batches([b for part in parts for b in part], schema=arrow_of(_CAUSES))
 
 
-def _misplaced(rows: DataFrame, rules: DataFrame) -> DataFrame:
-    """Where rows lie elsewhere than their table's rule puts them, one by ts or a column."""
-    of = F.broadcast(rules.select(*[F.col(c).alias(f"_r_{c}") for c in _TABLE], F.col("rule").alias("_rule")))
-    same = [F.col(c).eqNullSafe(F.col(f"_r_{c}")) for c in _TABLE]
-    named = F.get(F.filter(IMAGE, lambda c: c["name"] == _column_of(F.col("_rule"))), 0)
-    column, n = F.col("_c"), F.col("partitions")
-    h = hashing.table_hash().bitwiseXOR(hashing.column_hash(column, flavour="new"))
-    by_column = F.when(column.isNotNull(), h % n)
-    target = F.when(F.col("_rule") == "ts", F.pmod("commit_ts", n)).otherwise(by_column)
-    placed = rows.join(of, on=same).withColumn("_c", named).where(target != F.col("partition"))
-    return placed.select(*_TABLE, "partition", "offset", "seq")
-
-
-def _with_partition_count(events: DataFrame, *, partitions: int | None) -> DataFrame:
+def _narrow(events: DataFrame, *, partitions: int | None) -> DataFrame:
+    """Row changes as the kernels read them, with the partition count of their topic."""
+    rows = events.where("kind = 'row'").transform(with_keys).transform(with_crcs).select(*_NARROW)
     if partitions is not None:
-        return events.withColumn("partitions", F.lit(partitions))
+        return rows.withColumn("partitions", F.lit(partitions))
     counts = events.groupBy(F.col("topic").alias("_topic")).agg((F.max("partition") + 1).alias("partitions"))
-    return events.join(F.broadcast(counts), F.col("topic").eqNullSafe(F.col("_topic"))).drop("_topic")
+    return rows.join(F.broadcast(counts), on=F.expr("topic <=> _topic")).drop("_topic")
 
 
-def _best(tried: DataFrame) -> DataFrame:
-    """Of all rules tried on a table the one that explains most rows, of equals the simplest; ``moves`` if it can."""
-    best = F.max(F.struct("n_explained", (-F.col("rank")).alias("order"), "rule", "n_rows", "moves"))
-    found = tried.groupBy(*_TABLE, "partitions").agg(best.alias("b"))
-    return found.select(*_TABLE, "b.rule", "b.n_rows", "b.n_explained", "partitions", "b.moves")
+def _narrow_table(events: pa.Table, *, partitions: int | None) -> pa.Table:
+    if missing := {"kind", *_NARROW, *KEYS.names, *DISPATCH.names} - set(events.column_names):
+        raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
+    counts = events.group_by(["topic"]).aggregate([("partition", "max")])
+    n = {r["topic"]: partitions or r["partition_max"] + 1 for r in counts.to_pylist()}
+    rows = events.filter(pc.equal(events["kind"], "row")).select(_NARROW)
+    of_each = pa.array([n[t] for t in rows["topic"].to_pylist()], pa.int32())
+    order = [(c, "ascending") for c in (*_TABLE, "key_hash")]
+    return rows.append_column("partitions", of_each).sort_by(order)
 
 
-def _whole_row_rules(rows: DataFrame) -> DataFrame:
-    n = F.col("partitions")
-    hashed = hashing.with_hash(rows, choice=hashing.key_columns(), flavour="new")
-    key = F.when(hashing.count_of(F.col(HASH)) > 0, hashing.hash_of(F.col(HASH)) % n)
-    fits = {"table": (0, hashing.table_hash() % n), "index-value": (1, key), "ts": (3, F.pmod("commit_ts", n))}
-    counted = hashed.groupBy(*_TABLE, "partitions").agg(
-        F.count(F.lit(1)).alias("n_rows"),
-        *[F.count_if(partition == F.col("partition")).alias(rule) for rule, (_, partition) in fits.items()],
+def _best_rules(rows: DataFrame) -> DataFrame:
+    tried = by_key(rows, (*_TABLE, "key_hash"), _tried, _TRIED)
+    return in_one(tried, _best, _TRIED)
+
+
+def _best_of(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_batches(_best(_tried(iter(rows.to_batches()))), schema=arrow_of(_TRIED))
+
+
+def _tried(batches: Batches) -> Batches:
+    """What each rule explains in batches that are sorted by table and key."""
+    last: pa.Table | None = None
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        if not rows.num_rows:
+            continue
+        moved = _moved(rows, last)
+        found = [row for own in _by_layout(rows) for row in _fits(own)]
+        found = [r | {"moved": tuple(r[c] for c in _TABLE) in moved} for r in found]
+        yield pa.RecordBatch.from_pylist(found, schema=arrow_of(_TRIED))
+        last = rows.slice(rows.num_rows - 1)
+
+
+def _moved(rows: pa.Table, last: pa.Table | None) -> set[tuple[Any, ...]]:
+    """Tables of which a row lies in another partition than the one before it in the same key."""
+    both = (rows if last is None else pa.concat_tables([last, rows])).filter(pc.field("key_hash").is_valid())
+    if not both.num_rows:
+        return set()
+    codes = [np.asarray(both[c].combine_chunks().dictionary_encode(null_encoding="encode").indices) for c in _TABLE]
+    same = ~changes_in(*codes, np.asarray(both["key_hash"]))
+    odd = both.filter(pa.array(same & changes_in(np.asarray(both["partition"])))).select(_TABLE)
+    return {tuple(t.values()) for t in odd.group_by(list(_TABLE)).aggregate([]).to_pylist()}
+
+
+def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
+    """Rows of one table, partition count and layout together."""
+    names = (*_TABLE, "layout", "partitions", *more)
+    codes = [np.asarray(rows[c].combine_chunks().dictionary_encode(null_encoding="encode").indices) for c in names]
+    _, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    order = np.argsort(group.reshape(-1), kind="stable")
+    starts = np.flatnonzero(changes_in(group.reshape(-1)[order])).tolist()
+    for low, high in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield rows.take(pa.array(order[low:high])).combine_chunks()
+
+
+def _fits(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """How many rows of one table and layout each rule explains."""
+    partition, known = np.asarray(rows["partition"]), {c: rows[c][0].as_py() for c in (*_TABLE, "partitions")}
+    names, keys, _ = _columns(rows)
+    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
+        target, told = _target(rows, rule)
+        yield known | {
+            "rule": rule,
+            "rank": _RULES[rule.partition(":")[0]],
+            "n_rows": rows.num_rows,
+            "n_explained": int((told & (target == partition)).sum()),
+            "moves": rule == "ts" or (rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in keys),
+        }
+
+
+def _columns(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
+    """Names of the columns of rows of one layout, those of the key, and the checksums."""
+    layout = rows["layout"][0].as_py() or ",,"
+    names, _, keys = layout.rpartition(",,")
+    split = [[n.replace("\x1f", ",") for n in part.split(",")] if part else [] for part in (names, keys)]
+    return split[0], split[1], rows["column_crcs"]
+
+
+def _target(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
+    """Where a rule puts rows of one table and layout, and whether it tells: TiCDC's partition hash (golden README)."""
+    n, every = rows["partitions"][0].as_py(), np.ones(rows.num_rows, dtype=bool)
+    table = zlib.crc32("".join(rows[c][0].as_py() or "" for c in _TABLE[1:]).encode())
+    if rule == "table":
+        return np.full(rows.num_rows, table % n), every
+    if rule in ("ts", "index-value"):
+        column = rows["commit_ts" if rule == "ts" else "key_crc"]
+        value, told = np.asarray(column.fill_null(0)), np.asarray(column.is_valid())
+        return (value % n, told) if rule == "ts" else (((value & _MASK) ^ table) % n, told & (value >> 32 > 0))
+    names, _, crcs = _columns(rows)
+    at = names.index(rule.removeprefix(_COLUMN))
+    crc = pc.list_element(crcs, at)
+    value = np.asarray(pc.fill_null(crc, 0))
+    return (value ^ table) % n, value != _UNKNOWN
+
+
+def _best(batches: Batches) -> Batches:
+    """Of all rules tried on a table the one that explains most rows, of equals the simplest."""
+    tried = pa.Table.from_batches(batches, schema=arrow_of(_TRIED))
+    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("moves", "any"), ("moved", "any")]
+    summed = tried.group_by([*_TABLE, "rule", "rank", "partitions"]).aggregate(sums)
+    names = [c.removesuffix("_sum").removesuffix("_any") for c in summed.column_names]
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for r in summed.rename_columns(names).to_pylist():
+        table = tuple(r[c] for c in _TABLE)
+        best[table] = max(best.get(table, r), r, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))
+    yield pa.RecordBatch.from_pylist(list(best.values()), schema=arrow_of(_TRIED))
+
+
+def _explaining(batches: Batches) -> Batches:
+    """Of the best rules those that explain why a table's rows moved."""
+    for batch in batches:
+        shares = pc.greater_equal(batch["n_explained"], pc.multiply(batch["n_rows"].cast(pa.float64()), EXPLAINED))
+        yield batch.filter(pc.and_(pc.and_(batch["moved"], batch["moves"]), shares))
+
+
+def _causes(batches: Batches) -> Batches:
+    for batch in batches:
+        said = [{c: r[c] for c in _TABLE} | {"cause": _sentence(r)} for r in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(said, schema=arrow_of(_CAUSES))
+
+
+def _sentence(r: dict[str, Any]) -> str:
+    n, rule, whole = r["partitions"], r["rule"], r["n_explained"] == r["n_rows"]
+    share = f"all {r['n_rows']}" if whole else f"{r['n_explained']} of {r['n_rows']}"
+    if rule == "ts":
+        return f"the table is dispatched by ts ({share} rows lie in partition commit_ts mod {n})"
+    return (
+        f"the table is dispatched by column {rule.removeprefix(_COLUMN)}, whose value changes ({share} rows lie in the "
+        f"partition of its hash mod {n})"
     )
-    each = F.array(
-        *[
-            F.struct(F.lit(rule).alias("rule"), F.lit(rank).alias("rank"), F.col(rule).alias("n_explained"))
-            for rule, (rank, _) in fits.items()
-        ]
-    )
-    moves = F.col("rule") == "ts"
-    return counted.select(*_TABLE, "partitions", "n_rows", F.inline(each)).withColumn("moves", moves)
 
 
-def _column_rules(rows: DataFrame) -> DataFrame:
-    column = F.col("_c")
-    h = hashing.table_hash().bitwiseXOR(hashing.column_hash(column, flavour="new"))
-    each = rows.select(*_TABLE, "partitions", "partition", F.explode(IMAGE).alias("_c"))
-    counted = each.groupBy(*_TABLE, "partitions", column["name"].alias("_name")).agg(
-        F.count_if(h % F.col("partitions") == F.col("partition")).alias("n_explained"),
-        F.count(F.lit(1)).alias("n_rows"),
-        F.coalesce(~F.every(column["is_key"]), F.lit(True)).alias("moves"),
-    )
-    rule = F.concat(F.lit("columns:"), F.col("_name"))
-    tried = (*_TABLE, "partitions", "n_rows", "n_explained", "moves")
-    return counted.select(*tried, rule.alias("rule"), F.lit(2).alias("rank"))
-
-
-def _column_of(rule: Column) -> Column:
-    return F.substring(rule, len("columns:") + 1, 1 << 16)
-
-
-def _cause() -> Column:
-    n, rule = F.col("partitions").cast("string"), F.col("rule")
-    share = F.when(F.col("n_explained") == F.col("n_rows"), F.format_string("all %d", "n_rows")).otherwise(
-        F.format_string("%d of %d", "n_explained", "n_rows")
-    )
-    by_ts = F.concat(
-        F.lit("the table is dispatched by ts ("), share, F.lit(" rows lie in partition commit_ts mod "), n, F.lit(")")
-    )
-    by_column = F.concat(
-        F.lit("the table is dispatched by column "), _column_of(rule), F.lit(", whose value changes ("), share,
-        F.lit(" rows lie in the partition of its hash mod "), n, F.lit(")"),
-    )  # fmt: skip
-    return F.when(rule == "ts", by_ts).otherwise(by_column)
+def _misplaced(batches: Batches) -> Batches:
+    """Events that lie elsewhere than the rule of their table (``_rule``) puts them."""
+    for batch in batches:
+        for rows in _by_layout(pa.Table.from_batches([batch]), "_rule") if len(batch) else ():
+            rule = rows["_rule"][0].as_py()
+            if rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in _columns(rows)[0]:
+                continue
+            target, told = _target(rows, rule)
+            odd = rows.filter(pa.array(told & (target != np.asarray(rows["partition"]))))
+            columns = {c: odd[c] for c in (*_TABLE, "partition", "offset", "seq")}
+            none = pa.nulls(odd.num_rows, pa.string())
+            yield from pa.table(
+                [columns.get(f.name, none) for f in arrow_of(_CAUSES)], schema=arrow_of(_CAUSES)
+            ).to_batches()

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch.definitions import Answer, unique_columns, with_answers
+from ticdc_lab.engine.columns import in_order
 from ticdc_lab.keys import with_keys
 from ticdc_lab.schema import OF_IMAGES, require_batch, require_columns
 from ticdc_lab.transactions import split_key_updates
@@ -152,7 +153,8 @@ def _paired(halves: DataFrame, catalog: Catalog | None) -> DataFrame:
     )
     group = Window.partitionBy(*_PART, "joined", mate)
     other = F.struct("columns", "key_hash", "change_hash")
-    insert = F.first(F.when(F.col("op") == "insert", other), ignorenulls=True).over(group)
+    place = F.when(F.col("op") == "insert", in_order("offset", "partition", "topic", "seq"))
+    insert = F.min_by(other, place).over(group)  # of several deliveries always the same one
     return known.withColumn("insert", F.when(F.col("is_pair"), insert))
 
 

@@ -19,11 +19,11 @@ from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Lane
 from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, lane_of, swept
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.transactions import op_rank
 from ticdc_lab.tso import LOGICAL_BITS
 
-_TASKS_PER_CORE = 2
-_ORDER = ("lane", "table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
+_ORDER = ("table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 
 
 class Measured(NamedTuple):
@@ -53,14 +53,8 @@ def measured(
     slots |= {n: candidates.names(t) for t, n in numbers.items() if n < max_tables}
     plan = Plan(slots, lo_ms, width, buckets, tuple(conflict_at))
     rows = _narrow(events, candidates, catalog=catalog, numbers=numbers, lanes=len(names))
-    cores = events.sparkSession.sparkContext.defaultParallelism
-    sizes = [sum(tables[t] for t, n in numbers.items() if min(n, len(names) - 1) == i) for i in range(len(names))]
-    tasks = _spread(sizes, _TASKS_PER_CORE * cores)
     compile_kernels()
-    task = F.get(F.array(*[F.lit(t) for t in tasks]), F.col("lane"))
-    found = (
-        rows.repartitionById(max(tasks) + 1, task).sortWithinPartitions(*_ORDER).mapInArrow(swept(plan), SWEPT)
-    ).toArrow()
+    found = by_key(rows, "lane", swept(plan), SWEPT, order=_ORDER).toArrow()
     by_lane = {n: lane_of(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
     lanes = _with_keys(events, {names[n]: by_lane[n] for n in sorted(by_lane)})
     if catalog is None:
@@ -112,16 +106,6 @@ def _narrow(
         (F.col("_known").isNotNull() if catalog is not None else F.lit(False)).alias("in_catalog"),
         F.coalesce("row_bytes", F.lit(0)).alias("row_bytes"), *[f"h{s}" for s in range(candidates.slots)], "errors",
     )  # fmt: skip
-
-
-def _spread(sizes: Sequence[int], tasks: int) -> list[int]:
-    """Task of each lane, so that all have about as many changes."""
-    loads = [0] * min(tasks, len(sizes))
-    out = [0] * len(sizes)
-    for lane in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        out[lane] = loads.index(min(loads))
-        loads[out[lane]] += sizes[lane]
-    return out
 
 
 def _with_keys(events: DataFrame, lanes: Mapping[str, Lane]) -> dict[str, Lane]:

@@ -20,6 +20,8 @@ from ticdc_lab.dispatch import from_crcs, hashing
 from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns
 from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
+from ticdc_lab.dispatch.names import check_columns
+from ticdc_lab.engine.columns import texts
 from ticdc_lab.errors import DispatchError
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
@@ -107,15 +109,14 @@ def by_columns(request: Request) -> Verdict:
 
     Listing a column twice cancels it out, and an empty list leaves the table's hash, as in TiCDC.
     """
-    if request.columns is None:
-        raise DispatchError("The columns dispatcher was given no columns.", hint="Pass columns=['user_id', ...].")
-    times = Counter(c.lower() for c in request.columns)
+    columns = check_columns(request.columns)
+    times = Counter(c.lower() for c in columns)
     hashed = [name for name, n in times.items() if n % 2]
     choice = _way(request).columns_named(hashed)
     complete = hashing.count_of(F.col(HASH)) >= len(hashed)
     doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
-    from_image = F.when(doubtful, _error_from_image(request, request.columns)) if times else _no_error()
-    question = None if request.catalog is None else partial(columns_answer, columns=request.columns)
+    from_image = F.when(doubtful, _error_from_image(request, columns)) if times else _no_error()
+    question = None if request.catalog is None else partial(columns_answer, columns=columns)
     if question is None:
         return _hashed(request, choice=choice, error=from_image)
     answer = F.col(request.answer)
@@ -170,7 +171,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
     if request.catalog is not None:
         # what TiCDC had before it when it dispatched a delete: the columns of the handle alone
         answer = F.col(request.answer)["columns"]
-        held = F.size(F.array_intersect(answer, image["name"]))
+        held = F.size(F.array_intersect(answer, F.col(f"{hashing.IMAGE}.name")))
         unique = F.coalesce(F.when(answer.isNotNull(), held), unique)
     whole = unique > 1
     by_hash, table = hashing.hash_of(F.col(HASH)), hashing.table_hash()
@@ -316,7 +317,7 @@ def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
 
 def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
     """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
-    listed = F.array(*[F.lit(c.lower()) for c in columns])
+    listed = texts(c.lower() for c in columns)
     missing = F.get(F.array_except(listed, _way(request).lower_names()), 0)
     # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
     cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & _way(request).only_keys()

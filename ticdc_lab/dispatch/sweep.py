@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
-from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.conflict_kernel import Placed
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED

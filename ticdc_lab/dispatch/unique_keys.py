@@ -93,14 +93,16 @@ class _Value:
     def places(self) -> dict[str, Column]:
         """Where an image has the column, from 1; 0 or null where it has not."""
         return {
-            f"_at_{i}_{c}": F.array_position(F.col(i)["name"], F.col(f"_name_{c}")) for i in _IMAGES for c in self.cells
+            f"_at_{i}_{c}": F.array_position(F.col(f"{i}.name"), F.col(f"_name_{c}"))
+            for i in _IMAGES
+            for c in self.cells
         }
 
     def values(self) -> dict[str, Column]:
         """What it holds; what an old image with only the changed columns lacks is as in the new one."""
 
         def own(image: str, c: int) -> Column:
-            return F.get(F.col(image)["value"], (F.col(f"_at_{image}_{c}") - 1).cast("int"))
+            return F.get(F.col(f"{image}.value"), (F.col(f"_at_{image}_{c}") - 1).cast("int"))
 
         new = {f"_value_columns_{c}": own("columns", c) for c in self.cells}
         old = {

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, candidate_name
-from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
 from ticdc_lab.dispatch.measuring import measured
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import require_batch

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.codecs.registry import require_written
 from ticdc_lab.encode import canal_json, mq_v1, open_protocol
 from ticdc_lab.errors import ProtocolError
 
@@ -62,11 +63,7 @@ def encoder(protocol: str) -> Encoder:
     >>> encoder("canal-json").lost["start_ts"]
     'no field for it'
     """
-    if protocol not in ENCODERS:
-        raise ProtocolError(
-            f"Events cannot be written as {protocol!r}; expected one of {', '.join(ENCODERS)}.",
-            hint="Choose one of them.",
-        )
+    require_written(protocol)
     return ENCODERS[protocol]
 
 

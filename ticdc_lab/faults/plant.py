@@ -57,7 +57,8 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
     """
     require_columns(events, *EVENTS.names)
     require_batch(events, function="read_log", why="a fault is chosen from whole lives of rows")
-    plain = events.select(*EVENTS.names).transform(with_keys)
+    known = [name for name in KEYS.names if name in events.columns]
+    plain = events.select(*EVENTS.names, *known).transform(with_keys)
     if topic is not None:
         plain = plain.where(F.col("topic") == topic)
     changes = plain.where("kind = 'row' AND key_hash IS NOT NULL AND commit_ts IS NOT NULL")
@@ -163,9 +164,9 @@ def _edits(fault: Fault) -> list[tuple[Any, ...]]:
 
 
 def _is_gone() -> Column:
-    here = F.struct("offset", "seq")
+    gone = F.exists("_gone", lambda at: (at["offset"] == F.col("offset")) & (at["seq"] == F.col("seq")))
     cut = F.exists("_cut", lambda c: F.col("offset").between(c["first"], c["last"]))
-    return F.coalesce(F.array_contains("_gone", here) | cut, F.lit(False))
+    return F.coalesce(gone | cut, F.lit(False))
 
 
 def _moved() -> Column:

@@ -1,4 +1,4 @@
-"""Figures: small pandas frames to plotly figures; pure, and without Spark.
+"""Figures: small pandas frames to :class:`ticdc_lab.figures.figure.Figure`; pure, and without Spark.
 
 Each title is the finding in words, and one sentence under the figure says what to look for.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.row_life import row_life
     from ticdc_lab.figures.scan_and_stream import scan_and_stream
     from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
-    from ticdc_lab.figures.schema_timeline import schema_timeline
+    from ticdc_lab.figures.schema_timeline import job_timeline, schema_timeline
     from ticdc_lab.figures.semantics_matrix import semantics_matrix
     from ticdc_lab.figures.sequence_diagram import sequence_diagram
     from ticdc_lab.figures.skew_curves import skew_curves
@@ -85,6 +85,7 @@ __all__ = [
     "grafana_panels",
     "guarantee_matrix",
     "invariant_curve",
+    "job_timeline",
     "key_heat",
     "label_topology",
     "lag",
@@ -137,6 +138,7 @@ lazily(
     {
         "CONFIG": "theme",
         "Order": "lane_scene",
+        "job_timeline": "schema_timeline",
         "column_families_stepped": "column_families",
         "consumer_lanes_stepped": "lanes_player",
         "fleet_map_stepped": "fleet_map",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab.figures.cells import Cell, grid
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count, finish, label, percent, sentence, wrapped
 
 _NOTE = (
@@ -19,7 +19,7 @@ _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{:.2f})", "rgb
 _MIXED = "rgba(230,159,0,0.25)"
 
 
-def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never existed") -> go.Figure:
+def anomaly_matrix(anomalies: pd.DataFrame, *, counted: str = "state that never existed") -> Figure:
     """Draw policies against what they consume.
 
     Parameters

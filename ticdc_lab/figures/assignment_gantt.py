@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.fleet_map import workers_of
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, HEAT, WRONG, count, finish, label, look, sentence
@@ -35,7 +35,7 @@ _LOOKS = 241
 """Moments at which clusters are counted where they are many."""
 
 
-def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> go.Figure:
+def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> Figure:
     """Draw who owns what over time.
 
     Parameters
@@ -51,7 +51,7 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> g
         return sentence("No cluster is registered", "Nobody's DDL was to be owned when the service was looked at.")
     clusters = sorted(set(fleet.held["cluster"]), key=natural)
     many = len(clusters) > most
-    fig = go.Figure(_counts(fleet) if many else _bars(fleet, clusters))
+    fig = Figure(_counts(fleet) if many else _bars(fleet, clusters))
     high = _axis(fig, fleet, clusters, many=many)
     for trace in _moments(fleet, high):
         fig.add_trace(trace)
@@ -83,7 +83,7 @@ def told(fleet: Fleet) -> str:
     return f"{first}, {changed}; {label(lengths.idxmax())} is without one for {lengths.max() / 1e6:,.3f} s, the longest"
 
 
-def _bars(fleet: Fleet, clusters: list[str]) -> list[go.Bar]:
+def _bars(fleet: Fleet, clusters: list[str]) -> list[Bar]:
     row = {name: i for i, name in enumerate(clusters)}
     held = fleet.held.assign(lost=_lost(fleet))
     out = []
@@ -114,13 +114,13 @@ def _lost(fleet: Fleet) -> list[bool]:
     return found
 
 
-def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], name: str, *, show: bool) -> go.Bar:
+def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], name: str, *, show: bool) -> Bar:
     hover = [
         f"{label(r.cluster)}: {label(r.worker or 'nobody', most=60)}, {r.status}<br>"
         f"{r.since_us / 1e6:,.3f} to {r.until_us / 1e6:,.3f} s"
         for r in mine.itertuples()
     ]
-    bars = go.Bar(
+    bars = Bar(
         orientation="h", base=(mine["since_us"] / 1e6).tolist(),
         x=((mine["until_us"] - mine["since_us"]) / 1e6).tolist(), y=[row[c] for c in mine["cluster"]], width=0.78,
         marker=marker, name=label(name).replace("ddl-service-", ""), hovertext=hover, hoverinfo="text", showlegend=show,
@@ -129,7 +129,7 @@ def _bar(mine: pd.DataFrame, row: dict[str, int], marker: Mapping[str, object], 
     return marked(bars, [Selection(capture=w) if w else None for w in owners])
 
 
-def _counts(fleet: Fleet) -> list[go.Heatmap]:
+def _counts(fleet: Fleet) -> list[Heatmap]:
     """How many clusters each worker owns, looked at at as many moments as are wide apart on a page."""
     owned = fleet.held[fleet.held["status"] == IS_OWNER]
     workers = workers_of(fleet)
@@ -141,7 +141,7 @@ def _counts(fleet: Fleet) -> list[go.Heatmap]:
         late = ended[ended < fleet.end_us]
         counts[i] = np.searchsorted(begun, times, side="right") - np.searchsorted(late, times, side="right")
     return [
-        go.Heatmap(
+        Heatmap(
             x=times / 1e6, y=list(range(len(workers))), z=counts, colorscale=HEAT, zmin=0,
             colorbar={"title": {"text": "clusters"}, "thickness": 14},
             customdata=[[label(w)] * _LOOKS for w in workers],
@@ -150,7 +150,7 @@ def _counts(fleet: Fleet) -> list[go.Heatmap]:
     ]  # fmt: skip
 
 
-def _axis(fig: go.Figure, fleet: Fleet, clusters: list[str], *, many: bool) -> tuple[float, float]:
+def _axis(fig: Figure, fleet: Fleet, clusters: list[str], *, many: bool) -> tuple[float, float]:
     names = [w.removeprefix("ddl-service-") for w in workers_of(fleet)] if many else clusters
     ends = (len(names) - 0.4, -1.0)
     fig.update_yaxes(
@@ -160,7 +160,7 @@ def _axis(fig: go.Figure, fleet: Fleet, clusters: list[str], *, many: bool) -> t
     return ends[0], -0.75
 
 
-def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[go.Scatter]:
+def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[Scatter]:
     """A line for each incident, with a mark on its top."""
     out = []
     for what, (color, dash, symbol) in MOMENT_LOOK.items():
@@ -174,7 +174,7 @@ def _moments(fleet: Fleet, ends: tuple[float, float]) -> list[go.Scatter]:
             for v in [f"{what}: {label(r.node)}{f'<br>{label(r.because, most=120)}' if r.because else ''}"] * 3
         ]
         out.append(
-            go.Scatter(
+            Scatter(
                 x=x, y=[v for _ in mine["time_us"] for v in (ends[1], ends[0], None)], mode="lines+markers",
                 line={"color": color, "dash": dash, "width": 1.6}, hovertext=hover, hoverinfo="text", name=what,
                 marker={"symbol": symbol, "color": color, "size": [v for _ in mine["time_us"] for v in (11, 0, 0)]},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, label
 
 _SPLIT, _GAP = 0.6, 0.03
@@ -12,7 +12,7 @@ _MOST_COLUMNS = 6
 _ROW_PX = 24
 
 
-def beside(fig: go.Figure, rows: pd.DataFrame, *, name: str) -> go.Figure:
+def beside(fig: Figure, rows: pd.DataFrame, *, name: str) -> Figure:
     """Draw rows to the right of a figure of one x axis.
 
     Parameters
@@ -31,13 +31,13 @@ def beside(fig: go.Figure, rows: pd.DataFrame, *, name: str) -> go.Figure:
     left = f", {rows.shape[1] - _MOST_COLUMNS} more columns" if rows.shape[1] > _MOST_COLUMNS else ""
     texts = [["NULL" if pd.isna(v) else label(v, most=24) for v in column] for _, column in shown.items()]
     widths = [2 + min(20, max(map(len, [str(c), *column]))) for c, column in zip(shown.columns, texts, strict=True)]
-    table = go.Table(
+    table = Table(
         columnwidth=widths,
         domain={"x": [_SPLIT + _GAP, 1], "y": [0, max(0.5, 1 - _ROW_PX / height)]},
         header={"values": [f"<b>{label(c, most=18)}</b>" for c in shown.columns], "align": "left", "height": _ROW_PX},
         cells={"values": texts, "align": "left", "height": _ROW_PX},
     )
-    out = go.Figure([*fig.data, table], layout=fig.layout)
+    out = Figure([*fig.data, table], layout=fig.layout)
     out.update_xaxes(domain=[0, _SPLIT])
     place = {"xref": "paper", "yref": "paper", "x": _SPLIT + _GAP, "y": 1, "xanchor": "left", "yanchor": "top"}
     said = f"<b>{label(name)}</b> downstream: {count(len(rows), 'row')}{cut}{left}"

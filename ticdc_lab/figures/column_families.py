@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Bar, Figure, Table
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
 from ticdc_lab.simulate.pipeline.families import CFS
@@ -31,7 +31,7 @@ _NOTE = (
 
 def column_families(
     families: pa.Table, *, at_us: int | None = None, names: Mapping[int, str] = _NO_NAMES, finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw them at a moment.
 
     Parameters
@@ -54,7 +54,7 @@ def column_families(
     above_px, below_px = _GRID_PX * (2 + max(2, _most(rows, times))), _BAR_PX * len(rows) + 40
     whole_px = above_px + _GAP_PX + below_px
     top, share = 1 - above_px / whole_px, below_px / whole_px
-    fig = go.Figure([*_grids(rows, moment, before, names, top), *_history(rows, times[-1], names)])
+    fig = Figure([*_grids(rows, moment, before, names, top), *_history(rows, times[-1], names)])
     fig.add_vline(x=moment / 1e6, line={"color": GREY, "width": 2.5, "dash": "dot"})
     ticks = [_row(r, names, one=rows["key"].nunique() == 1) for r in rows.to_dict("records")]
     fig.update_yaxes(
@@ -68,7 +68,7 @@ def column_families(
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
-def column_families_stepped(families: pa.Table, *, names: Mapping[int, str] = _NO_NAMES) -> go.Figure:
+def column_families_stepped(families: pa.Table, *, names: Mapping[int, str] = _NO_NAMES) -> Figure:
     """Draw :func:`column_families` at every moment at which something changed, on a slider that needs no kernel."""
     rows = families.to_pandas()
     if rows.empty:
@@ -102,7 +102,7 @@ def _most(rows: pd.DataFrame, times: list[int]) -> int:
     return max(int(there(rows, t)["cf"].value_counts().max()) for t in times if len(there(rows, t)))
 
 
-def _grids(rows: pd.DataFrame, at_us: int, before: int, names: Mapping[int, str], bottom: float) -> list[go.Table]:
+def _grids(rows: pd.DataFrame, at_us: int, before: int, names: Mapping[int, str], bottom: float) -> list[Table]:
     now, one, out = there(rows, at_us), rows["key"].nunique() == 1, []
     look = {"align": "left", "height": _GRID_PX, "line": {"color": "rgba(128,128,128,0.3)"}}
     for k, cf in enumerate(CFS):
@@ -114,9 +114,7 @@ def _grids(rows: pd.DataFrame, at_us: int, before: int, names: Mapping[int, str]
         columns = [list(c) for c in zip(*(cells or [("nothing", "")]), strict=True)]
         place = {"x": [k / 3 + 0.006, (k + 1) / 3 - 0.006], "y": [bottom, 1]}
         empty = {"fill": {"color": "rgba(128,128,128,0.10)"}}
-        out.append(
-            go.Table(domain=place, header={"values": head} | look | fill, cells={"values": columns} | look | empty)
-        )
+        out.append(Table(domain=place, header={"values": head} | look | fill, cells={"values": columns} | look | empty))
     return out
 
 
@@ -129,7 +127,7 @@ def _cells(r: Mapping[Any, Any], names: Mapping[int, str], *, one: bool, new: bo
     return (f"<b>{left}</b>", f"<b>{right}</b>") if new else (left, right)
 
 
-def _history(rows: pd.DataFrame, last_us: int, names: Mapping[int, str]) -> list[go.Bar]:
+def _history(rows: pd.DataFrame, last_us: int, names: Mapping[int, str]) -> list[Bar]:
     first_us = int(rows["from_us"].min())
     end_us = last_us + max(50_000, round(0.06 * (last_us - first_us)))
     ends = rows["to_us"].fillna(end_us)
@@ -146,7 +144,7 @@ def _history(rows: pd.DataFrame, last_us: int, names: Mapping[int, str]) -> list
             "solidity": 0.2,
         }
         out.append(
-            go.Bar(
+            Bar(
                 orientation="h", base=(mine["from_us"] / 1e6).tolist(), x=long_s.tolist(),
                 y=mine.index.tolist(), width=0.62, marker={"color": color, "pattern": pattern}, name=cf,
                 hovertext=[_hover(r, names) for r in mine.to_dict("records")], hoverinfo="text",

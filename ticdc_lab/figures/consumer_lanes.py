@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab.figures import lane_traces as traces
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.lane_layout import scene
 from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene
 from ticdc_lab.figures.lane_traces import extent, ms
@@ -28,7 +28,7 @@ _NOTE = {
 def consumer_lanes(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, at_us: int | None = None, order: Order = "offset",
     most: int = 400, finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw the lanes of a consumer at a moment.
 
     Parameters
@@ -51,18 +51,9 @@ def consumer_lanes(
     return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
 
 
-def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
+def drawn(s: Scene, at_us: int, *, finding: str = "") -> Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
-    fig = go.Figure(
-        [
-            *traces.seam(s, at_us),
-            *traces.bars(s, at_us),
-            *traces.ticks(s, at_us),
-            *traces.thrown(s, at_us),
-            *traces.controls(s, at_us),
-            *traces.walls(s, at_us),
-        ]
-    )
+    fig = Figure(traces_at(s, at_us))
     names = [f"partition {p}" for _, p in s.lanes]
     if len({topic for topic, _ in s.lanes}) > 1:
         names = [f"{label(topic)} {p}" for topic, p in s.lanes]
@@ -85,7 +76,19 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + legend_px)
 
 
-def _legend_px(fig: go.Figure) -> int:
+def traces_at(s: Scene, at_us: int) -> list[Scatter]:
+    """What is drawn of a scene at a moment (µs), without its frame."""
+    return [
+        *traces.seam(s, at_us),
+        *traces.bars(s, at_us),
+        *traces.ticks(s, at_us),
+        *traces.thrown(s, at_us),
+        *traces.controls(s, at_us),
+        *traces.walls(s, at_us),
+    ]
+
+
+def _legend_px(fig: Figure) -> int:
     """How high the legend will be: its columns are as wide as its longest name."""
     names = [t.name for t in fig.data if t.name and t.showlegend is not False]
     columns = max(1, _LEGEND_WIDE_PX // (55 + 7 * max(map(len, names), default=1)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 
@@ -24,7 +23,7 @@ _SAME_LANE = (
 )
 
 
-def counterexample(finding: Mapping[str, Any]) -> go.Figure:
+def counterexample(finding: Mapping[str, Any]) -> Figure:
     """Draw the evidence of one row of :data:`ticdc_lab.schema.FINDINGS`."""
     given = finding.get("evidence")
     evidence = [] if given is None else [dict(e) for e in given]
@@ -36,13 +35,13 @@ def counterexample(finding: Mapping[str, Any]) -> go.Figure:
     points = [
         (i, place.get(int(e["partition"]) if e["partition"] is not None else -1, 0), e) for i, e in enumerate(evidence)
     ]
-    fig = go.Figure()
+    fig = Figure()
     for p in lanes:
         fig.add_hline(y=place[p], line={"width": 1, "color": GREY, "dash": "dot"})
     for p in lanes:
         mine = [(x, e) for x, _, e in points if e["partition"] == p]
         style = look(p)
-        points_of_lane = go.Scatter(
+        points_of_lane = Scatter(
             x=[x for x, _ in mine],
             y=[place[p]] * len(mine),
             mode="markers+text",
@@ -85,35 +84,33 @@ def _title(finding: Mapping[str, Any]) -> str:
     return f"{' '.join(where)}: {told}" if where else told
 
 
-def _arrows(fig: go.Figure, points: list[tuple[int, int, dict[str, Any]]]) -> None:
+def _arrows(fig: Figure, points: list[tuple[int, int, dict[str, Any]]]) -> None:
     if len(points) < 2:
         return
     (x0, y0, first), (x1, y1, last) = points[0], points[-1]
     if first["commit_ts"] is not None and first["commit_ts"] == last["commit_ts"]:
         line = {"color": WRONG, "width": 2, "dash": "dash"}
-        fig.add_trace(go.Scatter(x=[x0, x1], y=[y0, y1], mode="lines", line=line, hoverinfo="skip", showlegend=False))
+        fig.add_trace(Scatter(x=[x0, x1], y=[y0, y1], mode="lines", line=line, hoverinfo="skip", showlegend=False))
         return
     _arrow(fig, (x0, y0), (x1, y1), color=GREY, shift=0.0, dash=False)
     _arrow(fig, (x1, y1), (x0, y0), color=WRONG, shift=-0.22, dash=True)
     ring = {"symbol": "circle-open", "size": 32, "color": WRONG, "line": {"width": 3}}
     fig.add_trace(
-        go.Scatter(
-            x=[x0], y=[y0], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="stays, wrongly"
-        )
+        Scatter(x=[x0], y=[y0], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="stays, wrongly")
     )
     text = {"text": "applied last: the older value stays", "font": {"color": WRONG}, "showarrow": False}
     fig.add_annotation(x=x0, y=y0, yshift=-44, **text)
 
 
 def _arrow(
-    fig: go.Figure, tail: tuple[float, float], head: tuple[float, float], *, color: str, shift: float, dash: bool
+    fig: Figure, tail: tuple[float, float], head: tuple[float, float], *, color: str, shift: float, dash: bool
 ) -> None:
     """A line with a head, kept clear of the markers at both ends."""
     (x0, y0), (x1, y1) = tail, head
     a, b = 0.12, 0.88
     xs, ys = [x0 + a * (x1 - x0), x0 + b * (x1 - x0)], [y0 + a * (y1 - y0) + shift, y0 + b * (y1 - y0) + shift]
     line = {"color": color, "width": 2, "dash": "dash" if dash else "solid"}
-    fig.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
+    fig.add_trace(Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
     near = [v[0] + 0.97 * (v[1] - v[0]) for v in (xs, ys)]
     fig.add_annotation(
         x=xs[1], y=ys[1], ax=near[0], ay=near[1], xref="x", yref="y", axref="x", ayref="y",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
@@ -17,7 +17,7 @@ _MOST = 12
 _LINE_PX, _MOST_PX = 15, 800
 
 
-def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
+def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
     """Draw the DDL of a log as a consumer executes them.
 
     Parameters
@@ -48,7 +48,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
         b + 0.76 * ((rank[(str(a), int(p))] + 0.5) / len(homes) - 0.5)
         for a, p, b in zip(t["topic"], t["partition"], t["_band"], strict=True)
     ]
-    fig = go.Figure()
+    fig = Figure()
     _stripes(fig, len(chosen))
     for home in homes:
         _partition(fig, t[(t["topic"] == home[0]) & (t["partition"] == home[1])], home, one_topic=_one(homes))
@@ -69,7 +69,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> go.Figure:
     return finish(fig, title=finding, note=_NOTE + cut, height=height)
 
 
-def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:
+def _partition(fig: Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:
     """A partition's lines, where it has the DDL, and where they are executed."""
     style, name = look(home[1]), f"partition {home[1]}" if one_topic else f"{label(home[0])} {home[1]}"
     mine = mine[mine["seen_at"].notna()]
@@ -78,9 +78,9 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     y = [v for a in mine["_y"] for v in (a, a, None)]
     line = {"width": 4, "color": style["color"], "dash": style["dash"]}
     group = {"legendgroup": name, "name": name}
-    fig.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **group))
+    fig.add_trace(Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **group))
     mark = {"symbol": f"{style['symbol']}-open", "size": 9, "color": style["color"], "line": {"width": 2}}
-    seen = go.Scatter(
+    seen = Scatter(
         x=(mine["seen_at"] / 1000).tolist(),
         y=mine["_y"].tolist(),
         mode="markers",
@@ -93,7 +93,7 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     done = mine[mine["executed_at"].notna()]
     ran = {"symbol": "diamond", "size": 9, "color": style["color"]}
     fig.add_trace(
-        go.Scatter(
+        Scatter(
             x=(done["executed_at"] / 1000).tolist(),
             y=done["_y"].tolist(),
             mode="markers",
@@ -105,7 +105,7 @@ def _partition(fig: go.Figure, mine: pd.DataFrame, home: tuple[str, int], *, one
     )
 
 
-def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
+def _crosses(fig: Figure, t: pd.DataFrame) -> None:
     """Rows on the wrong side, a mark for each side and their numbers beside it."""
     ran = t[t["executed_at"].notna()]
     for column, name, symbol in (("early_rows", "early rows", "x-thin"), ("late_rows", "late rows", "cross-thin")):
@@ -113,7 +113,7 @@ def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
         marker = {"symbol": symbol, "size": 13, "color": WRONG, "line": {"width": 3, "color": WRONG}}
         place = {"x": (mine["executed_at"] / 1000).tolist(), "y": mine["_y"].tolist()}
         look = {"mode": "markers", "marker": marker, "hoverinfo": "name", "showlegend": bool(len(mine))}
-        fig.add_trace(go.Scatter(**place, **look, name=name))
+        fig.add_trace(Scatter(**place, **look, name=name))
     wrong = ran[ran["_wrong"] > 0]
     texts = [
         "  " + ", ".join(f"{int(n):,} {side}" for n, side in ((early, "early"), (late, "late")) if n)
@@ -121,10 +121,10 @@ def _crosses(fig: go.Figure, t: pd.DataFrame) -> None:
     ]
     place = {"x": (wrong["executed_at"] / 1000).tolist(), "y": wrong["_y"].tolist()}
     words = {"mode": "text", "text": texts, "textposition": "middle right", "textfont": {"color": WRONG, "size": 12}}
-    fig.add_trace(go.Scatter(**place, **words, name="wrong rows", hoverinfo="skip", showlegend=False))
+    fig.add_trace(Scatter(**place, **words, name="wrong rows", hoverinfo="skip", showlegend=False))
 
 
-def _stripes(fig: go.Figure, bands: int) -> None:
+def _stripes(fig: Figure, bands: int) -> None:
     """Every second DDL on a tinted band."""
     for band in range(0, bands, 2):
         fig.add_hrect(y0=band - 0.5, y1=band + 0.5, fillcolor="rgba(128,128,128,0.10)", line_width=0, layer="below")

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from ticdc_lab.evenness import gini
+from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
 
@@ -25,7 +24,7 @@ _WORDS = {"row_order": "row order", "table_order": "table order", "transactions"
 _MOST_LABELS = 16
 
 
-def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "rows") -> go.Figure:
+def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "rows") -> Figure:
     """Draw a dispatcher over time.
 
     Parameters
@@ -41,9 +40,9 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     if not load.sum():
         return sentence("There is no load to show", f"{label(strategy)} places no row change of this choice.")
     partitions = load.shape[1]
-    fig = make_subplots(
-        rows=2, cols=2, shared_xaxes="columns", column_widths=[0.82, 0.18], row_heights=[0.66, 0.34],
-        horizontal_spacing=0.02, vertical_spacing=0.06, specs=[[{}, {}], [{}, None]],
+    fig = subplots(
+        rows=2, cols=2, shared_xaxes=True, column_widths=[0.82, 0.18], row_heights=[0.66, 0.34],
+        horizontal_spacing=0.02, vertical_spacing=0.06, spans=[[1, 1], [1, 0]],
     )  # fmt: skip
     _heat(fig, over_time, weight)
     _totals(fig, load.sum(axis=0))
@@ -62,10 +61,10 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=640)
 
 
-def _heat(fig: go.Figure, o: OverTime, weight: str) -> None:
+def _heat(fig: Figure, o: OverTime, weight: str) -> None:
     bar = {"title": {"text": weight}, "x": 1.01, "thickness": 12, "outlinewidth": 0, "len": 0.6, "y": 0.7}
     hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x:,.3f} s<extra></extra>"
-    heat = go.Heatmap(
+    heat = Heatmap(
         z=o.load.T, x=o.seconds, y=list(range(o.load.shape[1])), colorscale=HEAT, zmin=0, zmax=int(o.load.max()),
         hovertemplate=hover, colorbar=bar, name="load",
     )  # fmt: skip
@@ -77,15 +76,15 @@ def _stretches(o: OverTime) -> list[Selection]:
     return [Selection(between_ms=ends) for ends in o.stretches_ms]
 
 
-def _totals(fig: go.Figure, totals: npt.NDArray[np.int64]) -> None:
+def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
     hover = "partition %{y}: %{x:,}<extra></extra>"
     bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "hovertemplate": hover}
-    fig.add_trace(go.Bar(x=totals, y=list(range(len(totals))), **bars), 1, 2)
+    fig.add_trace(Bar(x=totals, y=list(range(len(totals))), **bars), 1, 2)
     ends = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "line": {"color": "#D55E00", "dash": "dash"}}
-    fig.add_trace(go.Scatter(x=[totals.mean()] * 2, y=[-0.5, len(totals) - 0.5], **ends), 1, 2)
+    fig.add_trace(Scatter(x=[totals.mean()] * 2, y=[-0.5, len(totals) - 0.5], **ends), 1, 2)
 
 
-def _below(fig: go.Figure, o: OverTime) -> None:
+def _below(fig: Figure, o: OverTime) -> None:
     """Always the same four traces, so that figures of many choices fit on one slider."""
     for k, (guarantee, words) in enumerate(_WORDS.items()):
         mine = o.broken[o.broken["guarantee"] == guarantee].set_index("bucket")["violations"]
@@ -95,9 +94,9 @@ def _below(fig: go.Figure, o: OverTime) -> None:
     _line(fig, o, o.alignments, "alignments", {"color": GREY, "width": 2, "shape": "hvh"})
 
 
-def _line(fig: go.Figure, o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> None:
+def _line(fig: Figure, o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> None:
     hover = "%{y:,} at %{x:,.3f} s<extra>" + name + "</extra>"
-    drawn = go.Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
+    drawn = Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
     fig.add_trace(marked(drawn, _stretches(o)), 2, 1)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab.figures.cells import Cell, grid
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import finish, percent, sentence
 
 _NOTE = (
@@ -20,7 +20,7 @@ _NONE = "rgba(128,128,128,0.12)"
 _ROW_PX, _COLUMN_MIN = 34, 5
 
 
-def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> go.Figure:
+def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> Figure:
     """Draw the matrix.
 
     Parameters

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.figures.theme import BARE, GREY, WRONG, count, finish, label, look, sentence
 from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, IS_UP, LEADS, Fleet
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.simulate.ownership import natural
@@ -29,7 +29,7 @@ _NOTE = (
 )
 
 
-def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> go.Figure:
+def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> Figure:
     """Draw a fleet at a moment.
 
     Parameters
@@ -51,18 +51,17 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> g
     places = [*workers, NOBODY]
     down, leaders = _in(alive, IS_DOWN), _in(alive, LEADS)
     absent = set(workers) - down - _in(alive, IS_UP)
-    fig = go.Figure(_marks(held, places, named=high <= _NAMED and len(places) <= _FEW, size=_size(high, len(places))))
+    fig = Figure(_marks(held, places, named=high <= _NAMED and len(places) <= _FEW, size=_size(high, len(places))))
     for i, name in enumerate(places):
         wrong = name in down or (name == NOBODY and bool(held["worker"].isna().any()))
         color = WRONG if wrong else GREY if name in absent or name == NOBODY else look(i)["color"]
         line = {"color": color, "width": 2, "dash": "dash" if wrong else "dot" if color == GREY else "solid"}
         box = {"x0": i - 0.46, "x1": i + 0.46, "y0": 0.3, "y1": high + 0.7}
         fig.add_shape(type="rect", **box, line=line, fillcolor="rgba(128,128,128,0.08)", layer="below")
-    bare = {"showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
     for i, name in enumerate(places):  # not ticks, which a frame of a player leaves as they are
         text = _name(name, leaders, down, absent, len(places))
         fig.add_annotation(x=i, y=0, yref="paper", yanchor="top", yshift=-4, text=text, showarrow=False)
-    fig.update_xaxes(showticklabels=False, range=[-0.6, len(places) - 0.4], fixedrange=True, **bare)
+    fig.update_xaxes(showticklabels=False, range=[-0.6, len(places) - 0.4], fixedrange=True, **BARE)
     fig.update_yaxes(
         title_text="clusters",
         dtick=max(1, high // 6),
@@ -78,7 +77,7 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> g
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 
 
-def fleet_map_stepped(fleet: Fleet, *, most: int = 40) -> go.Figure:
+def fleet_map_stepped(fleet: Fleet, *, most: int = 40) -> Figure:
     """Draw a fleet moment by moment, on a slider that needs no kernel: after each change, or ``most`` of them."""
     changed = sorted({*fleet.held["since_us"], *fleet.alive["since_us"], *fleet.moments["time_us"], fleet.end_us})
     if len(changed) < 2:
@@ -126,7 +125,7 @@ def _size(high: int, places: int) -> int:
     return max(6, min(20, 420 // high, 640 // places))
 
 
-def _marks(held: pd.DataFrame, places: list[str], *, named: bool, size: int) -> list[go.Scatter]:
+def _marks(held: pd.DataFrame, places: list[str], *, named: bool, size: int) -> list[Scatter]:
     """The marks of each status; of two owners both have one."""
     at: dict[str, list[tuple[int, int, str, str]]] = {status: [] for status in STATUS_LOOK}
     used = dict.fromkeys(places, 1)
@@ -139,7 +138,7 @@ def _marks(held: pd.DataFrame, places: list[str], *, named: bool, size: int) -> 
     for status, (color, symbol) in STATUS_LOOK.items():
         marks = at[status]
         out.append(
-            go.Scatter(
+            Scatter(
                 x=[i - 0.3 if named else i for i, _, _, _ in marks], y=[y for _, y, _, _ in marks],
                 mode="markers+text" if named else "markers", name=status,
                 text=[label(c, most=16) for _, _, c, _ in marks] if named else None, textposition="middle right",

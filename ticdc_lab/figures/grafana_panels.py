@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, label, look, sentence
@@ -24,7 +23,7 @@ _NOTE = (
 )
 
 
-def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> go.Figure:
+def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
     """Draw one panel.
 
     Parameters
@@ -39,7 +38,7 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> go.Figure
     values = PANELS[name].values(trace)
     if values.empty:
         return sentence(f"There is no {name} to show", "In this run nothing happened that this panel would show.")
-    fig = go.Figure(_lines(values, name, _order(values)))
+    fig = Figure(_lines(values, name, _order(values)))
     fig.update_xaxes(title_text="virtual time, s", range=[0, end_us(trace) / 1e6])
     fig.update_yaxes(title_text=f"{name}<br>{PANELS[name].unit}", rangemode="tozero")
     incident_lines(fig, trace)
@@ -48,14 +47,14 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> go.Figure
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
-def grafana_panels(trace: pa.Table, *, finding: str = "") -> go.Figure:
+def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
     """Draw all panels as small multiples; parameters as :func:`grafana_panel`'s."""
     found = {name: panel.values(trace) for name, panel in PANELS.items()}
     if all(values.empty for values in found.values()):
         return sentence("There is nothing for a dashboard", "In this run nothing happened that a panel would show.")
     rows = -(-len(found) // 2)
-    fig = make_subplots(
-        rows=rows, cols=2, subplot_titles=list(found), shared_xaxes=True, vertical_spacing=0.085, horizontal_spacing=0.1
+    fig = subplots(
+        rows=rows, cols=2, titles=list(found), shared_xaxes=True, vertical_spacing=0.085, horizontal_spacing=0.1
     )  # fmt: skip
     shown: set[str] = set()
     for i, (name, values) in enumerate(found.items()):
@@ -98,7 +97,7 @@ def _order(values: pd.DataFrame) -> list[str]:
     return sorted(largest, key=natural)
 
 
-def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[go.Scatter]:
+def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[Scatter]:
     panel, captures = PANELS[name], _numbers(order)
     out = []
     for series in order:
@@ -108,7 +107,7 @@ def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[go.Scatter
         style = look(captures[series])
         color = STATE_LOOK[series][0] if series in STATE_LOOK else style["color"]
         line = {"color": color, "dash": style["dash"], "width": 1.8, "shape": "hv" if panel.holds else "linear"}
-        drawn = go.Scatter(
+        drawn = Scatter(
             x=(mine["time_us"] / 1e6).tolist(), y=mine["value"].tolist(), mode="lines", line=line,
             name=label(series), legendgroup=label(series),
             hovertemplate="%{y:,.4g} at %{x:.3f} s<extra>" + label(series) + "</extra>",
@@ -117,7 +116,7 @@ def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[go.Scatter
     return out
 
 
-def _marked(drawn: go.Scatter, series: str, name: str) -> go.Scatter:
+def _marked(drawn: Scatter, series: str, name: str) -> Scatter:
     if name == "slowest table":
         return marked(drawn, Selection(table=series.removeprefix("table ")))
     return marked(drawn, Selection(capture=series)) if series.startswith("capture-") else drawn

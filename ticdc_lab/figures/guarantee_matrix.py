@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab.figures.cells import Cell, grid
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import finish, label, percent, sentence
 
 GUARANTEES = {
@@ -38,7 +38,7 @@ _NOTE = (
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{})", "rgba(128,128,128,0.18)"
 
 
-def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str = "") -> go.Figure:
+def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str = "") -> Figure:
     """Draw the matrix.
 
     Parameters

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, percent, sentence
 
 _NOTE = (
@@ -64,7 +63,7 @@ def wrong_stretches(curve: pd.DataFrame) -> Wrong:
     return Wrong(tuple(found), int(ends[-1] - at[0]) if len(at) else 0)
 
 
-def invariant_curve(curve: pd.DataFrame, *, of: str = "the invariant", unit: str = "") -> go.Figure:
+def invariant_curve(curve: pd.DataFrame, *, of: str = "the invariant", unit: str = "") -> Figure:
     """Draw small multiples of a value that transactions keep.
 
     Parameters
@@ -84,7 +83,7 @@ def invariant_curve(curve: pd.DataFrame, *, of: str = "the invariant", unit: str
         drawn = sorted(drawn, key=lambda k: -wrong[k].total_us)[:_MOST]
     titles = [f"<b>{label(k)}</b>: {_told(wrong[k])}" for k in drawn]
     gap = min(0.3, 44 / (_PANEL_PX * len(drawn)))
-    fig = make_subplots(rows=len(drawn), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=gap)
+    fig = subplots(rows=len(drawn), cols=1, shared_xaxes=True, titles=titles, vertical_spacing=gap)
     for i, k in enumerate(drawn, start=1):
         _panel(fig, i, panels[k], wrong[k], of)
     fig.update_annotations(xanchor="left", x=0, font={"size": 13})
@@ -113,18 +112,18 @@ def _thinned(c: pd.DataFrame) -> pd.DataFrame:
     return c.iloc[kept]
 
 
-def _panel(fig: go.Figure, row: int, c: pd.DataFrame, wrong: Wrong, of: str) -> None:
+def _panel(fig: Figure, row: int, c: pd.DataFrame, wrong: Wrong, of: str) -> None:
     c = _thinned(c)
     x = (c["at_us"] / 1000).tolist()
     edge = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
-    fig.add_trace(go.Scatter(x=x, y=c["expected_low"].tolist(), **edge), row, 1)
+    fig.add_trace(Scatter(x=x, y=c["expected_low"].tolist(), **edge), row, 1)
     fig.add_trace(
-        go.Scatter(x=x, y=c["expected_high"].tolist(), fill="tonexty", fillcolor="rgba(128,128,128,0.35)", **edge),
+        Scatter(x=x, y=c["expected_high"].tolist(), fill="tonexty", fillcolor="rgba(128,128,128,0.35)", **edge),
         row, 1,
     )  # fmt: skip
     line = {"color": WRONG if wrong.stretches else OKABE_ITO[0], "width": 2, "shape": "hv"}
     said = {"name": label(of), "hovertemplate": "%{y:,} at %{x} ms"}
-    fig.add_trace(go.Scatter(x=x, y=c["value"].tolist(), mode="lines", line=line, **said), row, 1)
+    fig.add_trace(Scatter(x=x, y=c["value"].tolist(), mode="lines", line=line, **said), row, 1)
     longest = sorted(wrong.stretches, key=lambda s: s[0] - s[1])[:_SHADES]
     for a, b, _ in longest:
         fig.add_vrect(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from ticdc_lab.figures.figure import Figure, Heatmap
 from ticdc_lab.figures.theme import HEAT, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import Placement, Recording
 
@@ -30,7 +30,7 @@ class Grid(NamedTuple):
     mib_s: NDArray[np.float64]
 
 
-def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> go.Figure:
+def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> Figure:
     """Draw the flow by key and time.
 
     Parameters
@@ -50,8 +50,8 @@ def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> 
     hover = [[f"{label(a, most=20) or 'the first key'} …<br>{v:,.3g} MiB/s" for v in line] for a, line in
              zip(g.starts, g.mib_s, strict=True)]  # fmt: skip
     bar = {"title": {"text": f"MiB/s {word}"}, "thickness": 12, "outlinewidth": 0}
-    fig = go.Figure(
-        go.Heatmap(
+    fig = Figure(
+        Heatmap(
             x=g.times_s, y=rows, z=g.mib_s.round(4), colorscale=HEAT, zmin=0, colorbar=bar, text=hover,
             hovertemplate="%{text} at %{x:,.0f} s<extra></extra>",
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import GREY, label
 from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.pd.stores import Store
@@ -26,7 +25,7 @@ def bracket_px(above: int) -> int:
     return above
 
 
-def brackets(fig: go.Figure, order: Sequence[Store], labels: Sequence[str], *, column: float, plot_px: int) -> int:
+def brackets(fig: Figure, order: Sequence[Store], labels: Sequence[str], *, column: float, plot_px: int) -> int:
     """Draw them; give their height in pixels."""
     shown = [key for depth, key in enumerate(labels) if _says_more(order, labels[: depth + 1])]
     for level, key in enumerate(shown):
@@ -52,7 +51,7 @@ def _text(key: str, value: str, share: float) -> str:
     return label(value, most=14) if share < 0.2 else f"{label(key)} {label(value, most=20)}"
 
 
-def _bracket(fig: go.Figure, x0: float, x1: float, y: float, text: str, plot_px: int) -> None:
+def _bracket(fig: Figure, x0: float, x1: float, y: float, text: str, plot_px: int) -> None:
     low = y - 0.2 * _LINE_PX / plot_px
     line = {"color": GREY, "width": 1.5}
     ends = (x0 + 0.05, x1 - 0.05)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure, Icicle
 from ticdc_lab.figures.label_brackets import in_order
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import HEAT, count, finish, label, sentence
@@ -37,7 +36,7 @@ class Box(NamedTuple):
     state: str
 
 
-def label_topology(sample: Sample, *, finding: str = "") -> go.Figure:
+def label_topology(sample: Sample, *, finding: str = "") -> Figure:
     """Draw where stores are and what they hold.
 
     Parameters
@@ -52,13 +51,15 @@ def label_topology(sample: Sample, *, finding: str = "") -> go.Figure:
         return sentence("There is no store", "The cluster has no store at this moment.")
     each = [b.peers / b.stores for b in boxes]
     texts = [f"{b.peers:,} peers, {b.leaders:,} leaders" + (f", {b.state}" if b.state else "") for b in boxes]
+    leaves = {b.id for b in boxes} - {b.parent for b in boxes}
     mean = each[0]
     low, high = min([*each, mean * (1 - _LEAST_RANGE)]), max([*each, mean * (1 + _LEAST_RANGE)])
     bar = {"title": {"text": "peers a store"}, "thickness": 12, "len": 0.9, "outlinewidth": 0}
-    fig = go.Figure(
-        go.Icicle(
+    fig = Figure(
+        Icicle(
             ids=[b.id for b in boxes], parents=[b.parent for b in boxes], labels=[label(b.name) for b in boxes],
-            values=[max(b.peers, 0.2) for b in boxes], branchvalues="remainder", text=texts, sort=False,
+            values=[max(b.peers, 0.2) if b.id in leaves else 0 for b in boxes], branchvalues="remainder",
+            text=texts, sort=False,
             textinfo="label+text", tiling={"orientation": "v", "pad": 2}, root={"color": "rgba(128,128,128,0.15)"},
             marker={"colors": each, "colorscale": HEAT, "cmin": low, "cmax": high if high > low else low + 1,
                     "showscale": True, "colorbar": bar},
@@ -66,9 +67,7 @@ def label_topology(sample: Sample, *, finding: str = "") -> go.Figure:
         )
     )  # fmt: skip
     fig.update_layout(uniformtext={"minsize": 12, "mode": "hide"})
-    leaves = {b.id for b in boxes} - {b.parent for b in boxes}
     marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
-    fig.data[0].values = [max(b.peers, 0.2) if b.id in leaves else 0 for b in boxes]
     depth = 2 + len(sample.cluster.config.location_labels)
     title = label(finding, most=300) or told(sample, boxes)
     return finish(fig, title=title, note=_NOTE, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=760)

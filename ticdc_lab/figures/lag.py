@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.progress import Progress, lane_name, progress
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, look, sentence
@@ -18,7 +18,7 @@ _NOTE = (
 
 def lag(
     steps: pd.DataFrame, *, partitions: pd.DataFrame, topic: str | None = None, partition: int | None = None
-) -> go.Figure:
+) -> Figure:
     """Draw each partition's lag behind the newest watermark; parameters as :func:`watermark_ladder`'s."""
     if steps.empty:
         return sentence("There is no lag to show", "The log holds no watermark message.")
@@ -35,11 +35,11 @@ def lag(
             "No partition ever lags behind another" if partition is None else f"Partition {partition} never lags",
             f"{'Every partition' if partition is None else 'It'} states every one of the topic's {every}",
         )
-    fig = go.Figure()
+    fig = Figure()
     for lane, y in late.items():
         style = look(lane[1])
         line = {"shape": "hv", "width": 1.8, "color": style["color"], "dash": style["dash"]}
-        drawn = go.Scatter(
+        drawn = Scatter(
             x=p.x_s,
             y=y,
             mode="lines",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
+import numpy.typing as npt
 
+from ticdc_lab.figures.figure import Scatter, Settings
 from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, Scene
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, label
@@ -26,7 +29,7 @@ def ms(at_us: float) -> str:
     return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
 
 
-def bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def bars(s: Scene, at_us: int) -> Sequence[Scatter]:
     """The applied front of each lane, and from there what it holds."""
     states, start = s.states(at_us), extent(s)[0] - 0.5
     done = s.fronts(at_us)
@@ -38,12 +41,12 @@ def bars(s: Scene, at_us: int) -> Sequence[go.Scatter]:
             held += [(float(buffered.min()) - 0.4, float(buffered.max()) + 0.4, lane)]
     look = {"mode": "lines", "hoverinfo": "skip"}
     return [
-        go.Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
-        go.Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
+        Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
+        Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
     ]
 
 
-def seam(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def seam(s: Scene, at_us: int) -> Sequence[Scatter]:
     """In commit order: a line where the downstream is a state of upstream, or the band in which it is none."""
     seam, (starts, ends) = s.seam(at_us), extent(s)
     top, foot = -0.5, len(s.lanes) - 0.5
@@ -54,47 +57,56 @@ def seam(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     line = ([seam.ahead + 0.5] * 2, [top, foot]) if there else ([], [])
     look = {"mode": "lines", "hoverinfo": "skip", "showlegend": shows}
     return [
-        go.Scatter(
+        Scatter(
             x=band[0], y=band[1], fill="toself", fillcolor="rgba(213,94,0,0.13)", line={"width": 0},
             name="later without earlier", **look,
         ),
-        go.Scatter(
+        Scatter(
             x=line[0], y=line[1], line={"width": 2, "dash": "dot", "color": OKABE_ITO[0]}, name="a state of upstream",
             **look,
         ),
     ]  # fmt: skip
 
 
-def ticks(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def ticks(s: Scene, at_us: int) -> Sequence[Scatter]:
     """Row changes, a trace for each table."""
     states, (starts, ends) = s.states(at_us), extent(s)
     dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
+    out = []
+    for mine, points in _tables(s):
+        at, drawn = states[mine], copy(points)
+        drawn["marker"] = Settings(
+            points["marker"],
+            size=[round(dense * _SIZE[a], 2) for a in at],
+            opacity=[_SHOWN[a] for a in at],
+            line=Settings(width=[round(dense * _WIDTH[a], 2) for a in at], color=points["marker"]["color"]),
+        )
+        out.append(drawn)
+    return out
+
+
+@lru_cache(maxsize=4)  # a scene is drawn at many moments
+def _tables(s: Scene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
+    """Which row changes are of each table, and what of them is the same at every moment."""
     tables = sorted({str(t) for t in s.rows["table"]})
     named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
     of = s.rows["table"].where(s.rows["table"].isin(named), named[-1] if named else "")
     out = []
     for k, table in enumerate(named):
         mine = (of == table).to_numpy()
-        r, at = s.rows[mine], states[mine]
-        color, small = OKABE_ITO[k % len(OKABE_ITO)], _is_small(s)
-        points = go.Scatter(
+        r, small = s.rows[mine], _is_small(s)
+        points = Scatter(
             x=r["x"].tolist(),
             y=(r["lane"] + r["dy"]).round(3).tolist(),
             mode="markers+text" if small else "markers",
-            marker={
-                "symbol": _TICKS[k],
-                "size": [dense * _SIZE[a] for a in at],
-                "opacity": [_SHOWN[a] for a in at],
-                "line": {"width": [dense * _WIDTH[a] for a in at], "color": color},
-                "color": color,
-            },
+            marker={"symbol": _TICKS[k], "color": OKABE_ITO[k % len(OKABE_ITO)]},
             name=label(table),
             text=[str(ts) for ts in r["commit_ts"]] if small else None,
             textposition="bottom center",
             customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
             hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>" + label(table) + "</extra>",
         )
-        out.append(marked(points, [_message(s, row) for row in r.to_dict("records")]))
+        out.append((mine, marked(points, [_message(s, row) for row in r.to_dict("records")])))
     return out
 
 
@@ -105,7 +117,7 @@ def _message(s: Scene, row: dict[Any, Any]) -> Selection:
     )
 
 
-def thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def thrown(s: Scene, at_us: int) -> Sequence[Scatter]:
     """Row changes that are thrown away, one trace for each way."""
     gone = s.states(at_us) == THROWN
     out = []
@@ -113,7 +125,7 @@ def thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
         r = s.rows[gone & (s.rows["outcome"] == outcome).to_numpy()]
         marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
         out.append(
-            go.Scatter(
+            Scatter(
                 x=r["x"].tolist(),
                 y=(r["lane"] + r["dy"]).round(3).tolist(),
                 mode="markers",
@@ -126,7 +138,7 @@ def thrown(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     return out
 
 
-def controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def controls(s: Scene, at_us: int) -> Sequence[Scatter]:
     """Resolved events as flags, DDL as diamonds, open until executed."""
     m = s.marks
     read = (m["at"] <= at_us).to_numpy()
@@ -139,11 +151,11 @@ def controls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
         ("DDL event", ddl & ~done, "diamond-open", OKABE_ITO[5], 0.0, 17),
         ("DDL executed", done, "diamond", OKABE_ITO[5], 0.0, 17),
     )
-    out = [go.Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
+    out = [Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
     for name, which, symbol, color, dy, size in styles:
         mine = m[which]
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
-        drawn = go.Scatter(
+        drawn = Scatter(
             x=mine["x"].tolist(),
             y=(mine["lane"] + dy).tolist(),
             mode="markers+text" if _is_small(s) else "markers",
@@ -163,7 +175,7 @@ def _said(commit_ts: int, detail: object) -> str:
     return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
 
 
-def walls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
+def walls(s: Scene, at_us: int) -> Sequence[Scatter]:
     """Where a listener stops, and which are down."""
     waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
     at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
@@ -175,11 +187,11 @@ def walls(s: Scene, at_us: int) -> Sequence[go.Scatter]:
     words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
     off = _strokes([(starts - 0.5, ends + 0.5, int(d)) for d in down["lane"]])
     return [
-        go.Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
-        go.Scatter(
+        Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
+        Scatter(
             x=[a[0] for a in at], y=(waiting["lane"] + 0.22).tolist(), **words, hoverinfo="skip", showlegend=False
         ),
-        go.Scatter(
+        Scatter(
             **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",
             hoverinfo="skip", showlegend=not s.downs.empty,
         ),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
-import plotly.graph_objects as go
 
-from ticdc_lab.figures.consumer_lanes import drawn
+from ticdc_lab.figures.consumer_lanes import drawn, traces_at
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.lane_layout import scene
 from ticdc_lab.figures.lane_scene import Order, Scene
 from ticdc_lab.figures.lane_traces import ms
 from ticdc_lab.figures.player_controls import player_controls
+from ticdc_lab.figures.stepped import moving_frames
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
 _CONTROLS_PX = 84
@@ -21,7 +20,7 @@ _FRAME_MS = 350
 def consumer_lanes_stepped(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
     finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
 
     Parameters
@@ -39,18 +38,19 @@ def consumer_lanes_stepped(
         return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
     s = scene(deliveries, steps, order=order, most=most)
     times, every = s.moments(moments), len(s.moments(1 << 30))
-    figures = {ms(t): drawn(s, t) for t in times}
+    at = {ms(t): t for t in times}
+    figures = {name: Figure(traces_at(s, t)) for name, t in at.items()}
     start = len(figures) // 3  # the beginning has nothing to show
-    fig = go.Figure(list(figures.values())[start])
+    fig = drawn(s, list(at.values())[start])
     fig.layout.annotations = ()
     fig = finish(
         fig,
         title=label(finding, most=300) or _finding(s),
-        note=_note(figures[ms(times[0])], shown=len(figures), of=every),
+        note=_note(fig, shown=len(figures), of=every),
         height=int(fig.layout.height),
     )
     fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
-    fig.frames = [go.Frame(name=name, data=[_moving(t) for t in f.data]) for name, f in figures.items()]
+    fig.frames = moving_frames(figures)
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
     return fig.update_layout(
         **player_controls(
@@ -69,17 +69,6 @@ def _finding(s: Scene) -> str:
     return told + (f"; listeners stop at a DDL {count(len(s.waits), 'time')}" if len(s.waits) else "")
 
 
-def _note(fig: go.Figure, *, shown: int, of: int) -> str:
+def _note(fig: Figure, *, shown: int, of: int) -> str:
     left = f" Of {of:,} moments at which something happens {shown:,} are shown." if shown < of else ""
     return f"{fig.layout.meta['note']}{left} Play, or move the slider."
-
-
-def _moving(trace: Any) -> dict[str, Any]:
-    """What of a trace a moment can change."""
-    plain = trace.to_plotly_json()
-    if isinstance(plain.get("marker", {}).get("size"), list):  # row changes stay in their place
-        size, shown, width = plain["marker"]["size"], plain["marker"]["opacity"], plain["marker"]["line"]["width"]
-        color = plain["marker"]["color"]
-        line = {"width": width, "color": color}
-        return {"type": "scatter", "marker": {"size": size, "opacity": shown, "line": line}}
-    return {"type": "scatter"} | {k: v for k, v in plain.items() if k not in ("showlegend",)}

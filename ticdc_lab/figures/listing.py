@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish, label, sentence
 
@@ -18,7 +18,7 @@ _CHAR_PX = 8.2
 _NAMED, _PLAIN = "rgba(230,159,0,0.35)", "rgba(128,128,128,0.07)"
 
 
-def listing(rows: pd.DataFrame, *, title: str, note: str) -> go.Figure:
+def listing(rows: pd.DataFrame, *, title: str, note: str) -> Figure:
     """Draw rows as they are, column by column.
 
     Parameters
@@ -42,7 +42,7 @@ def listing(rows: pd.DataFrame, *, title: str, note: str) -> go.Figure:
     if any(named):
         texts = [[f"<b>{t}</b>" if n else t for t, n in zip(column, named, strict=True)] for column in texts]
     fill = {"color": [[_NAMED if n else _PLAIN for n in named or [False] * len(shown)]]}
-    table = go.Table(
+    table = Table(
         columnwidth=widths,
         header={"values": [f"<b>{label(n)}</b>" for n in shown.columns], "align": "left", "height": 28},
         cells={"values": texts, "align": "left", "height": _ROW_PX, "fill": fill},
@@ -50,7 +50,7 @@ def listing(rows: pd.DataFrame, *, title: str, note: str) -> go.Figure:
     marked(table, [_pick(r) for r in shown.to_dict("records")])
     height = min(_MOST_PX, 190 + _ROW_PX * len(shown))
     least_px = max(480, round(_CHAR_PX * sum(widths)))
-    fig = finish(go.Figure(table), title=title + cut, note=note, height=height, note_below_px=14, least_px=least_px)
+    fig = finish(Figure(table), title=title + cut, note=note, height=height, note_below_px=14, least_px=least_px)
     return fig.update_layout(margin_l=20)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import plotly.graph_objects as go
-
 from ticdc_lab import tso
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, finish, label, sentence
 
 Span = tuple[str, int | None, int | None, int | None]
@@ -30,7 +29,7 @@ _APART = 50
 """How many times as long as the longest log the time of all may be, before each log gets its own zero."""
 
 
-def log_spans(logs: Sequence[Span], *, title: str) -> go.Figure:
+def log_spans(logs: Sequence[Span], *, title: str) -> Figure:
     """Draw how far each log reaches and how far it is complete.
 
     Parameters
@@ -50,11 +49,11 @@ def log_spans(logs: Sequence[Span], *, title: str) -> go.Figure:
     beyond = [(b.complete_ms, b.last_ms) for b in shown]
     zeros = [b.first_ms if is_own_zero else 0 for b in shown]
     scale = 1000 if is_own_zero else 1
-    fig = go.Figure()
+    fig = Figure()
     for what, spans, colour, lines in (("complete", proved, OKABE_ITO[0], ""), ("not proved", beyond, WRONG, "/")):
         said = [f"{n}<br>{what}: {(end - begin) / 1000:,.3f} s" for n, (begin, end) in zip(names, spans, strict=True)]
         fig.add_trace(
-            go.Bar(
+            Bar(
                 name=what, y=names, x=[(end - begin) / scale for begin, end in spans],
                 base=[(begin - zero) / scale for zero, (begin, _) in zip(zeros, spans, strict=True)],
                 orientation="h", hovertext=said, hoverinfo="text",

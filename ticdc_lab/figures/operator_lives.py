@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Bar, Scatter, Trace
 from ticdc_lab.figures.pd_looks import kind_look, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, label
@@ -29,9 +28,9 @@ def lanes_of(lives: Sequence[Finished]) -> dict[int, int]:
     return out
 
 
-def lives_bars(lives: Sequence[Finished], lanes: Mapping[int, int]) -> list[go.Bar]:
+def lives_bars(lives: Sequence[Finished], lanes: Mapping[int, int]) -> list[Trace]:
     """Draw them: grey while they wait, coloured while they run, a red cross at the end of those that failed."""
-    out: list[go.Bar] = []
+    out: list[Trace] = []
     for desc in sorted({f.desc for f in lives}):
         mine = [f for f in lives if f.desc == desc]
         begin = [f.started_us if f.started_us is not None else f.finished_us for f in mine]
@@ -39,7 +38,7 @@ def lives_bars(lives: Sequence[Finished], lanes: Mapping[int, int]) -> list[go.B
         out.append(_bars(mine, begin, [f.finished_us for f in mine], lanes, pattern(*kind_look(desc))))
     failed = [f for f in lives if f.status not in (SUCCESS, "started")]
     if failed:
-        crosses = go.Scatter(
+        crosses = Scatter(
             x=[f.finished_us / 1e6 for f in failed], y=[lanes[f.number] for f in failed], mode="markers",
             marker={"symbol": "x", "color": WRONG, "size": 8}, hovertext=[hover(f) for f in failed],
             hoverinfo="text", showlegend=False,
@@ -50,8 +49,8 @@ def lives_bars(lives: Sequence[Finished], lanes: Mapping[int, int]) -> list[go.B
 
 def _bars(
     mine: Sequence[Finished], a: Sequence[int], b: Sequence[int], lanes: Mapping[int, int], marker: dict[str, object]
-) -> go.Bar:
-    bars = go.Bar(
+) -> Bar:
+    bars = Bar(
         orientation="h", base=[t / 1e6 for t in a], x=[(v - u) / 1e6 for u, v in zip(a, b, strict=True)],
         y=[lanes[f.number] for f in mine], width=0.8, marker=marker, hovertext=[hover(f) for f in mine],
         hoverinfo="text", showlegend=False,

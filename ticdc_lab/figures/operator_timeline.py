@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.operator_lives import LIVES_PX, lanes_of, lives_bars
 from ticdc_lab.figures.pd_looks import kind_look, kind_name, pattern
 from ticdc_lab.figures.theme import WRONG, count, finish, label, sentence
@@ -27,7 +26,7 @@ _NOTE = (
 
 def operator_timeline(
     recording: Recording, *, between_s: tuple[float, float] | None = None, finding: str = ""
-) -> go.Figure:
+) -> Figure:
     """Draw the lives of operators.
 
     Parameters
@@ -50,7 +49,7 @@ def operator_timeline(
     lanes = lanes_of(lives) if few else {}
     low_px = LIVES_PX * (1 + max(lanes.values(), default=0)) if few else 0
     heights = [170, 130, *([max(90, low_px)] if few else [])]
-    fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.05)
+    fig = subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.05)
     for desc, mine in _by_kind(lives).items():
         _running(fig, mine, desc, edges)
         _ended(fig, [f for f in mine if f.status == SUCCESS], desc, edges)
@@ -86,14 +85,14 @@ def _by_kind(lives: Sequence[Finished]) -> dict[str, list[Finished]]:
     return {desc: mine for desc, mine in out.items() if mine}
 
 
-def _running(fig: go.Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
+def _running(fig: Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
     starts = np.sort([f.started_us / 1e6 for f in mine if f.started_us is not None])
     ends = np.sort([f.finished_us / 1e6 for f in mine if f.started_us is not None and f.status != "started"])
     at = (edges[:-1] + edges[1:]) / 2
     n = np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")
     color, hatch = kind_look(desc)
     fig.add_trace(
-        go.Scatter(
+        Scatter(
             x=at.round(3).tolist(), y=n.tolist(), stackgroup="running", mode="lines", name=label(kind_name(desc)),
             line={"width": 0.8, "color": color, "shape": "hvh"}, legendgroup=desc,
             fillpattern={"shape": hatch, "fgcolor": color, "bgcolor": _pale(color), "size": 7, "solidity": 0.4},
@@ -107,19 +106,19 @@ def _pale(color: str) -> str:
     return f"rgba({red},{green},{blue},0.55)"
 
 
-def _ended(fig: go.Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
+def _ended(fig: Figure, mine: Sequence[Finished], desc: str, edges: np.ndarray) -> None:
     n, _ = np.histogram([f.finished_us / 1e6 for f in mine], edges)
     _bars(fig, n / (edges[1] - edges[0]), edges, label(kind_name(desc)), pattern(*kind_look(desc)), legend=False)
 
 
-def _cancelled(fig: go.Figure, times_us: Sequence[int], edges: np.ndarray) -> None:
+def _cancelled(fig: Figure, times_us: Sequence[int], edges: np.ndarray) -> None:
     n, _ = np.histogram([t / 1e6 for t in times_us], edges)
     if n.any():
         _bars(fig, -n / (edges[1] - edges[0]), edges, "cancelled", pattern(WRONG, "x"), legend=True)
 
 
 def _bars(
-    fig: go.Figure,
+    fig: Figure,
     rate: np.ndarray,
     edges: np.ndarray,
     name: str,
@@ -129,7 +128,7 @@ def _bars(
 ) -> None:
     at = (edges[:-1] + edges[1:]) / 2
     fig.add_trace(
-        go.Bar(
+        Bar(
             x=at.round(3).tolist(), y=rate.round(3).tolist(), width=float(edges[1] - edges[0]), marker=marker,
             name=name, showlegend=legend, customdata=np.abs(rate).round(2).tolist(),
             hovertemplate="%{customdata} a second at %{x:,.0f} s<extra>" + name + "</extra>",

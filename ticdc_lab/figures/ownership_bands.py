@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label
 from ticdc_lab.simulate.counts import bands, writers_over_time
@@ -24,7 +23,7 @@ _NOTE = (
 )
 
 
-def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], finding: str = "") -> go.Figure:
+def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], finding: str = "") -> Figure:
     """Draw how many tables each capture has over time.
 
     Parameters
@@ -40,7 +39,7 @@ def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], fin
     counts = bands(held, last_us=end_us(trace))
     captures = sorted(set(held["capture"]), key=natural)
     shown = captures[:_MOST]
-    fig = make_subplots(rows=len(shown) + 1, cols=1, shared_xaxes=True, vertical_spacing=0.1 / (len(shown) + 1))
+    fig = subplots(rows=len(shown) + 1, cols=1, shared_xaxes=True, vertical_spacing=0.1 / (len(shown) + 1))
     top = int(counts.groupby(["capture", "time_us"])["n"].sum().max())
     for i, capture in enumerate(shown, start=1):
         for state in (*STATES, PAUSED):
@@ -68,9 +67,9 @@ _LINES = {
 }  # fmt: skip
 
 
-def _band(mine: pd.DataFrame, capture: str, state: str, look: tuple[str, str], *, first: bool) -> go.Scatter:
+def _band(mine: pd.DataFrame, capture: str, state: str, look: tuple[str, str], *, first: bool) -> Scatter:
     pattern = {"shape": look[1], "fgcolor": "white", "bgcolor": look[0], "size": 6, "solidity": 0.15}
-    band = go.Scatter(
+    band = Scatter(
         x=(mine["time_us"] / 1e6).tolist(), y=mine["n"].tolist(), stackgroup=capture, name=state, legendgroup=state,
         line={"width": 0.5, "shape": "hv", "color": look[0]}, fillcolor=look[0], showlegend=first,
         fillpattern=pattern if look[1] else None, hovertemplate="%{y:,} tables<extra>" + state + "</extra>",
@@ -78,8 +77,8 @@ def _band(mine: pd.DataFrame, capture: str, state: str, look: tuple[str, str], *
     return marked(band, Selection(capture=capture))
 
 
-def _wrong(mine: pd.DataFrame, what: str, color: str) -> go.Scatter:
-    return go.Scatter(
+def _wrong(mine: pd.DataFrame, what: str, color: str) -> Scatter:
+    return Scatter(
         x=(mine["time_us"] / 1e6).tolist(), y=mine["n"].tolist(), name=what, fill="tozeroy",
         line={"width": 1.5, "shape": "hv", "color": color},
         hovertemplate="%{y:,} tables<extra>" + what + "</extra>",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.ownership_bands import ownership_bands
 from ticdc_lab.figures.ownership_rows import By, Clock, Rows, capture_ticks, rows_of
 from ticdc_lab.figures.selecting import Selection, marked
@@ -43,7 +43,7 @@ _NOTE = (
 def ownership_gantt(
     trace: pa.Table, *, by: By = "table", clock: Clock = "us", tables: tuple[str, ...] = (),
     captures: tuple[str, ...] = (), most: int = 60, finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw who owns what over time.
 
     Parameters
@@ -68,7 +68,7 @@ def ownership_gantt(
         return sentence("No capture ever has a table", "In this run no table was dispatched.")
     if r.lanes > most:
         return ownership_bands(trace, look=STATE_LOOK, finding=finding)
-    fig = go.Figure([*_states(r, by), *_unowned(r, by), *_doubled(r, by), *_lines(r)])
+    fig = Figure([*_states(r, by), *_unowned(r, by), *_doubled(r, by), *_lines(r)])
     at, texts = (list(range(len(r.names))), list(r.names)) if by == "table" else capture_ticks(r)
     prefix = "table " if by == "table" else ""
     fig.update_yaxes(
@@ -113,7 +113,7 @@ def _length(us: float) -> str:
     return f"{us / 1e6:,.3g} s" if us >= 1e6 else f"{us / 1000:,.4g} ms"
 
 
-def _states(r: Rows, by: By) -> list[go.Bar]:
+def _states(r: Rows, by: By) -> list[Bar]:
     span = float(r.bars["x1"].max()) or 1.0
     out = []
     for state, (color, shape) in STATE_LOOK.items():
@@ -122,7 +122,7 @@ def _states(r: Rows, by: By) -> list[go.Bar]:
         wide = ((mine["x1"] - mine["x0"]) / span > _NAMED) & (mine["height"] > 0.3) & (state == "replicating")
         lines = {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}
         marker = {"color": color, "line": {"width": 0.5, "color": "white"}, "pattern": lines}
-        bars = go.Bar(
+        bars = Bar(
             orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
             width=mine["height"].tolist(), marker=marker, name=state,
             text=[label(n, most=20) if w else "" for n, w in zip(mine[other], wide, strict=True)],
@@ -144,7 +144,7 @@ def _hover(mine: pd.DataFrame) -> list[str]:
     ]
 
 
-def _doubled(r: Rows, by: By) -> list[go.Bar]:
+def _doubled(r: Rows, by: By) -> list[Bar]:
     mine = r.doubled if by == "table" else r.doubled.iloc[:0]
     marker = {"color": "rgba(213,94,0,0.30)", "line": {"color": WRONG, "width": 3}}
     texts = [
@@ -154,7 +154,7 @@ def _doubled(r: Rows, by: By) -> list[go.Bar]:
     return [_frame(mine, marker, "two write", texts)]
 
 
-def _unowned(r: Rows, by: By) -> list[go.Bar]:
+def _unowned(r: Rows, by: By) -> list[Bar]:
     mine = r.unowned if by == "table" else r.unowned.iloc[:0]
     hatch = {"shape": "/", "fgcolor": GREY, "fillmode": "overlay", "size": 9, "solidity": 0.3}
     marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
@@ -165,8 +165,8 @@ def _unowned(r: Rows, by: By) -> list[go.Bar]:
     return [_frame(mine.assign(height=0.6), marker, "nobody writes", texts)]
 
 
-def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: list[str]) -> go.Bar:
-    bars = go.Bar(
+def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: list[str]) -> Bar:
+    bars = Bar(
         orientation="h", base=mine["x0"].tolist(), x=(mine["x1"] - mine["x0"]).tolist(), y=mine["y"].tolist(),
         width=mine["height"].tolist(), marker=marker, name=name, hovertext=texts, hoverinfo="text",
         showlegend=len(mine) > 0,
@@ -174,7 +174,7 @@ def _frame(mine: pd.DataFrame, marker: Mapping[str, object], name: str, texts: l
     return marked(bars, [Selection(table=t) for t in mine["table"]])
 
 
-def _lines(r: Rows) -> list[go.Scatter]:
+def _lines(r: Rows) -> list[Scatter]:
     """A line down for each incident, with a mark on its top that says what it is."""
     out = []
     for what, (color, dash, name, symbol) in _LINES.items():
@@ -189,7 +189,7 @@ def _lines(r: Rows) -> list[go.Scatter]:
             for c, b in zip(mine["capture"], mine["because"], strict=True)
             for t in [f"{name}: {label(c)}{f'<br>{label(b, most=120)}' if b else ''}"] * 3
         ]
-        line = go.Scatter(
+        line = Scatter(
             x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash, "width": 1.6},
             marker={"symbol": symbol, "size": sizes, "color": color, "opacity": 1}, name=name, hovertext=hover,
             hoverinfo="text",

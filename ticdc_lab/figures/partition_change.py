@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, count, finish, label, look, sentence
 
 _NOTE = (
@@ -36,7 +36,7 @@ FAULTS: Mapping[str, str] = {
 }
 
 
-def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Figure:
+def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure:
     """Draw the timeline of a change of the number of partitions.
 
     Parameters
@@ -49,7 +49,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Fig
     if writes.empty:
         return sentence("There is no row to show", "The log holds no row change with a commit_ts.")
     begin, end = float(writes["from_ms"].min()) / 1000, float(writes["to_ms"].max()) / 1000
-    fig = go.Figure()
+    fig = Figure()
     lanes = ["owner"]
     shown = _around(plan, begin, end)
     lanes += _processors(fig, plan, begin, end)
@@ -61,7 +61,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Fig
     for k, (name, at_ms) in enumerate(moments.items()):
         x = (at_ms - plan["at_ms"]) / 1000
         marker = {"symbol": _MARKS[name], "size": 15, "color": look(k + 3)["color"]}
-        fig.add_trace(go.Scatter(x=[x], y=["owner"], mode="markers", marker=marker, name=name, hoverinfo="name+x"))
+        fig.add_trace(Scatter(x=[x], y=["owner"], mode="markers", marker=marker, name=name, hoverinfo="name+x"))
         fig.add_vline(x=x, line={"width": 1, "dash": "dot", "color": look(k + 3)["color"]})
     fig.update_layout(barmode="overlay", bargap=0.35, showlegend=True, legend={"traceorder": "normal"})
     fig.update_xaxes(title_text="s since the decision (clock of the TSO)", range=shown)
@@ -70,7 +70,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> go.Fig
     return finish(fig, title=_finding(plan, writes), note=note, height=300 + 24 * len(lanes))
 
 
-def procedure_faults(faults: pd.DataFrame) -> go.Figure:
+def procedure_faults(faults: pd.DataFrame) -> Figure:
     """Draw what a consumer makes of each procedure, side by side.
 
     Parameters
@@ -78,12 +78,12 @@ def procedure_faults(faults: pd.DataFrame) -> go.Figure:
     faults
         :func:`ticdc_lab.repartition.compare.compared`.
     """
-    fig = go.Figure()
+    fig = Figure()
     for k, (procedure, mine) in enumerate(faults.groupby("procedure", sort=False)):
         style = look(k)
         pattern = {"shape": PATTERNS[k], "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)", "size": 8}
         fig.add_trace(
-            go.Bar(
+            Bar(
                 x=[FAULTS[g] for g in mine["guarantee"]],
                 y=mine["changes"],
                 name=label(procedure),
@@ -102,7 +102,7 @@ def procedure_faults(faults: pd.DataFrame) -> go.Figure:
     return finish(fig, title=_verdict(faults), note=note, height=460)
 
 
-def _processors(fig: go.Figure, plan: Mapping[str, Any], begin: float, end: float) -> list[str]:
+def _processors(fig: Figure, plan: Mapping[str, Any], begin: float, end: float) -> list[str]:
     """Bars of the processors; their lanes."""
     shown = plan["processors"][:_LANES]
     names = [label(p["name"]) for p in shown]
@@ -116,7 +116,7 @@ def _processors(fig: go.Figure, plan: Mapping[str, Any], begin: float, end: floa
     return names
 
 
-def _partitions(fig: go.Figure, writes: pd.DataFrame, *, thin: float) -> list[str]:
+def _partitions(fig: Figure, writes: pd.DataFrame, *, thin: float) -> list[str]:
     """Bars of the partitions; their lanes."""
     numbers = sorted(writes["partition"].unique())[:_LANES]
     for what, (name, color, pattern) in _LOOKS.items():
@@ -130,13 +130,13 @@ def _partitions(fig: go.Figure, writes: pd.DataFrame, *, thin: float) -> list[st
 
 
 def _bar(
-    fig: go.Figure, lanes: list[str], left: list[float], right: list[float], color: str, pattern: str, name: str,
+    fig: Figure, lanes: list[str], left: list[float], right: list[float], color: str, pattern: str, name: str,
     said: list[str] | None, *, thin: float,
 ) -> None:  # fmt: skip
     """Bars from ``left`` to ``right``, at least ``thin`` wide so that a moment shows."""
     shape = {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.9)", "size": 7, "solidity": 0.35}
     fig.add_trace(
-        go.Bar(
+        Bar(
             y=lanes,
             x=[max(b - a, thin) for a, b in zip(left, right, strict=True)],
             base=left,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from ticdc_lab.evenness import gini
+from ticdc_lab.figures.figure import Bar, Figure, Heatmap, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, percent, sentence
 
@@ -17,13 +16,13 @@ _NOTE = (
 )
 
 
-def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int | None = None) -> go.Figure:
+def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int | None = None) -> Figure:
     """Draw the load heat map.
 
     Parameters
     ----------
     load
-        :func:`ticdc_lab.summary.load_over_time`.
+        :meth:`ticdc_lab.facts.load.Load.over_time`.
     by
         ``partition`` or ``table``: which lanes ``load`` holds.
     partition
@@ -50,19 +49,19 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     if not names:
         return sentence(title, "None of its rows lies among those drawn: choose another partition.")
     x, unit = _axis(load, n_buckets)
-    fig = make_subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
+    fig = subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
     y = list(range(len(names)))
     hover = [[f"{lanes[k]}<br>{count(int(v), 'row')}<br>at {at:,.3f} {unit}" for at, v in zip(x, row, strict=True)]
              for k, row in zip(names, z, strict=True)]  # fmt: skip
     bar = {"title": {"text": "rows"}, "x": 1.01, "thickness": 12, "outlinewidth": 0}
-    heat = go.Heatmap(
+    heat = Heatmap(
         z=z, x=x, y=y, colorscale=HEAT, zmin=0, zmax=max(1, int(z.max())), hovertext=hover, hoverinfo="text",
         colorbar=bar, ygap=1,
     )  # fmt: skip
     picks = [_pick(keys, by) for keys in names]
     fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches(load, n_buckets)), 1, 1)
     bars = {"orientation": "h", "marker": {"color": GREY}, "showlegend": False, "textposition": "auto"}
-    drawn = go.Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars)
+    drawn = Bar(x=totals, y=y, text=[f"{t:,}" for t in totals], hoverinfo="text", **bars)
     fig.add_trace(marked(drawn, picks), 1, 2)
     fig.add_vline(x=mean, line={"width": 2, "dash": "dash", "color": "#D55E00"}, row=1, col=2)
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.theme import count, finish, label, look, sentence
 
 _NOTE = (
@@ -13,7 +13,7 @@ _NOTE = (
 )
 
 
-def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> go.Figure:
+def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> Figure:
     """Draw the rows of each partition.
 
     Parameters
@@ -25,11 +25,11 @@ def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> go.Fig
     """
     if rows.empty or int(rows["rows"].sum()) == 0:
         return sentence("There is no load to compare", "The log holds no row change that a strategy can place.")
-    fig = go.Figure()
+    fig = Figure()
     for k, (name, group) in enumerate(rows.groupby("strategy", sort=False)):
         style = look(k)
         fig.add_trace(
-            go.Scatter(
+            Scatter(
                 x=group["target_partition"].astype(int),
                 y=group["rows"].astype(int),
                 mode="lines+markers",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.pd.world.changes import Happened, text_of
 
@@ -14,7 +13,7 @@ _MOST, _CHARS = 20, 400
 _NOTE = "A row a command or an event, in order. PD's refusals stand in the last column in its own words."
 
 
-def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> go.Figure:
+def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
     """List words to PD with its answers.
 
     Parameters
@@ -35,8 +34,8 @@ def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> go.Figure:
     fills = ["rgba(213,94,0,0.16)" if h.error else "rgba(128,128,128,0.08)" for h in shown]
     look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
     head = {"values": ["<b>at</b>", "<b>said</b>", "<b>answer</b>"], "fill": {"color": "#0072B2"}}
-    fig = go.Figure(
-        go.Table(
+    fig = Figure(
+        Table(
             columnwidth=[0.6, 2, 3.4], header=head | {"font": {"color": "#ffffff"}, "height": 32} | look,
             cells={"values": columns, "height": 27, "fill": {"color": [fills] * 3}} | look,
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.pipeline_scene import Scene, scene
 from ticdc_lab.figures.pipeline_traces import AT, HALF, HIGH, LOW, WAY, moving, stores
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
-from ticdc_lab.figures.theme import GREY, count, finish, sentence
+from ticdc_lab.figures.theme import BARE, GREY, count, finish, sentence
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.simulate.pipeline.samples import Seen
 from ticdc_lab.simulate.pipeline.stages import STAGES
@@ -20,9 +19,7 @@ _NOTE = (
 )
 
 
-def pipeline_picture(
-    seen: Seen, *, at_us: int | None = None, memory_rows: int | None = None, most: int = 6
-) -> go.Figure:
+def pipeline_picture(seen: Seen, *, at_us: int | None = None, memory_rows: int | None = None, most: int = 6) -> Figure:
     """Draw it at a moment.
 
     Parameters
@@ -43,7 +40,7 @@ def pipeline_picture(
     return drawn(s, moment)
 
 
-def nothing() -> go.Figure:
+def nothing() -> Figure:
     """Where no capture has a table."""
     return sentence("Nothing is on its way", "No capture had a table when the pipeline was looked at.")
 
@@ -54,9 +51,9 @@ def fullest(s: Scene) -> int:
     return max(held or s.times, key=lambda t: (sum(sum(spot.waiting.values()) for spot in s.spots[t].values()), -t))
 
 
-def drawn(s: Scene, at_us: int) -> go.Figure:
+def drawn(s: Scene, at_us: int) -> Figure:
     """Draw a moment; the traces that :func:`moving` gives come last."""
-    fig = go.Figure([*stores(s), *moving(s, at_us)])
+    fig = Figure([*stores(s), *moving(s, at_us)])
     for k in range(len(s.lanes)):
         _boxes(fig, k)
     low, high = -0.5, len(s.lanes) - 0.5
@@ -65,10 +62,9 @@ def drawn(s: Scene, at_us: int) -> go.Figure:
         type="rect", x0=end - HALF, x1=end + HALF, y0=low + 0.16, y1=high - 0.16, line={"color": GREY, "width": 1.5},
         fillcolor="rgba(128,128,128,0.14)", layer="below",
     )  # fmt: skip
-    bare = {"showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
     names = ["<b>TiKV regions</b>", *(f"<b>{name}</b>" for name in WAY[1:])]
-    fig.update_xaxes(tickvals=list(AT.values()), ticktext=names, side="top", range=[-2.1, 9.1], fixedrange=True, **bare)
-    fig.update_yaxes(showticklabels=False, range=[high + 0.02, low - 0.02], fixedrange=True, **bare)
+    fig.update_xaxes(tickvals=list(AT.values()), ticktext=names, side="top", range=[-2.1, 9.1], fixedrange=True, **BARE)
+    fig.update_yaxes(showticklabels=False, range=[high + 0.02, low - 0.02], fixedrange=True, **BARE)
     fig.update_layout(
         legend={"orientation": "h", "x": 0, "y": -0.01, "yanchor": "top"}, hovermode="closest",
     )  # fmt: skip
@@ -93,7 +89,7 @@ def told(s: Scene, at_us: int) -> str:
     return f"At {at_us / 1e6:,.3f} s, {rows}; the checkpoint is {lag_s:,.3f} s behind{by}"
 
 
-def _boxes(fig: go.Figure, k: int) -> None:
+def _boxes(fig: Figure, k: int) -> None:
     for stage in ("puller", "sorter", "mounter", "sink"):
         color = STAGE_LOOK[stage][0]
         ends = {"x0": AT[stage] - HALF, "x1": AT[stage] + HALF, "y0": k + LOW, "y1": k + HIGH}

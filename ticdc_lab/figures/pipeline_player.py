@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Settings, frame
 from ticdc_lab.figures.pipeline_picture import drawn, fullest, nothing, told
 from ticdc_lab.figures.pipeline_scene import Scene, scene
 from ticdc_lab.figures.pipeline_traces import dots, moving
@@ -20,7 +20,7 @@ _CONTROLS_PX, _FRAME_MS = 88, 110
 
 def pipeline_picture_stepped(
     seen: Seen, *, moments: int = 60, memory_rows: int | None = None, most: int = 6, finding: str = ""
-) -> go.Figure:
+) -> Figure:
     """Draw :func:`ticdc_lab.figures.pipeline_picture.pipeline_picture` at many moments.
 
     Parameters
@@ -58,11 +58,11 @@ def _times(s: Scene, most: int) -> list[int]:
     return sorted({s.times[int(k)] for k in chosen} | {fullest(s)})
 
 
-def _frames(s: Scene, at_us: int, places: list[int], finding: str) -> list[go.Frame]:
+def _frames(s: Scene, at_us: int, places: list[int], finding: str) -> list[Settings]:
     title = {"title": {"text": _title(s, at_us, finding)}}
-    whole = go.Frame(name=_name(at_us), data=moving(s, at_us), traces=places, layout=title)
+    whole = frame(name=_name(at_us), data=moving(s, at_us), traces=places, layout=title)
     between = [
-        go.Frame(name=f"{_name(at_us)} +{k}", data=[dots(s, at_us, k / _PHASES)], traces=places[-1:])
+        frame(name=f"{_name(at_us)} +{k}", data=[dots(s, at_us, k / _PHASES)], traces=places[-1:])
         for k in range(1, _PHASES)
     ]
     return [whole, *between]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Scatter
 from ticdc_lab.figures.pipeline_scene import Scene, Spot
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
@@ -25,14 +24,14 @@ _DOTS = 6
 _MARKS = {"streaming": "", "scanning": "s", "asking": "?", "waiting": "?"}
 
 
-def moving(s: Scene, at_us: int) -> list[go.Scatter]:
+def moving(s: Scene, at_us: int) -> list[Scatter]:
     """Give what differs from moment to moment: bars, texts, regions, dots."""
     spots = [(k, name, s.spots[at_us].get(table)) for k, (table, name) in enumerate(s.lanes.items())]
     there = [(k, spot) for k, _, spot in spots if spot is not None]
     return [*_bars(s, there), _texts(spots), _regions(s, there), dots(s, at_us, 0.0)]
 
 
-def dots(s: Scene, at_us: int, phase: float) -> go.Scatter:
+def dots(s: Scene, at_us: int, phase: float) -> Scatter:
     """Give the rows that went from stage to stage, ``phase`` (0 to 1) of the way to the next dot."""
     x, y, colors = [], [], []
     for k, table in enumerate(s.lanes):
@@ -44,7 +43,7 @@ def dots(s: Scene, at_us: int, phase: float) -> go.Scatter:
             y += [k - 0.1] * n
             colors += [STAGE_LOOK.get(end, ("#009E73", ""))[0]] * n
     marker = {"size": 6.5, "color": colors, "line": {"width": 0}}
-    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip", showlegend=False, name="rows")
+    return Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip", showlegend=False, name="rows")
 
 
 def _number(rows: int) -> int:
@@ -52,7 +51,7 @@ def _number(rows: int) -> int:
     return min(_DOTS, (rows.bit_length() + 1) // 2)
 
 
-def _bars(s: Scene, there: list[tuple[int, Spot]]) -> list[go.Scatter]:
+def _bars(s: Scene, there: list[tuple[int, Spot]]) -> list[Scatter]:
     """A bar on the ground of each box; the sorter has a second one for its disk."""
     out = []
     for stage in STAGES:
@@ -66,11 +65,11 @@ def _bars(s: Scene, there: list[tuple[int, Spot]]) -> list[go.Scatter]:
                 x += [middle - HALF + 0.05, middle - HALF + 0.05 + share * (2 * HALF - 0.1), None]
                 y += [k + (0.26 if stage == "disk" else 0.15 if stage == "sorter" else 0.24)] * 2 + [None]
         line = {"color": STAGE_LOOK[stage][0], "width": 7}
-        out.append(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name=stage))
+        out.append(Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name=stage))
     return out
 
 
-def _texts(spots: list[tuple[int, str, Spot | None]]) -> go.Scatter:
+def _texts(spots: list[tuple[int, str, Spot | None]]) -> Scatter:
     """Who has the table on the left, rows in the boxes, watermarks on the right."""
     x, y, texts, sides = [], [], [], []
     for k, name, spot in spots:
@@ -88,7 +87,7 @@ def _texts(spots: list[tuple[int, str, Spot | None]]) -> go.Scatter:
             y.append(k + dy)
             texts.append(text)
             sides.append(side)
-    return go.Scatter(
+    return Scatter(
         x=x, y=y, mode="text", text=texts, textposition=sides, hoverinfo="skip", showlegend=False, name="texts",
         cliponaxis=False,
     )  # fmt: skip
@@ -99,7 +98,7 @@ def _rows(spot: Spot, stage: str) -> str:
     return f"{spot.waiting.get(stage, 0):,}" + (f"<br>+ {disk:,} disk" if disk else "")
 
 
-def _regions(s: Scene, there: list[tuple[int, Spot]]) -> go.Scatter:
+def _regions(s: Scene, there: list[tuple[int, Spot]]) -> Scatter:
     x, y, colors, frames, texts, hover, picks = [], [], [], [], [], [], []
     tables = list(s.lanes.values())
     for k, spot in there:
@@ -116,18 +115,18 @@ def _regions(s: Scene, there: list[tuple[int, Spot]]) -> go.Scatter:
         if len(spot.regions) > _REGIONS:
             hover[-1] += f"; {len(spot.regions) - _REGIONS:,} more of this table are not drawn"
     marker = {"size": 22, "symbol": "square", "color": colors, "line": {"width": frames, "color": WRONG}, "opacity": 1}
-    squares = go.Scatter(
+    squares = Scatter(
         x=x, y=y, mode="markers+text", text=texts, textfont={"color": "#ffffff", "size": 13}, marker=marker,
         hovertext=hover, hoverinfo="text", showlegend=False, name="regions",
     )  # fmt: skip
     return marked(squares, picks)
 
 
-def stores(s: Scene) -> list[go.Scatter]:
+def stores(s: Scene) -> list[Scatter]:
     """The legend: which colour is which store's."""
     marker: dict[str, Any] = {"size": 14, "symbol": "square"}
     return [
-        go.Scatter(
+        Scatter(
             x=[None], y=[None], mode="markers", marker=marker | {"color": look(k)["color"]},
             name=f"led by {label(store)}",
         )

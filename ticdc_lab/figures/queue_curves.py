@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
 from ticdc_lab.simulate.pipeline.stages import STAGES
 
@@ -27,7 +26,7 @@ _NOTE = (
 )
 
 
-def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: str = "") -> go.Figure:
+def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: str = "") -> Figure:
     """Draw how many rows wait where.
 
     Parameters
@@ -42,7 +41,7 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
     rows = queues.to_pandas()
     if rows.empty or not rows["rows"].any():
         return sentence("No row waits anywhere", "No stage held a row at any of the moments looked at.")
-    fig = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
+    fig = subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
     for trace in _areas(rows):
         fig.add_trace(trace, 1, 1)
     for trace in _sorters(rows):
@@ -78,13 +77,13 @@ def told(rows: pd.DataFrame) -> str:
     return f"{most}; {tables} up to {count(fullest, 'row')}, from {first['time_us'] / 1e6:,.4g} s on"
 
 
-def _areas(rows: pd.DataFrame) -> list[go.Scatter]:
+def _areas(rows: pd.DataFrame) -> list[Scatter]:
     wide = rows.pivot_table(index="time_us", columns="stage", values="rows", aggfunc="sum", fill_value=0)
     out = []
     for stage in (s for s in STAGES if s in wide and wide[s].any()):
         color, shape = STAGE_LOOK[stage]
         out.append(
-            go.Scatter(
+            Scatter(
                 x=(wide.index / 1e6).tolist(), y=wide[stage].tolist(), mode="lines", stackgroup="rows",
                 line={"color": color, "width": 1.5}, name=_MEANS[stage],
                 fillpattern={"shape": shape, "fgcolor": "rgba(255,255,255,0.6)", "bgcolor": color, "size": 7},
@@ -94,7 +93,7 @@ def _areas(rows: pd.DataFrame) -> list[go.Scatter]:
     return out
 
 
-def _sorters(rows: pd.DataFrame) -> list[go.Scatter]:
+def _sorters(rows: pd.DataFrame) -> list[Scatter]:
     """A line for each table's memory, and a cross at each moment at which its disk holds more than before."""
     memory = rows[rows["stage"] == "sorter"]
     fullest = memory.groupby("name")["rows"].max().sort_values(ascending=False, kind="stable").index[:_MOST]
@@ -106,7 +105,7 @@ def _sorters(rows: pd.DataFrame) -> list[go.Scatter]:
         style = look(k)
         line = {"color": style["color"], "dash": style["dash"], "width": 2}
         out.append(
-            go.Scatter(
+            Scatter(
                 x=(mine.index / 1e6).tolist(), y=mine.tolist(), mode="lines", line=line, name=label(name),
                 hovertemplate="%{y:,} rows at %{x:.3f} s<extra>" + label(name) + "</extra>",
             )
@@ -114,7 +113,7 @@ def _sorters(rows: pd.DataFrame) -> list[go.Scatter]:
         if len(grown):
             hover = [f"{label(name)} has {disk[t]:,} rows on disk at {t / 1e6:.3f} s" for t in grown]
             out.append(
-                go.Scatter(
+                Scatter(
                     x=(grown / 1e6).tolist(), y=mine[grown].tolist(), mode="markers", hovertext=hover,
                     hoverinfo="text", marker={"symbol": "x", "size": 8, "color": WRONG}, name="spills to disk",
                     legendgroup="spills", showlegend=not any(t.name == "spills to disk" for t in out),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.label_brackets import bracket_px, brackets, in_order
 from ticdc_lab.figures.pd_looks import PEER_LOOK
 from ticdc_lab.figures.region_cells import COLUMN, Cells, cells, fit
@@ -25,7 +24,7 @@ _NOTE = (
 )
 
 
-def region_map(sample: Sample, *, finding: str = "") -> go.Figure:
+def region_map(sample: Sample, *, finding: str = "") -> Figure:
     """Draw where all peers are at a moment.
 
     Parameters
@@ -38,7 +37,7 @@ def region_map(sample: Sample, *, finding: str = "") -> go.Figure:
     return _drawn(sample, fit([sample]), finding)
 
 
-def region_map_stepped(recording: Recording, *, moments: int = 24, start_s: float | None = None) -> go.Figure:
+def region_map_stepped(recording: Recording, *, moments: int = 24, start_s: float | None = None) -> Figure:
     """Draw :func:`region_map` at many moments, on a slider that needs no kernel.
 
     Parameters
@@ -63,12 +62,12 @@ def _thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
     return list({s.at_us // 1_000_000: s for s in (samples[k] for k in at)}.values())
 
 
-def _drawn(sample: Sample, size: Cells, finding: str) -> go.Figure:
+def _drawn(sample: Sample, size: Cells, finding: str) -> Figure:
     stores = sample.cluster.stores
     if not stores or not len(sample.placement.id):
         return sentence("There is nothing to show", "The cluster has no store, or no region, at this moment.")
     order = in_order([stores[i] for i in sorted(stores)], sample.cluster.config.location_labels)
-    fig = go.Figure([_bars(kind, part) for kind, part in cells(sample, [s.id for s in order], size).items()])
+    fig = Figure([_bars(kind, part) for kind, part in cells(sample, [s.id for s in order], size).items()])
     targets = region_targets(sample)
     fig.add_trace(_shares([targets[s.id] for s in order], size))
     down_s, every = sample.cluster.config.max_store_down_time_s, -(-len(order) // _MOST_NAMES)
@@ -89,23 +88,23 @@ def _drawn(sample: Sample, size: Cells, finding: str) -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + bracket_px(above))
 
 
-def _bars(kind: str, part: dict[str, list[Any]]) -> go.Bar:
+def _bars(kind: str, part: dict[str, list[Any]]) -> Bar:
     fill, line, hatch = PEER_LOOK[kind]
     marker = {
         "color": fill, "line": {"color": line, "width": 0.7},
         "pattern": {"shape": hatch, "fillmode": "overlay", "fgcolor": line, "size": 5, "solidity": 0.3},
     }  # fmt: skip
-    bars = go.Bar(
+    bars = Bar(
         x=part["x"], y=part["y"], base=part["base"], width=part["width"], offset=0, marker=marker, name=kind,
         customdata=part["of"], hovertemplate="%{customdata}<extra>" + kind + "</extra>", showlegend=bool(part["x"]),
     )  # fmt: skip
     return marked(bars, [Selection(store=s, region=r) for s, r in zip(part["store"], part["region"], strict=True)])
 
 
-def _shares(targets: Sequence[float], size: Cells) -> go.Scatter:
+def _shares(targets: Sequence[float], size: Cells) -> Scatter:
     x = [v for k in range(len(targets)) for v in (k * COLUMN + 0.03, (k + 1) * COLUMN - 0.03, None)]
     y = [v for t in targets for v in (t, t, None)]
-    return go.Scatter(
+    return Scatter(
         x=x, y=y, mode="lines", line={"color": GREY, "width": 2.5, "dash": "dot"}, name="share",
         hovertemplate="share: %{y:,.0f} peers<extra></extra>",
     )  # fmt: skip

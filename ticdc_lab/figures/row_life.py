@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.cells import Cell, grid
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.figures.theme import count, finish, label, sentence
 from ticdc_lab.tso import to_datetime
 
@@ -23,7 +24,7 @@ _CHANGED, _SAME, _GONE = "rgba(0,158,115,0.35)", "rgba(128,128,128,0.08)", "rgba
 _CELL, _VERSION_PX = 11, 112
 
 
-def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
+def row_life(life: pd.DataFrame, *, table: str, key: str) -> Figure:
     """Draw the versions of a row.
 
     Parameters
@@ -39,17 +40,11 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
     shown = life if len(life) <= MOST else pd.concat([life.head(half), life.tail(MOST - half)])
     versions = shown.to_dict("records")
     names = list(dict.fromkeys(name for v in versions for name in v["columns"]))
-    fig = go.Figure()
-    for x, version in enumerate(versions):
-        for y, name in enumerate(names):
-            _cell(fig, x, y, version, name)
-    fig.add_trace(_hover(versions, names))
     heads = [_head(v) for v in versions]
-    right, bottom = max(len(heads), 6) - 0.5, len(names) - 0.5
-    fig.update_xaxes(tickvals=list(range(len(heads))), ticktext=heads, side="top", range=[-0.5, right])
-    fig.update_yaxes(tickvals=list(range(len(names))), ticktext=list(map(label, names)), range=[bottom, -0.5])
-    fig.update_xaxes(zeroline=False, showline=False, ticks="", showgrid=False)
-    fig.update_yaxes(zeroline=False, showline=False, ticks="", showgrid=False)
+    cells = [[_cell(version, name) for version in versions] for name in names]
+    fig = grid(
+        cells, rows=list(map(label, names)), columns=heads, height=0.86, breadth=0.94, pointer_px=28, width=6
+    )  # fmt: skip
     height = 250 + 34 * len(names)
     fig = finish(
         fig, title=_finding(life, shown, table, key), note=_NOTE, height=height, note_below_px=14,
@@ -58,16 +53,13 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 62)
 
 
-def _cell(fig: go.Figure, x: int, y: int, version: dict[Any, Any], name: str) -> None:
+def _cell(version: dict[Any, Any], name: str) -> Cell | None:
     if name not in version["columns"]:
-        return
-    deleted = version["op"] == "delete"
-    color = _GONE if deleted else _CHANGED if name in version["changed"] else _SAME
-    dash = "dot" if version["again"] else "solid"
-    box = {"x0": x - 0.47, "x1": x + 0.47, "y0": y - 0.43, "y1": y + 0.43}
-    line = {"width": 1 if version["again"] else 0, "dash": dash}
-    fig.add_shape(type="rect", **box, fillcolor=color, line=line, layer="below")
-    fig.add_annotation(x=x, y=y, text=_short(version["columns"][name]), showarrow=False)
+        return None
+    value = version["columns"][name]
+    color = _GONE if version["op"] == "delete" else _CHANGED if name in version["changed"] else _SAME
+    hover = f"{name} = {label(value, most=400)}<br>commit_ts {version['commit_ts']}"
+    return Cell(_short(value), color, hover, "dot" if version["again"] else "", _message(version))
 
 
 def _short(value: str | None) -> str:
@@ -79,20 +71,6 @@ def _head(version: dict[Any, Any]) -> str:
     at = "no commit_ts" if pd.isna(ts) else f"{to_datetime(int(ts)):%H:%M:%S.%f}"[:-3]
     again = " again" if version["again"] else ""
     return f"<b>{version['op']}{again}</b><br>{at}<br>p{version['partition']} @{version['offset']}"
-
-
-def _hover(versions: list[dict[Any, Any]], names: list[str]) -> go.Scatter:
-    cells = [(x, y, v, n) for x, v in enumerate(versions) for y, n in enumerate(names) if n in v["columns"]]
-    points = go.Scatter(
-        x=[x for x, _, _, _ in cells],
-        y=[y for _, y, _, _ in cells],
-        mode="markers",
-        marker={"size": 28, "opacity": 0, "symbol": "square"},
-        hovertext=[f"{n} = {label(v['columns'][n], most=400)}<br>commit_ts {v['commit_ts']}" for _, _, v, n in cells],
-        hoverinfo="text",
-        showlegend=False,
-    )
-    return marked(points, [_message(v) for _, _, v, _ in cells])
 
 
 def _message(version: dict[Any, Any]) -> Selection:

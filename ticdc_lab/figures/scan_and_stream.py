@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -37,7 +37,7 @@ _NOTE = (
 def scan_and_stream(
     transactions: pa.Table | pd.DataFrame, events: pa.Table | pd.DataFrame, *, checkpoint_ts: int, scanned_us: int,
     names: Mapping[int, str] = _NO_NAMES, finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw how a changefeed begins.
 
     Parameters
@@ -63,14 +63,14 @@ def scan_and_stream(
     first_us = min(us_of(checkpoint_ts), *(us_of(int(t)) for t in own["start_ts"]), scanned_us)
     span = max(1, end_us - first_us)
     last_s = (end_us + 0.08 * span) / 1e6
-    fig = go.Figure([*_bars(own, first_us / 1e6, last_s, names), *_marks(given, len(own), names)])
+    fig = Figure([*_bars(own, first_us / 1e6, last_s, names), *_marks(given, len(own), names)])
     fig.add_vrect(x0=us_of(checkpoint_ts) / 1e6, x1=scanned_us / 1e6, fillcolor="#0072B2", opacity=0.10, line_width=0)
     for at_us, text in (
         (us_of(checkpoint_ts), f"checkpoint_ts {_moment(checkpoint_ts, names)}"),
         (scanned_us, "snapshot"),
     ):
         line = {"color": GREY, "width": 2, "dash": "dot"}
-        fig.add_vline(x=at_us / 1e6, line=line, annotation_text=text, annotation_position="top right")
+        fig.add_vline(x=at_us / 1e6, line=line, annotation_text=text)
     rows = [*(label(n) for n in own["name"]), "the scan gives", "the stream gives"]
     fig.update_yaxes(
         tickvals=list(range(len(rows))), ticktext=rows, range=[len(rows) - 0.3, -1.3], showgrid=False, zeroline=False
@@ -109,7 +109,7 @@ def _stamps(own: pd.DataFrame) -> list[Any]:
     return [*own["start_ts"], *own["commit_ts"].dropna()]
 
 
-def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, str]) -> list[go.Scatter]:
+def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, str]) -> list[Scatter]:
     """A line from begin to commit; an open one goes on to the end, dashed."""
     out = []
     for y, r in enumerate(own.to_dict("records")):
@@ -121,7 +121,7 @@ def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, 
         short = end_s - start_s < _SHORT * (last_s - first_s)
         texts = [f"{begin}, {end}", ""] if short else [begin, "" if goes_on else end]
         out.append(
-            go.Scatter(
+            Scatter(
                 x=[start_s, end_s], y=[y, y], mode="lines+markers+text", text=texts,
                 textposition=["top right", "top left"], hovertext=[f"{label(r['name'])}: {begin}, {end}"] * 2,
                 line={"color": GREY, "width": 6, "dash": "dot" if goes_on else "solid"}, hoverinfo="text",
@@ -131,7 +131,7 @@ def _bars(own: pd.DataFrame, first_s: float, last_s: float, names: Mapping[int, 
     return out
 
 
-def _marks(given: pd.DataFrame, first: int, names: Mapping[int, str]) -> list[go.Scatter]:
+def _marks(given: pd.DataFrame, first: int, names: Mapping[int, str]) -> list[Scatter]:
     out = []
     for kind, (color, symbol) in _LOOK.items():
         mine = given[given["type"] == kind]
@@ -141,7 +141,7 @@ def _marks(given: pd.DataFrame, first: int, names: Mapping[int, str]) -> list[go
         low = first + _SHIFT.get(kind, 0.0)
         marker = {"symbol": symbol, "size": 14, "color": color, "line": {"width": 2, "color": color}}
         out.append(
-            go.Scatter(
+            Scatter(
                 x=[float(at) / 1e6 for at in mine["at_us"]], y=[low + _BY.index(by) for by in mine["by"]],
                 mode="markers+text", text=texts, textposition=_ABOVE[kind], name=kind, marker=marker,
                 hovertext=[_hover(r, names) for r in mine.to_dict("records")], hoverinfo="text",

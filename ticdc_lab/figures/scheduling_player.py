@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Figure, Scatter, frame
 from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.scheduling_tables import SPLIT, domains, owned, why
 from ticdc_lab.figures.sequence_diagram import drawn
@@ -30,7 +30,7 @@ def scheduling_at(
     trace: pa.Table, *, step: int | None = None, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, moment: float = 1.0,
     captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw a run as it stands at a step.
 
     Parameters
@@ -56,7 +56,7 @@ def scheduling_at(
 def scheduling_stepped(
     trace: pa.Table, *, moments: int = 60, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     messages: tuple[str, ...] = (), reports: bool = False, most: int = 150, finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw :func:`scheduling_at` at many steps, on a slider with play and pause that needs no kernel.
 
     Parameters
@@ -76,7 +76,7 @@ def scheduling_stepped(
     fig = _at(s, present, steps[start], finding=finding)
     n = len(fig.data)
     fig.frames = [
-        go.Frame(
+        frame(
             name=_named(s, k), data=[_without_place(t) for t in _moving(s, present, k)], traces=[n - 3, n - 2, n - 1],
             layout={"title": {"text": wrapped(_title(s, present, k, finding), width=TITLE_CHARS)}},
         )
@@ -100,7 +100,7 @@ def steps_of(s: Layout, most: int) -> list[int]:
     return [int(k) for k in s.steps[chosen]]
 
 
-def _at(s: Layout, present: Present, step: int, *, finding: str = "") -> go.Figure:
+def _at(s: Layout, present: Present, step: int, *, finding: str = "") -> Figure:
     fig = drawn(s)
     (names,) = (t for t in fig.data if t.name == "names")
     names.text = [_NAME.sub(_numbered, t) for t in names.text]  # half a page is too narrow for more
@@ -154,7 +154,7 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
     low = s.lowest + 0.04 * (s.lowest - s.first) + 0.5
     last = k == len(s.steps) - 1
     x, y = ([], []) if last else ([left, right, right, left, left], [now, now, low, low, now])
-    shade = go.Scatter(
+    shade = Scatter(
         x=x, y=y, fill="toself", mode="lines",
         fillcolor="rgba(128,128,128,0.42)", line={"color": WRONG, "width": 1.5}, hoverinfo="skip", showlegend=False,
         name="still to come",
@@ -164,4 +164,4 @@ def _moving(s: Layout, present: Present, step: int) -> list[Any]:
 
 def _without_place(trace: Any) -> dict[str, Any]:
     """A trace of a frame: tables stay where they are."""
-    return {k: v for k, v in trace.to_plotly_json().items() if k != "domain"}
+    return {k: v for k, v in trace.items() if k != "domain"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Table
 from ticdc_lab.figures.theme import label
 
 SPLIT = 0.52
@@ -13,7 +13,7 @@ SPLIT = 0.52
 _LISTED = 12
 
 
-def owned(now: pd.DataFrame) -> go.Table:
+def owned(now: pd.DataFrame) -> Table:
     """Draw :meth:`ticdc_lab.simulate.present.Present.at`."""
     columns = [
         [f"<b>{label(c)}</b><br>{label(r)}" for c, r in zip(now["capture"], now["role"], strict=True)],
@@ -29,7 +29,7 @@ def _tables(tables: list[str]) -> str:
     return label(", ".join(tables[:_LISTED]), most=200) + more
 
 
-def why(decisions: pd.DataFrame) -> go.Table:
+def why(decisions: pd.DataFrame) -> Table:
     """Draw :meth:`ticdc_lab.simulate.present.Present.decided`; of the newest also what was rejected."""
     marks: list[str] = []
     what: list[str] = []
@@ -58,10 +58,10 @@ def domains(high_px: int, captures: int) -> tuple[list[float], list[float]]:
     return ([0.52, 1.0], [0.0, 0.48]) if half else ([ends[0], 1.0], [ends[2], ends[1]])
 
 
-def _table(header: list[str], columns: list[list[str]], widths: list[float]) -> go.Table:
+def _table(header: list[str], columns: list[list[str]], widths: list[float]) -> Table:
     fill, line = {"color": "rgba(128,128,128,0.10)"}, {"color": "rgba(128,128,128,0.3)"}
     look = {"align": "left", "height": 24, "fill": fill, "line": line}
-    return go.Table(
+    return Table(
         columnwidth=widths, domain={"x": [SPLIT + 0.04, 1]},
         header={"values": [f"<b>{h}</b>" for h in header], **look}, cells={"values": columns, **look},
     )  # fmt: skip

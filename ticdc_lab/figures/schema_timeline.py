@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.progress import JobProgress, job_progress
@@ -28,7 +28,7 @@ _NOTE = (
 )
 
 
-def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1, finding: str = "") -> go.Figure:
+def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1, finding: str = "") -> Figure:
     """Draw a job over time.
 
     Parameters
@@ -43,17 +43,30 @@ def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1,
     p = job_progress(trace, cluster=cluster, job=job)
     if p is None:
         return sentence(f"There is no job {job} of {label(cluster)}", "Nobody sent such a statement in this run.")
+    return job_timeline(p, finding=finding, time="virtual time, s")
+
+
+def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the first look, s") -> Figure:
+    """Draw the progress of a job.
+
+    Parameters
+    ----------
+    p
+        Of a run, or of a service that really runs (:class:`ticdc_lab.ddl_service.watch.JobWatch`).
+    finding
+        As for :func:`schema_timeline`.
+    time
+        What the axis is.
+    """
     element = p.job.element if p.job.name else p.job.table
     names = ["the job", *sorted({*p.served["server"], *p.waits["server"]}, key=natural)]
     row = {name: i for i, name in enumerate(names)}
-    fig = go.Figure([*_states(p, row), *_waits(p, row), _rows(p)])
+    fig = Figure([*_states(p, row), *_waits(p, row), _rows(p)])
     _ends(fig, p)
     for since_us, until_us in _thirds(p):
         fig.add_vrect(x0=since_us / 1e6, x1=until_us / 1e6, fillcolor=WRONG, opacity=0.45, line_width=0)
     around = _AROUND * max(1, p.until_us - p.since_us)
-    fig.update_xaxes(
-        title_text="virtual time, s", range=[(p.since_us - around) / 1e6, (p.until_us + around) / 1e6], zeroline=False
-    )
+    fig.update_xaxes(title_text=time, range=[(p.since_us - around) / 1e6, (p.until_us + around) / 1e6], zeroline=False)
     texts = [label(_short(n), most=28) for n in names]
     fig.update_yaxes(
         tickvals=list(range(len(names))), ticktext=texts, range=[len(names) - 0.4, -0.8], showgrid=False, zeroline=False
@@ -108,7 +121,7 @@ def _short(server: str) -> str:
     return "the owner's own schema" if keys.cluster_of(server) else server
 
 
-def _states(p: JobProgress, row: dict[str, int]) -> list[go.Bar]:
+def _states(p: JobProgress, row: dict[str, int]) -> list[Bar]:
     own = p.steps.assign(server="the job", version="").rename(columns={"schema_state": "state", "state": "job"})
     own["state"] = own["state"].where(own["state"] != "", jobs.NONE)
     own["until_us"] = own["until_us"].clip(upper=p.until_us)
@@ -125,7 +138,7 @@ def _states(p: JobProgress, row: dict[str, int]) -> list[go.Bar]:
         }
         marker = {"color": color, "pattern": shape, "line": {"width": 0.5, "color": "white"}}
         out.append(
-            go.Bar(
+            Bar(
                 orientation="h", base=(mine["since_us"] / 1e6).tolist(),
                 x=((mine["until_us"] - mine["since_us"]) / 1e6).tolist(), y=[row[s] for s in mine["server"]],
                 width=[0.86 if s == "the job" else 0.7 for s in mine["server"]], marker=marker, name=state,
@@ -143,10 +156,10 @@ def _hover(r: Any) -> str:
     return f"{label(r.server)}: {r.state}, schema version {r.version}<br>{time}"
 
 
-def _waits(p: JobProgress, row: dict[str, int]) -> list[go.Bar]:
+def _waits(p: JobProgress, row: dict[str, int]) -> list[Bar]:
     w = p.waits
     return [
-        go.Bar(
+        Bar(
             orientation="h", base=(w["since_us"] / 1e6).tolist(), x=((w["until_us"] - w["since_us"]) / 1e6).tolist(),
             y=[row[s] for s in w["server"]], width=0.92, name="the job waits for it", showlegend=len(w) > 0,
             marker={"color": "rgba(213,94,0,0.12)", "line": {"color": WRONG, "width": 2}},
@@ -155,17 +168,17 @@ def _waits(p: JobProgress, row: dict[str, int]) -> list[go.Bar]:
     ]  # fmt: skip
 
 
-def _rows(p: JobProgress) -> go.Scatter:
+def _rows(p: JobProgress) -> Scatter:
     """Progress of the backfill, written on the job's bar."""
     filled = p.steps[p.steps["row_count"] > 0].drop_duplicates("row_count")
-    return go.Scatter(
+    return Scatter(
         x=(filled["since_us"] / 1e6).tolist(), y=[0.0] * len(filled), mode="markers", name="rows backfilled",
         marker={"symbol": "line-ns", "size": 12, "line": {"width": 1, "color": "white"}},
         hovertext=[f"{n:,} of {p.job.rows:,} rows" for n in filled["row_count"]], hoverinfo="text", showlegend=False,
     )  # fmt: skip
 
 
-def _ends(fig: go.Figure, p: JobProgress) -> None:
+def _ends(fig: Figure, p: JobProgress) -> None:
     for at_us, text in ((p.since_us, "sent"), (p.until_us, p.job.state)):
         fig.add_vline(x=at_us / 1e6, line={"color": GREY, "width": 1, "dash": "dot"})
         fig.add_annotation(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-import plotly.graph_objects as go
+from ticdc_lab.figures.figure import Figure
 
 Trace = TypeVar("Trace")
 """Any of plotly's traces."""
@@ -112,7 +112,8 @@ def marked(trace: Trace, picks: Selection | Sequence[Selection | None]) -> Trace
 
     Examples
     --------
-    >>> fig = go.Figure(marked(go.Scatter(x=[1, 2]), [Selection(partition=0), Selection(partition=3)]))
+    >>> from ticdc_lab.figures.figure import Scatter
+    >>> fig = Figure(marked(Scatter(x=[1, 2]), [Selection(partition=0), Selection(partition=3)]))
     >>> selected(fig, 0, 1).partition
     3
     """
@@ -124,7 +125,7 @@ def marked_cells(trace: Trace, *, rows: Sequence[Selection | None], columns: Seq
     return _written(trace, {"rows": _columns(rows), "columns": _columns(columns)})
 
 
-def selected(fig: go.Figure, curve: int, point: Point) -> Selection | None:
+def selected(fig: Figure, curve: int, point: Point) -> Selection | None:
     """Read what a click means; None where the mark stands for nothing to choose.
 
     Parameters

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
 
 from ticdc_lab.figures.cells import Cell, grid
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 
 _ROW_PX = 78
@@ -19,7 +19,7 @@ _NOTE = (
 )
 
 
-def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> go.Figure:
+def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Figure:
     """Draw a cell for each semantics and fault.
 
     Parameters

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
+from typing import Any
+
 import pyarrow as pa
 
 from ticdc_lab.figures import sequence_traces as traces
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.sequence_layout import Axis, Layout, lay_out
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
@@ -22,7 +24,7 @@ def sequence_diagram(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
     most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (), finding: str = "",
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw the messages of a run, or of a counterexample of the explorer, whose times are the numbers of its steps.
 
     Parameters
@@ -59,7 +61,7 @@ def sequence_diagram(
     return drawn(s, finding=finding)
 
 
-def drawn(s: Layout, *, finding: str = "") -> go.Figure:
+def drawn(s: Layout, *, finding: str = "") -> Figure:
     """Draw what was laid out."""
     data = [
         *traces.lifelines(s),
@@ -69,10 +71,10 @@ def drawn(s: Layout, *, finding: str = "") -> go.Figure:
         *traces.broken(s),
         *traces.names(s),
     ]
-    fig = go.Figure(data)
+    fig = Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
     below = room + (1.2 if s.axis == "step" else 0)  # for the words at messages that are still under way
-    axis = {"range": [s.lowest + below, s.first - room], "zeroline": False, "showgrid": False}
+    axis: dict[str, Any] = {"range": [s.lowest + below, s.first - room], "zeroline": False, "showgrid": False}
     if s.axis == "step":
         at, texts = traces.when(s)
         name = "step · virtual time" if "·" in texts[0] else "step"
@@ -96,7 +98,7 @@ def drawn(s: Layout, *, finding: str = "") -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
-def _legend_px(fig: go.Figure) -> int:
+def _legend_px(fig: Figure) -> int:
     """How high the legend will be: its columns are as wide as its longest name."""
     names = [t.name for t in fig.data if t.showlegend is not False]
     columns = max(1, _LEGEND_WIDE_PX // (55 + 7 * max(map(len, names), default=1)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, PROTOCOL
 from ticdc_lab.figures.sequence_layout import Layout
@@ -38,7 +38,7 @@ _CUT = 0.55
 """How much of a lost message's way is drawn."""
 
 
-def lifelines(s: Layout) -> Sequence[go.Scatter]:
+def lifelines(s: Layout) -> Sequence[Scatter]:
     """A line for each node; thick where it is owner, dotted where it is down."""
     out = []
     for what, (name, line) in _LIFE.items():
@@ -46,13 +46,13 @@ def lifelines(s: Layout) -> Sequence[go.Scatter]:
         x = [v for a in mine["x"] for v in (a, a, None)]
         y = [v for a, b in zip(mine["y0"], mine["y1"], strict=True) for v in (a, b, None)]
         shown = what != "alive" and len(mine) > 0
-        out.append(go.Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip", showlegend=shown))
+        out.append(Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip", showlegend=shown))
     return [*out, _heads(s)]
 
 
-def _heads(s: Layout) -> go.Scatter:
+def _heads(s: Layout) -> Scatter:
     """A disc on top of each lifeline: what one clicks on to choose the node."""
-    heads = go.Scatter(
+    heads = Scatter(
         x=list(range(len(s.lifelines))), y=[s.first] * len(s.lifelines), mode="markers", name="nodes",
         marker={"size": 11, "color": GREY, "opacity": 1}, showlegend=False, hoverinfo="text",
         hovertext=[f"{label(name)}<br>click to choose it" for name in s.lifelines],
@@ -64,7 +64,7 @@ def _node(s: Layout, x: float | str) -> Selection:
     return Selection(capture=s.lifelines[int(x)].removeprefix("owner on "))
 
 
-def ways(s: Layout) -> Sequence[go.Scatter]:
+def ways(s: Layout) -> Sequence[Scatter]:
     """The arrows, a trace for each kind of message."""
     kinds = sorted(set(s.arrows["message"]), key=lambda k: (PROTOCOL.index(k) if k in PROTOCOL else len(PROTOCOL), k))
     return [_way(s, kind) for kind in kinds]
@@ -75,7 +75,7 @@ def _look(s: Layout, kind: str) -> dict[str, str]:
     return look(PROTOCOL.index(kind) if kind in PROTOCOL else len(PROTOCOL) + rest.index(kind))
 
 
-def _way(s: Layout, kind: str) -> go.Scatter:
+def _way(s: Layout, kind: str) -> Scatter:
     style, mine = _look(s, kind), s.arrows[s.arrows["message"] == kind]
     x: list[float | None] = []
     y: list[float | None] = []
@@ -90,7 +90,7 @@ def _way(s: Layout, kind: str) -> go.Scatter:
         hover += [_hover(arrow, s)] * (len(points) + 1)
         table = table_of(str(arrow["detail"] or "")) if arrow["n"] == 1 else ""
         picks += [Selection(table=table) if table else _node(s, arrow["x0"])] * (len(points) + 1)
-    drawn = go.Scatter(
+    drawn = Scatter(
         x=x, y=y, mode="lines+markers", name=label(kind),
         line={"color": style["color"], "dash": style["dash"], "width": 1.8},
         marker={"symbol": "arrow", "angleref": "previous", "size": sizes, "color": style["color"], "opacity": 1},
@@ -99,12 +99,12 @@ def _way(s: Layout, kind: str) -> go.Scatter:
     return marked(drawn, picks)
 
 
-def names(s: Layout) -> Sequence[go.Scatter]:
+def names(s: Layout) -> Sequence[Scatter]:
     """The number and the name beside each arrow, where there are few."""
     mine = s.arrows.to_dict("records") if len(s.arrows) <= LABELLED else []
     places = [_middle(a, s) for a in mine]
     return [
-        go.Scatter(
+        Scatter(
             x=[x for x, _ in places], y=[y for _, y in places], mode="text", name="names", showlegend=False,
             text=[f"{a['number']} {label(a['text'], most=40)}" for a in mine], hoverinfo="skip",
             textposition=["middle right" if a["x0"] == a["x1"] else "top center" for a in mine], textfont={"size": 12},
@@ -148,7 +148,7 @@ def _hover(arrow: dict[str, float | str], s: Layout) -> str:
     return f"{arrow['number']} {label(arrow['message'])}{several}<br>{ends}{detail}{because}"
 
 
-def fates(s: Layout) -> Sequence[go.Scatter]:
+def fates(s: Layout) -> Sequence[Scatter]:
     """A cross where a message was lost, a crossed circle where one had no effect, a bar where none was taken."""
     out = []
     for fate, symbol, size, name in (
@@ -158,7 +158,7 @@ def fates(s: Layout) -> Sequence[go.Scatter]:
         mine = s.arrows[s.arrows["fate"] == fate].to_dict("records")
         ends = [_mark_of(a, s) for a in mine]
         out.append(
-            go.Scatter(
+            Scatter(
                 x=[e[0] for e in ends], y=[e[1] for e in ends], mode="markers", name=name, showlegend=bool(mine),
                 marker={"symbol": symbol, "size": size, "color": WRONG, "line": {"width": 2.5, "color": WRONG}},
                 hovertext=[_hover(a, s) for a in mine], hoverinfo="text",
@@ -175,13 +175,13 @@ def _mark_of(arrow: dict[str, float | str], s: Layout) -> tuple[float, float]:
     return a + share * (c - a), b + share * (d - b)
 
 
-def happenings(s: Layout) -> Sequence[go.Scatter]:
+def happenings(s: Layout) -> Sequence[Scatter]:
     """What happens at nodes."""
     out = []
     for kind, (symbol, color, size, name) in _MARKS.items():
         mine = s.marks[s.marks["kind"] == kind]
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 1.5, "color": color}}
-        points = go.Scatter(
+        points = Scatter(
             x=mine["x"].tolist(), y=mine["y"].tolist(), mode="markers", marker=marker, name=name,
             hovertext=[label(t, most=600).replace("\\n", "<br>") for t in mine["text"]], hoverinfo="text",
             showlegend=len(mine) > 0,
@@ -190,7 +190,7 @@ def happenings(s: Layout) -> Sequence[go.Scatter]:
     return out
 
 
-def broken(s: Layout) -> Sequence[go.Scatter]:
+def broken(s: Layout) -> Sequence[Scatter]:
     """A line across where an invariant breaks, with its name."""
     mine = s.marks[s.marks["kind"] == "violated"]
     right = len(s.lifelines) - 0.5
@@ -199,8 +199,8 @@ def broken(s: Layout) -> Sequence[go.Scatter]:
     words = [f"<b>{label(str(t).removeprefix('violated '), most=90)}</b>" for t in mine["text"]]
     line = {"color": WRONG, "width": 2.5, "dash": "dash"}
     return [
-        go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="broken"),
-        go.Scatter(
+        Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="broken"),
+        Scatter(
             x=[-0.48] * len(mine), y=mine["y"].tolist(), mode="text", text=words, textposition="top right",
             textfont={"color": WRONG, "size": 14}, hoverinfo="skip", showlegend=False, name="broken: words",
         ),

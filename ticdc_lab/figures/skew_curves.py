@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.theme import GREY, finish, label, look, sentence
 
 _NOTE = (
@@ -16,7 +16,7 @@ _NOTE = (
 )
 
 
-def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> go.Figure:
+def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> Figure:
     """Draw max/mean over the number of partitions, a line per strategy.
 
     Parameters
@@ -28,15 +28,15 @@ def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> go.Figure
     """
     if curves.empty:
         return sentence("There is no skew to show", "The log holds no row change.")
-    fig = go.Figure()
+    fig = Figure()
     top = int(curves["partitions"].max())
     ends = {"x": [1, top], "y": [1, top], "mode": "lines", "hoverinfo": "skip", "name": "all in one partition"}
-    fig.add_trace(go.Scatter(**ends, line={"color": GREY, "width": 1, "dash": "dot"}))
+    fig.add_trace(Scatter(**ends, line={"color": GREY, "width": 1, "dash": "dot"}))
     for k, (name, curve) in enumerate(curves.groupby("strategy", sort=False)):
         style, line = look(k), curve.sort_values("partitions")
         powers = [int(n) & (int(n) - 1) == 0 for n in line["partitions"]]
         fig.add_trace(
-            go.Scatter(
+            Scatter(
                 x=line["partitions"].astype(int),
                 y=line["max_over_mean"].astype(float),
                 mode="lines+markers",

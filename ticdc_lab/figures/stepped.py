@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
+import numpy as np
 
+from ticdc_lab.figures.figure import Figure, Settings, frame
 from ticdc_lab.figures.player_controls import AT_ONCE
 
 _SLIDER_PX = 70
 
 
-def stepped(figures: Mapping[str, go.Figure], *, prefix: str, start: str | None = None) -> go.Figure:
+def stepped(figures: Mapping[str, Figure], *, prefix: str, start: str | None = None) -> Figure:
     """Put figures of the same kind on a slider, with plotly's frames.
 
     Parameters
@@ -26,14 +27,14 @@ def stepped(figures: Mapping[str, go.Figure], *, prefix: str, start: str | None 
     """
     names = list(figures)
     first = names[0] if start is None else start
-    fig = go.Figure(figures[first])
-    fig.frames = [go.Frame(name=name, data=f.data, layout=_moving(f)) for name, f in figures.items()]
+    fig = Figure(figures[first])
+    fig.frames = moving_frames(figures)
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _SLIDER_PX
     slider = _slider(names, names, first, prefix, bottom)
     return fig.update_layout(sliders=[slider], height=height, margin_b=bottom + _SLIDER_PX)
 
 
-def stepped_by(figures: Mapping[str, Mapping[str, go.Figure]], *, prefix: str, start: str) -> go.Figure:
+def stepped_by(figures: Mapping[str, Mapping[str, Figure]], *, prefix: str, start: str) -> Figure:
     """Put figures of the same kind on a slider, with a menu that says of what.
 
     Parameters
@@ -47,12 +48,8 @@ def stepped_by(figures: Mapping[str, Mapping[str, go.Figure]], *, prefix: str, s
     """
     begin = {entry: start if start in steps else next(iter(steps)) for entry, steps in figures.items()}
     entry = next(iter(figures))
-    fig = go.Figure(figures[entry][begin[entry]])
-    fig.frames = [
-        go.Frame(name=f"{e}/{step}", data=f.data, layout=_moving(f))
-        for e, fs in figures.items()
-        for step, f in fs.items()
-    ]
+    fig = Figure(figures[entry][begin[entry]])
+    fig.frames = moving_frames({f"{e}/{step}": f for e, fs in figures.items() for step, f in fs.items()})
     bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _SLIDER_PX + _MENU_PX
     sliders = {
         e: _slider(list(fs), [f"{e}/{step}" for step in fs], begin[e], prefix, bottom) for e, fs in figures.items()
@@ -87,16 +84,11 @@ def _slider(words: Sequence[str], frames: Sequence[str], first: str, prefix: str
     }
 
 
-def _button(entry: str, fig: go.Figure, slider: dict[str, object]) -> dict[str, object]:
+def _button(entry: str, fig: Figure, slider: dict[str, object]) -> dict[str, object]:
     """Shows a figure and brings its slider: a button can either animate or change the layout, not both."""
-    data = {key: [_plain(trace, key) for trace in fig.data] for key in ("x", "y", "z", "zmax")}
-    layout = _flat(_moving(fig).to_plotly_json()) | {"sliders": [slider]}
+    data = {key: [trace.get(key) for trace in fig.data] for key in ("x", "y", "z", "zmax")}
+    layout = _flat(_moving(fig)) | {"sliders": [slider]}
     return {"method": "update", "label": entry, "args": [data, layout]}
-
-
-def _plain(trace: go.Figure, key: str) -> object:
-    value: Any = trace[key] if key in trace else None  # noqa: SIM401 (a trace has no get)
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _flat(layout: dict[str, object]) -> dict[str, object]:
@@ -108,16 +100,50 @@ def _flat(layout: dict[str, object]) -> dict[str, object]:
     return out
 
 
-def _moving(fig: go.Figure) -> go.Layout:
+def moving_frames(figures: Mapping[str, Figure]) -> list[Settings]:
+    """Frames that show figures of the same traces: of each only what is not the same in all of them.
+
+    Whatever one frame sets every other sets, too: a browser goes from any of them to any other.
+    """
+    each = list(figures.values())
+    traces = zip(*(_different([fig.data[i] for fig in each]) for i in range(len(each[0].data))), strict=True)
+    layouts = _different([_moving(fig) for fig in each])
+    return [
+        frame(name, [Settings(trace, type=t.type) for trace, t in zip(data, each[0].data, strict=True)], layout=layout)
+        for name, data, layout in zip(figures, traces, layouts, strict=True)
+    ]
+
+
+def _different(parts: Sequence[Settings]) -> list[Settings]:
+    """Each without the settings in which all are alike."""
+    out = [Settings() for _ in parts]
+    for name in dict.fromkeys(name for part in parts for name in part):
+        values = [part.get(name) for part in parts]
+        if all(_is_alike(values[0], value) for value in values[1:]):
+            continue
+        nested = [value for value in values if isinstance(value, Settings)]
+        if name != "meta" and len(nested) == len(values):
+            values = list(_different(nested))
+        for part, value in zip(out, values, strict=True):
+            if value is not None:
+                part[name] = value
+    return out
+
+
+def _is_alike(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        return np.array_equal(a, b)
+    return bool(a == b)
+
+
+def _moving(fig: Figure) -> Settings:
     """What of the layout differs from choice to choice; the theme and the size stay with the figure."""
     said = fig.layout
-    moving: dict[str, object] = {
-        "title": {"text": said.title.text},
-        "annotations": said.annotations,
-        "shapes": said.shapes,
-    }
+    moving = Settings(title=Settings(text=said.title.text)) if said.title else Settings()
+    moving |= {key: said[key] for key in ("annotations", "shapes") if said.get(key)}
     for axis in (name for name in said if name.startswith(("xaxis", "yaxis"))):
-        if said[axis].range is not None:
-            given = {key: said[axis][key] for key in ("range", "dtick", "tickvals") if said[axis][key] is not None}
-            moving[axis] = given
-    return go.Layout(**moving)
+        if "range" in said[axis]:
+            moving[axis] = Settings({k: v for k, v in said[axis].items() if k in ("range", "dtick", "tickvals")})
+    return moving

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.pd_looks import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
@@ -22,7 +20,7 @@ _NOTE = (
 )
 
 
-def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "") -> go.Figure:
+def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "") -> Figure:
     """Draw what each store has, beside its share and beside an earlier moment.
 
     Parameters
@@ -35,7 +33,7 @@ def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "
     ids = sorted({*sample.cluster.stores, *(before.cluster.stores if before else ())})
     if not ids:
         return sentence("There is no store", "The cluster has no store at this moment.")
-    fig = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    fig = subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.06)
     config = sample.cluster.config
     states = {i: shown_state(s, config.max_store_down_time_s) for i, s in sample.cluster.stores.items()}
     names = [_name(i, states.get(i, "not known"), len(ids)) for i in ids]
@@ -64,7 +62,7 @@ def size_gib(sample: Sample) -> dict[int, float]:
 
 
 def _panel(
-    fig: go.Figure, row: int, ids: Sequence[int], now: Mapping[int, float], before: Mapping[int, float],
+    fig: Figure, row: int, ids: Sequence[int], now: Mapping[int, float], before: Mapping[int, float],
     targets: Mapping[int, float], marker: Mapping[str, object], name: str,
 ) -> None:  # fmt: skip
     at = list(range(len(ids)))
@@ -73,7 +71,7 @@ def _panel(
     hover = [
         f"store {i}: {v:,.4g} {name}, its share {targets.get(i, 0):,.4g}" for i, v in zip(ids, values, strict=True)
     ]
-    bars = go.Bar(
+    bars = Bar(
         x=at, y=values, marker=marker, name=name, width=0.62, hovertext=hover, hoverinfo="text",
         text=[f"{v:,.4g}" for v in values] if wide else None, textposition="inside", textangle=0,
         insidetextanchor="start", textfont={"size": 12}, showlegend=False,
@@ -82,7 +80,7 @@ def _panel(
     fig.add_trace(marked(bars, picks), row, 1)
     if before:
         old = [before.get(i, 0) for i in ids]
-        outlined = go.Bar(
+        outlined = Bar(
             x=at, y=old, width=0.8, name="before", hovertext=[f"before: {v:,.4g} {name}" for v in old],
             marker={"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 2}}, hoverinfo="text",
             showlegend=row == 1,
@@ -92,7 +90,7 @@ def _panel(
     y = [v for i in ids for v in (targets.get(i, 0), targets.get(i, 0), None)]
     line = {"color": WRONG, "width": 3}
     fig.add_trace(
-        go.Scatter(x=x, y=y, mode="lines", line=line, name="share by weight", hoverinfo="skip", showlegend=row == 1),
+        Scatter(x=x, y=y, mode="lines", line=line, name="share by weight", hoverinfo="skip", showlegend=row == 1),
         row, 1,
     )  # fmt: skip
     fig.update_yaxes(title={"text": name, "font": {"size": TEXT_PX}}, rangemode="tozero", row=row, col=1)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-import plotly.graph_objects as go
-import plotly.io as pio
+from ticdc_lab.figures.figure import Figure, Settings, plain
 
 Theme = Literal["light", "dark"]
 
@@ -24,7 +24,12 @@ WRONG, GREY = "#D55E00", "#888888"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hexagon")
 PATTERNS = ("", "/", "x", "-", "|", "+", ".")
-HEAT = "cividis"
+_CIVIDIS = (
+    "#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838",
+)  # fmt: skip
+HEAT = tuple((k / 9, color) for k, color in enumerate(_CIVIDIS))
+"""Of heat maps; spelt out, because plotly.js means another one by the name."""
+
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 TEXT_PX = 13
 TITLE_CHARS, NOTE_CHARS = 72, 96
@@ -38,6 +43,9 @@ _TOOLS_LESS = (
     "sendDataToCloud", "sendChartToCloud", "editInChartStudio", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d",
     "autoScale2d",
 )  # fmt: skip
+
+BARE: Mapping[str, Any] = MappingProxyType({"showgrid": False, "zeroline": False, "showline": False, "ticks": ""})
+"""An axis of which only the names are drawn."""
 
 CONFIG: Mapping[str, Any] = MappingProxyType(
     {
@@ -55,8 +63,9 @@ _INK = {
 """Paper, text, lines, and the head of a table."""
 
 
-def template(theme: Theme = "light") -> go.layout.Template:
-    """The plotly template of a theme; ``fig.update_layout(template=template("dark"))`` switches a figure."""
+@cache
+def template(theme: Theme = "light") -> Settings:
+    """The plotly template of a theme, which figures share; ``themed`` switches one."""
     paper, ink, lines, shade = _INK[theme]
     axis = {
         "gridcolor": lines,
@@ -66,35 +75,34 @@ def template(theme: Theme = "light") -> go.layout.Template:
         "title": {"standoff": 8, "font": {"size": TEXT_PX}},
     }
     bar = {"title": {"font": {"size": TEXT_PX}}}
-    plain, head = ({"fill": {"color": fill}, "line": {"color": lines}} for fill in (paper, shade))
-    return go.layout.Template(
-        data={
-            "table": [{"cells": plain, "header": head}],
-            "heatmap": [{"colorbar": bar}],
-            "icicle": [{"marker": {"colorbar": bar}}],
-            "scatter": [{"marker": {"line": {"width": 0}}}],  # plotly frames markers of several sizes in white
-        },
-        layout={
-            "paper_bgcolor": paper,
-            "plot_bgcolor": paper,
-            "font": {"family": FONT, "size": TEXT_PX, "color": ink},
-            "title": {"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 17}},
-            "colorway": list(OKABE_ITO),
-            "colorscale": {"sequential": HEAT},
-            "xaxis": axis,
-            "yaxis": axis,
-            "hoverlabel": {"align": "left", "font": {"size": TEXT_PX}},
-            "legend": {"font": {"size": TEXT_PX}},
-            "sliderdefaults": {"bgcolor": lines, "activebgcolor": GREY, "bordercolor": GREY, "tickcolor": GREY},
-            "updatemenudefaults": {"bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
-            "coloraxis": {"colorbar": bar},
-            "modebar": {"remove": list(_TOOLS_LESS), "bgcolor": "rgba(0,0,0,0)"},
-        },
+    body, head = ({"fill": {"color": fill}, "line": {"color": lines}} for fill in (paper, shade))
+    told: Settings = plain(
+        {
+            "data": {
+                "table": [{"cells": body, "header": head}],
+                "heatmap": [{"colorbar": bar}],
+                "icicle": [{"marker": {"colorbar": bar}}],
+                "scatter": [{"marker": {"line": {"width": 0}}}],  # plotly frames markers of several sizes in white
+            },
+            "layout": {
+                "paper_bgcolor": paper,
+                "plot_bgcolor": paper,
+                "font": {"family": FONT, "size": TEXT_PX, "color": ink},
+                "title": {"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 17}},
+                "colorway": list(OKABE_ITO),
+                "colorscale": {"sequential": HEAT},
+                "xaxis": axis,
+                "yaxis": axis,
+                "hoverlabel": {"align": "left", "font": {"size": TEXT_PX}},
+                "legend": {"font": {"size": TEXT_PX}},
+                "sliderdefaults": {"bgcolor": lines, "activebgcolor": GREY, "bordercolor": GREY, "tickcolor": GREY},
+                "updatemenudefaults": {"bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
+                "coloraxis": {"colorbar": bar},
+                "modebar": {"remove": list(_TOOLS_LESS), "bgcolor": "rgba(0,0,0,0)"},
+            },
+        }
     )
-
-
-for _theme in ("light", "dark"):
-    pio.templates[f"ticdc_{_theme}"] = template(_theme)
+    return told
 
 
 def label(name: object, *, most: int = 48) -> str:
@@ -120,8 +128,8 @@ def wrapped(text: str, *, width: int = NOTE_CHARS) -> str:
 
 
 def finish(
-    fig: go.Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58, least_px: int = 0
-) -> go.Figure:
+    fig: Figure, *, title: str, note: str, height: int = 420, note_below_px: int = 58, least_px: int = 0
+) -> Figure:
     """Give a figure its finding as title, the sentence under it, and the theme.
 
     Parameters
@@ -138,7 +146,7 @@ def finish(
     shown = wrapped(title, width=TITLE_CHARS)
     lines_below = wrapped(note).count("<br>")
     fig.update_layout(
-        template="ticdc_light",
+        template=template(),
         title=_title(shown),
         height=height,
         margin={"l": 70, "r": 30, "t": 62 + _more_lines_px(shown), "b": note_below_px + 34 + 17 * lines_below},
@@ -159,16 +167,16 @@ def _more_lines_px(shown: str) -> int:
     return 20 * shown.count("<br>") + (10 if "<br>" in shown else 0)
 
 
-def sentence(title: str, why: str) -> go.Figure:
+def sentence(title: str, why: str) -> Figure:
     """Where there is nothing to draw: a sentence instead of an empty axis."""
-    fig = go.Figure()
+    fig = Figure()
     fig.update_xaxes(visible=False).update_yaxes(visible=False)
     shown, said = wrapped(title, width=TITLE_CHARS), wrapped(why)
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
     fig.add_annotation(name=NOTE, text=said, showarrow=False, align="left", font={"size": 15}, **place)
     more = _more_lines_px(shown)
     fig.update_layout(
-        template="ticdc_light",
+        template=template(),
         title=_title(shown),
         height=150 + more + 20 * said.count("<br>"),
         margin={"l": 18, "r": 30, "t": 62 + more, "b": 30},
@@ -178,9 +186,9 @@ def sentence(title: str, why: str) -> go.Figure:
     return fig
 
 
-def themed(fig: go.Figure, theme: Theme) -> go.Figure:
+def themed(fig: Figure, theme: Theme) -> Figure:
     """The same figure in another theme."""
-    return go.Figure(fig).update_layout(template=f"ticdc_{theme}")
+    return Figure(fig).update_layout(template=template(theme))
 
 
 def look(k: int) -> dict[str, str]:

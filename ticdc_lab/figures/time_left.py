@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.pd_looks import BLUE, pattern
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.left import Bound, Left, told
@@ -18,7 +17,7 @@ _NOTE = (
 )
 
 
-def time_left(left: Left, *, finding: str = "") -> go.Figure:
+def time_left(left: Left, *, finding: str = "") -> Figure:
     """Draw how long it takes, and what holds it back.
 
     Parameters
@@ -33,11 +32,11 @@ def time_left(left: Left, *, finding: str = "") -> go.Figure:
     if not shown:
         held = left.held_by
         return sentence(title, f"What would help: {label(held.turn)}." if held else "No limit is in the way.")
-    fig = go.Figure([_bar(b, *((WRONG, "/") if b is shown[0] else (BLUE, ""))) for b in shown])
+    fig = Figure([_bar(b, *((WRONG, "/") if b is shown[0] else (BLUE, ""))) for b in shown])
     texts = [f"<b>{label(b.name, most=60)}</b>: {_s(b.seconds)}, {label(b.because, most=80)}" for b in shown]
     names = [label(b.name, most=80) for b in shown]
     fig.add_trace(
-        go.Scatter(
+        Scatter(
             x=[0] * len(shown), y=names, mode="text", text=[f" {t}" for t in texts], textposition="middle right",
             hoverinfo="skip", cliponaxis=False,
         )
@@ -61,8 +60,8 @@ def _s(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:,.2g} s"
 
 
-def _bar(b: Bound, color: str, hatch: str) -> go.Bar:
-    return go.Bar(
+def _bar(b: Bound, color: str, hatch: str) -> Bar:
+    return Bar(
         y=[label(b.name, most=80)], x=[b.seconds], orientation="h", marker=pattern(color, hatch) | {"opacity": 0.55},
         hovertext=[f"turn it: {label(b.turn, most=80)}"], hoverinfo="text",
     )  # fmt: skip

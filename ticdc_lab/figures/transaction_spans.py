@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.progress import seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
@@ -22,7 +22,7 @@ _NOTE = (
 
 def transaction_spans(
     sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = ()
-) -> go.Figure:
+) -> Figure:
     """Draw transactions as bars over partitions.
 
     Parameters
@@ -40,7 +40,7 @@ def transaction_spans(
         return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
     origin_ms = int(sample["commit_ts"].min()) >> LOGICAL_BITS
     y = seconds(sample["commit_ts"], origin_ms)
-    fig = go.Figure()
+    fig = Figure()
     missing = [_ints(m) for m in sample["missing"]]
     whole = np.array([bool(c) for c in sample["complete"]])
     cut = sample["commit_ts"].isin(set(torn)).to_numpy(dtype=bool)
@@ -81,7 +81,7 @@ def _note(drawn: int, n: int) -> str:
     return _NOTE if drawn >= n else f"{_NOTE} {drawn:,} of {n:,} are drawn, pending and repeated ones first."
 
 
-def _bars(fig: go.Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:
+def _bars(fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:
     if rows.empty:
         return
     x: list[float | None] = []
@@ -94,7 +94,7 @@ def _bars(fig: go.Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symb
         ys += [*[float(at)] * len(homes), None]
         text += [_hover(row)] * (len(homes) + 1)
         picks += [Selection(commit_ts=row["commit_ts"])] * (len(homes) + 1)
-    bars = go.Scatter(
+    bars = Scatter(
         x=x,
         y=ys,
         mode="lines+markers",
@@ -107,13 +107,13 @@ def _bars(fig: go.Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symb
     fig.add_trace(marked(bars, picks))
 
 
-def _repeats(fig: go.Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
+def _repeats(fig: Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
     again = sample["duplicates"].to_numpy(dtype=np.int64) > 0
     if not again.any():
         return
     points = [(h, float(at), r) for r, at in zip(sample[again].to_dict("records"), y[again], strict=True)
               for h in _ints(r["partitions"])]  # fmt: skip
-    crosses = go.Scatter(
+    crosses = Scatter(
         x=[q[0] for q in points],
         y=[q[1] for q in points],
         mode="markers",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.pd_looks import BLUE, ORANGE
 from ticdc_lab.figures.theme import GREY, TEXT_PX, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.futures import Costs, Curve, costs, curve
@@ -26,7 +25,7 @@ _NOTE = (
 
 def two_futures(
     futures: Mapping[str, Recording], *, from_s: float = 0.0, real: Sequence[RealRun] = (), finding: str = ""
-) -> go.Figure:
+) -> Figure:
     """Draw a run beside the one that it would have been.
 
     Parameters
@@ -46,9 +45,9 @@ def two_futures(
     names, runs = list(futures), list(futures.values())
     curves = [curve(r) for r in runs]
     paid = [costs(r, from_us=round(from_s * 1e6)) for r in runs]
-    fig = make_subplots(
+    fig = subplots(
         rows=4, cols=2, row_heights=[0.4, 0.26, 0.17, 0.17], vertical_spacing=0.09, horizontal_spacing=0.08,
-        specs=[[{"colspan": 2}, None], [{"colspan": 2}, None], [{}, {}], [{}, {}]],
+        spans=[[2, 0], [2, 0], [1, 1], [1, 1]],
     )  # fmt: skip
     _pair(fig, 1, names, curves, [c.off_percent for c in curves], "farthest from its share, %")
     _real(fig, real)
@@ -70,7 +69,7 @@ def two_futures(
 
 
 def _pair(
-    fig: go.Figure,
+    fig: Figure,
     row: int,
     names: Sequence[str],
     curves: Sequence[Curve],
@@ -80,14 +79,14 @@ def _pair(
     times = np.unique(np.concatenate([c.times_s for c in curves]))
     a, b = (np.interp(times, c.times_s, v) for c, v in zip(curves, values, strict=True))
     fig.add_trace(
-        go.Scatter(
+        Scatter(
             x=[*times, *times[::-1]], y=[*np.maximum(a, b), *np.minimum(a, b)[::-1]], fill="toself", mode="none",
             fillcolor="rgba(128,128,128,0.25)", name="difference", hoverinfo="skip", showlegend=row == 1,
         ), row, 1,
     )  # fmt: skip
     for name, c, v, (color, dash) in zip(names, curves, values, _LOOKS, strict=True):
         fig.add_trace(
-            go.Scatter(
+            Scatter(
                 x=c.times_s, y=np.round(v, 3).tolist(), mode="lines", name=label(name), showlegend=row == 1,
                 line={"color": color, "dash": dash, "width": 2.5},
                 hovertemplate="%{y:,.1f} at %{x:,.0f} s<extra>" + label(name) + "</extra>",
@@ -96,7 +95,7 @@ def _pair(
     fig.update_yaxes(title={"text": axis, "font": {"size": TEXT_PX}}, rangemode="tozero", row=row, col=1)
 
 
-def _real(fig: go.Figure, real: Sequence[RealRun]) -> None:
+def _real(fig: Figure, real: Sequence[RealRun]) -> None:
     for k, r in enumerate(r for r in real if not r.gone):
         stores = sorted({i for counts in r.peers for i in counts})
         off = []
@@ -104,21 +103,21 @@ def _real(fig: go.Figure, real: Sequence[RealRun]) -> None:
             mean = sum(counts.values()) / max(1, len(stores))
             off.append(100 * max(abs(counts.get(i, 0) - mean) for i in stores) / mean if mean else 0.0)
         fig.add_trace(
-            go.Scatter(
+            Scatter(
                 x=list(r.times_s), y=off, mode="lines", line={"color": GREY, "width": 1.3}, name="the real PD",
                 legendgroup="real", showlegend=k == 0, hovertemplate="%{y:,.1f} % at %{x:,.0f} s<extra>real</extra>",
             ), 1, 1,
         )  # fmt: skip
 
 
-def _numbers(fig: go.Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
+def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
     words, unit = _NUMBERS[k]
     values = [_of(c)[k] for c in paid]
     bars = [0.0 if v is None else v for v in values]
     texts = [_said(v, unit) for v in values]
     hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
     fig.add_trace(
-        go.Bar(
+        Bar(
             y=[label(n, most=24) for n in names], x=bars, orientation="h", text=texts, textposition="outside",
             marker={"color": [c for c, _ in _LOOKS], "pattern": {"shape": ["", "/"], "fillmode": "overlay",
                     "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}},

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Bar, Figure, subplots
 from ticdc_lab.figures.theme import finish, hatched, label, sentence
 
 MEASURES = {
@@ -25,7 +24,7 @@ _NOTE = (
 )
 
 
-def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> go.Figure:
+def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> Figure:
     """Draw what each variant costs.
 
     Parameters
@@ -39,7 +38,7 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> go.Figure:
         return sentence("No protocol was compared", "There is no run to compare.")
     rows = -(-len(MEASURES) // _COLUMNS)
     titles = [words for words, _ in MEASURES.values()]
-    fig = make_subplots(rows=rows, cols=_COLUMNS, subplot_titles=titles, vertical_spacing=0.24, horizontal_spacing=0.08)
+    fig = subplots(rows=rows, cols=_COLUMNS, titles=titles, vertical_spacing=0.24, horizontal_spacing=0.08)
     for i, (column, (_, unit)) in enumerate(MEASURES.items()):
         for k, r in enumerate(costs.to_dict("records")):
             fig.add_trace(_bar(r, column, unit, k, first=i == 0), 1 + i // _COLUMNS, 1 + i % _COLUMNS)
@@ -54,10 +53,10 @@ def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> go.Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 44)
 
 
-def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> go.Bar:
+def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> Bar:
     value, name = r[column], label(r["variant"])
     said = "never" if pd.isna(value) else f"{value:,.4g} {unit}".strip()
-    return go.Bar(
+    return Bar(
         x=[name], y=[0 if pd.isna(value) else value], name=name, legendgroup=name, showlegend=first, marker=hatched(k),
         text=[said], textposition="outside", constraintext="none", cliponaxis=False,
         hovertemplate=f"{name}: {said}<extra></extra>",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.theme import count, finish, hatched, label, sentence
 
 _NOTE = (
@@ -14,7 +14,7 @@ _NOTE = (
 PARTS = ("agree", "disagree", "not judged", "malformed")
 
 
-def verdict_bars(kinds: pd.DataFrame) -> go.Figure:
+def verdict_bars(kinds: pd.DataFrame) -> Figure:
     """Draw a bar a kind of record.
 
     Parameters
@@ -25,12 +25,12 @@ def verdict_bars(kinds: pd.DataFrame) -> go.Figure:
     """
     if kinds.empty:
         return sentence("There is no record", "The file holds none.")
-    fig = go.Figure()
+    fig = Figure()
     names = [label(k) for k in kinds["kind"]]
     for k, part in enumerate(PARTS):
         if kinds[part].any():
             fig.add_trace(
-                go.Bar(
+                Bar(
                     x=kinds[part], y=names, orientation="h", name=part, marker=hatched(k),
                     hovertemplate=f"%{{y}}: %{{x:,}} {part}<extra></extra>",
                 )

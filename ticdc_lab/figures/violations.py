@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, hatched, label, sentence
 
@@ -15,7 +15,7 @@ _NOTE = (
 _TABLES = 7
 
 
-def violations(findings: pd.DataFrame) -> go.Figure:
+def violations(findings: pd.DataFrame) -> Figure:
     """Draw the findings of :func:`ticdc_lab.audit.audit` by guarantee and table, without severity info."""
     counted = findings[findings["severity"] != "info"] if len(findings) else findings
     if counted.empty:
@@ -24,12 +24,12 @@ def violations(findings: pd.DataFrame) -> go.Figure:
     ranked = [str(t) for t in sorted(tables.unique(), key=lambda t: (-int((tables == t).sum()), str(t)))]
     named, rest = ranked[:_TABLES], ranked[_TABLES:]
     guarantees = sorted(counted["guarantee"].unique(), key=lambda g: (-int((counted["guarantee"] == g).sum()), g))
-    fig = go.Figure()
+    fig = Figure()
     groups = [(label(t), [t]) for t in named] + ([(f"{len(rest)} other tables", rest)] if rest else [])
     for k, (name, members) in enumerate(groups):
         mine = counted[tables.isin(members)]
         n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
-        bars = go.Bar(
+        bars = Bar(
             x=n,
             y=[readable(g) for g in guarantees],
             orientation="h",
@@ -37,7 +37,7 @@ def violations(findings: pd.DataFrame) -> go.Figure:
             marker=hatched(k),
             insidetextanchor="middle",
             textangle=0,
-            text=[v or "" for v in n],
+            text=[str(v or "") for v in n],
             hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
             hoverinfo="text",
         )

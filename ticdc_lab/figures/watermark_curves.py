@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
 from ticdc_lab.simulate.incidents import moments
@@ -23,7 +22,7 @@ _NOTE = (
 )
 
 
-def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> go.Figure:
+def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> Figure:
     """Draw the lag of checkpoint_ts above that of resolved_ts, over virtual time.
 
     Parameters
@@ -39,7 +38,7 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding
     if of.empty:
         return sentence("No watermark is to be seen", "In this run no capture reported one, and none was published.")
     until_us = end_us(trace)
-    fig = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09)
+    fig = subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09)
     every = sorted(set(of["who"]) - {GLOBAL}, key=natural)
     shown = [who for who in every if who in captures] if captures else every
     for row, mark in enumerate(_NAMES, start=1):
@@ -57,11 +56,11 @@ def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
 
-def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) -> go.Scatter:
+def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) -> Scatter:
     """One lag as a line; the changefeed's is thick and grey."""
     style = look(captures.index(who)) if who in captures else {"color": "rgba(128,128,128,0.55)", "dash": "solid"}
     line = {"color": style["color"], "dash": style["dash"], "width": 1.8 if who in captures else 7}
-    drawn = go.Scatter(
+    drawn = Scatter(
         x=(curve["time_us"] / 1e6).tolist(), y=(curve["lag_us"] / 1e6).tolist(), mode="lines", line=line,
         name=label(who), legendgroup=label(who), showlegend=first,
         hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>" + label(who) + "</extra>",
@@ -69,7 +68,7 @@ def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) 
     return marked(drawn, Selection(capture=who)) if who in captures else drawn
 
 
-def incident_lines(fig: go.Figure, trace: pa.Table) -> None:
+def incident_lines(fig: Figure, trace: pa.Table) -> None:
     """Draw new owners and crashes down through all panels; of many the first forty."""
     found = moments(trace)
     for line in found[found["what"].isin(["owner", "crash"])].head(40).to_dict("records"):

@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.progress import Lane, Progress, lane_name, progress, seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, look, percent, sentence
@@ -22,7 +21,7 @@ _NOTE = (
 def watermark_ladder(
     steps: pd.DataFrame, *, partitions: pd.DataFrame, incidents: pd.DataFrame | None = None, topic: str | None = None,
     partition: int | None = None,
-) -> go.Figure:  # fmt: skip
+) -> Figure:  # fmt: skip
     """Draw the resolved ts of every partition over the topic's watermark steps.
 
     Parameters
@@ -47,7 +46,7 @@ def watermark_ladder(
     shown = [lane for lane in p.stands_s if chosen in (None, lane)]
     band = any(p.behind[lane].any() for lane in shown) or not found.empty
     heights = [0.82, 0.18] if band else [1.0]
-    fig = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.06)
+    fig = subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.06)
     _area(fig, p)
     for lane in shown:
         _ladder_line(fig, p, lane)
@@ -82,22 +81,22 @@ def _note(p: Progress, band: bool) -> str:
     return told if shown >= p.steps_total else f"{told} {p.steps_total:,} steps are drawn as {shown:,}."
 
 
-def _area(fig: go.Figure, p: Progress) -> None:
+def _area(fig: Figure, p: Progress) -> None:
     step = {"mode": "lines", "line_shape": "hv", "hoverinfo": "skip", "x": p.x_s}
     fastest = np.fmax.reduce(list(p.stands_s.values()))
-    fig.add_trace(go.Scatter(y=fastest, line={"width": 0}, showlegend=False, **step), 1, 1)
+    fig.add_trace(Scatter(y=fastest, line={"width": 0}, showlegend=False, **step), 1, 1)
     shade = "rgba(128,128,128,0.22)"
     fig.add_trace(
-        go.Scatter(y=p.least_s, line={"width": 0}, fill="tonexty", fillcolor=shade, name="fastest to slowest", **step),
+        Scatter(y=p.least_s, line={"width": 0}, fill="tonexty", fillcolor=shade, name="fastest to slowest", **step),
         1,
         1,
     )
     fig.add_trace(
-        go.Scatter(y=p.least_s, line={"width": 7, "color": "rgba(128,128,128,0.55)"}, name="minimum", **step), 1, 1
+        Scatter(y=p.least_s, line={"width": 7, "color": "rgba(128,128,128,0.55)"}, name="minimum", **step), 1, 1
     )
 
 
-def _ladder_line(fig: go.Figure, p: Progress, lane: Lane) -> None:
+def _ladder_line(fig: Figure, p: Progress, lane: Lane) -> None:
     style, y = look(lane[1]), p.stands_s[lane]
     upcoming = np.append(np.diff(p.x_s), np.nan)
     hover = [
@@ -106,7 +105,7 @@ def _ladder_line(fig: go.Figure, p: Progress, lane: Lane) -> None:
         for x, v, n in zip(p.x_s, y, upcoming, strict=True)
     ]
     few = len(p.x_s) <= 60
-    line = go.Scatter(
+    line = Scatter(
         x=p.x_s,
         y=y,
         mode="lines+markers" if few else "lines",
@@ -120,7 +119,7 @@ def _ladder_line(fig: go.Figure, p: Progress, lane: Lane) -> None:
     fig.add_trace(marked(line, _of(lane)), 1, 1)
 
 
-def _band(fig: go.Figure, p: Progress, lane: Lane) -> None:
+def _band(fig: Figure, p: Progress, lane: Lane) -> None:
     """Bars from each step to the next where the lane holds the topic back; lanes that tie share the height."""
     held = p.behind[lane]
     if not held.any():
@@ -131,7 +130,7 @@ def _band(fig: go.Figure, p: Progress, lane: Lane) -> None:
     width = ends - p.x_s
     least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
     width = np.maximum(width, least)
-    bars = go.Bar(
+    bars = Bar(
         x=(p.x_s + width / 2)[held],
         width=width[held],
         y=(1 / tied[held]),
@@ -150,7 +149,7 @@ def _of(lane: Lane) -> Selection:
     return Selection(topic=lane[0], partition=lane[1])
 
 
-def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
+def _incidents(fig: Figure, p: Progress, incidents: pd.DataFrame) -> int:
     """Regressions as crosses on the line, stalls as hatched spans with their length."""
     at = _in_s(p, incidents, "resolved_ts")
     regressed = incidents["regressed"].fillna(False).to_numpy(dtype=bool)
@@ -163,7 +162,7 @@ def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
         ]
         mark = {"symbol": "x", "size": 11, "color": WRONG, "line": {"width": 1, "color": "white"}}
         x = _in_s(p, back, "partition_resolved_ts")
-        crosses = go.Scatter(
+        crosses = Scatter(
             x=x, y=at[regressed], mode="markers", marker=mark, name="regression", hovertext=hover, hoverinfo="text"
         )
         picks = [
@@ -176,12 +175,12 @@ def _incidents(fig: go.Figure, p: Progress, incidents: pd.DataFrame) -> int:
     return int(regressed.sum() + stalled.sum())
 
 
-def _stall(fig: go.Figure, p: Progress, end_s: float, length_s: float, partition: int) -> None:
+def _stall(fig: Figure, p: Progress, end_s: float, length_s: float, partition: int) -> None:
     text = f"partition {partition} stalled {length_s:,.0f} s"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
     span = {"x": [end_s - length_s / 2], "width": [length_s], "y": [1], "base": [0]}
     marker = {"color": "rgba(0,0,0,0)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
-    bar = go.Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text")
+    bar = Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text")
     between_ms = (p.origin_ms + round(1000 * (end_s - length_s)), p.origin_ms + round(1000 * end_s))
     fig.add_trace(marked(bar, Selection(topic=p.topic, partition=partition, between_ms=between_ms)), 2, 1)
     fig.add_annotation(

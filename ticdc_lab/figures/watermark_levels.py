@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 from ticdc_lab.figures.watermark_tree import told, worst
 from ticdc_lab.simulate.ownership import natural
@@ -39,7 +38,7 @@ class Line(NamedTuple):
     lags_s: list[float]
 
 
-def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> go.Figure:
+def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
     """Draw resolved_ts level by level, and the checkpoint_ts where a level has one of its own.
 
     Parameters
@@ -56,7 +55,7 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> go.Figure:
             "There is no watermark", "No capture had anything to replicate when the pipeline was looked at."
         )
     levels = [(level, name) for level, name in _ROWS if any(m.level == level for ms in found.values() for m in ms)]
-    fig = make_subplots(rows=len(levels), cols=1, shared_xaxes=True, vertical_spacing=0.045)
+    fig = subplots(rows=len(levels), cols=1, shared_xaxes=True, vertical_spacing=0.045)
     for row, (level, name) in enumerate(levels, start=1):
         for trace in _level(found, level):
             fig.add_trace(trace, row, 1)
@@ -90,7 +89,7 @@ def lowest(of: Sequence[Line]) -> tuple[list[float], list[float], list[str]]:
     return [t for t, _, _ in ends], [lag for _, lag, _ in ends], [name for _, _, name in ends]
 
 
-def _level(found: dict[int, list[Mark]], level: str) -> list[go.Scatter]:
+def _level(found: dict[int, list[Mark]], level: str) -> list[Scatter]:
     resolved, checkpoint = lines(found, level, "resolved"), lines(found, level, "checkpoint")
     if level == "global":
         grey = "rgba(128,128,128,0.9)"
@@ -105,7 +104,7 @@ def _level(found: dict[int, list[Mark]], level: str) -> list[go.Scatter]:
     own = checkpoint if level == "sink" else resolved
     times, lags, names = lowest(own)
     hover = [f"{lag:.3f} s behind at {t:.3f} s: {label(n)}" for t, lag, n in zip(times, lags, names, strict=True)]
-    red = go.Scatter(
+    red = Scatter(
         x=times, y=lags, mode="lines", line={"color": WRONG, "width": 6}, name="the lowest of its level",
         hovertext=hover, hoverinfo="text", legendgroup="lowest", showlegend=level == "processor",
     )  # fmt: skip
@@ -115,8 +114,8 @@ def _level(found: dict[int, list[Mark]], level: str) -> list[go.Scatter]:
     return [red, *(_line(line, style, line.name, legend=False) for line, style in zip(drawn, thin, strict=True))]
 
 
-def _line(line: Line, style: dict[str, object], name: str, *, legend: bool = True) -> go.Scatter:
-    return go.Scatter(
+def _line(line: Line, style: dict[str, object], name: str, *, legend: bool = True) -> Scatter:
+    return Scatter(
         x=line.times_s, y=line.lags_s, mode="lines", line=style, name=label(name), showlegend=legend,
         hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>" + label(line.name) + "</extra>",
     )  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
 import pyarrow as pa
 
+from ticdc_lab.figures.figure import Figure, Icicle
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import WRONG, finish, label, sentence
@@ -37,7 +37,7 @@ _NOTE = (
 _TWICE = " Two branches are lit: the table in the first waits for the global resolved_ts, which the second one holds."
 
 
-def watermark_tree(watermarks: pa.Table, *, at_us: int | None = None, of: Of = "checkpoint") -> go.Figure:
+def watermark_tree(watermarks: pa.Table, *, at_us: int | None = None, of: Of = "checkpoint") -> Figure:
     """Draw all levels at a moment.
 
     Parameters
@@ -58,7 +58,7 @@ def watermark_tree(watermarks: pa.Table, *, at_us: int | None = None, of: Of = "
     return _drawn(by_moment(watermarks)[chosen.time_us], chosen)
 
 
-def watermark_tree_stepped(watermarks: pa.Table, *, moments: int = 30, of: Of = "checkpoint") -> go.Figure:
+def watermark_tree_stepped(watermarks: pa.Table, *, moments: int = 30, of: Of = "checkpoint") -> Figure:
     """Draw :func:`watermark_tree` at many moments, on a slider that needs no kernel.
 
     Parameters
@@ -119,14 +119,14 @@ def _lag_us(c: Chain) -> int:
     return max(0, c.time_us - us_of(c.ts)) if c.ts else 0
 
 
-def _drawn(found: Sequence[Mark], c: Chain) -> go.Figure:
+def _drawn(found: Sequence[Mark], c: Chain) -> Figure:
     lit = {m.path for m in c.marks}
     boxes = _folded(found, lit)
     texts = [f"<b>{label(m.name.split(' (table')[0], most=30)}</b><br>{_behind(m, c)}" for m in boxes]
     colors = [WRONG if m.path == c.leaf.path else _LIT_ABOVE if m.path in lit else _UNLIT for m in boxes]
     inks = [_ON_RED if color == WRONG else _INK for color in colors]
     leaves = len(boxes) - len({m.parent for m in boxes})
-    icicle = go.Icicle(
+    icicle = Icicle(
         ids=[m.path for m in boxes], labels=[label(m.name) for m in boxes], parents=[m.parent for m in boxes],
         text=texts, textinfo="text", hovertext=[_hover(m, c) for m in boxes], hoverinfo="text", sort=False,
         marker={"colors": colors, "line": {"width": 1.5, "color": "rgba(128,128,128,0.9)"}},
@@ -137,7 +137,7 @@ def _drawn(found: Sequence[Mark], c: Chain) -> go.Figure:
     twice = len({m.path for m in c.marks if m.level == "table"}) > 1
     note = _NOTE.format(ts=_NAMES[c.of]) + _TWICE * twice
     height = 210 + _ROW_PX * max(4, leaves)
-    fig = finish(go.Figure(icicle), title=told(c), note=note, height=height, note_below_px=16, least_px=860)
+    fig = finish(Figure(icicle), title=told(c), note=note, height=height, note_below_px=16, least_px=860)
     return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.pd_looks import BLUE, GREEN, kind_name
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, count, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.decisions import Decision
@@ -22,7 +21,7 @@ _NOTE = (
 )
 
 
-def why_nothing(recording: Recording, *, finding: str = "") -> go.Figure:
+def why_nothing(recording: Recording, *, finding: str = "") -> Figure:
     """Draw who did nothing when, and why.
 
     Parameters
@@ -38,7 +37,7 @@ def why_nothing(recording: Recording, *, finding: str = "") -> go.Figure:
     rows = sorted({by for by, _ in seconds})
     reasons = Counter(why for why in seconds.values() if why != _MADE)
     named = [why for why, _ in reasons.most_common(_MOST)]
-    fig = go.Figure()
+    fig = Figure()
     looks = dict(zip(named, _looks(), strict=False))
     for why in [_MADE, *named, *([_OTHER] if len(reasons) > _MOST else [])]:
         look = (GREEN, "") if why == _MADE else looks.get(why, (GREY, "+"))
@@ -78,10 +77,10 @@ def _looks() -> list[tuple[str, str]]:
     return [(color, PATTERNS[1 + k % (len(PATTERNS) - 1)]) for k, color in enumerate(colors)]
 
 
-def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, look: tuple[str, str]) -> go.Bar:
+def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, look: tuple[str, str]) -> Bar:
     color, hatch = look
     lines = {"shape": hatch, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 6, "solidity": 0.2}
-    return go.Bar(
+    return Bar(
         orientation="h", base=[s for _, s, _ in mine], x=[1] * len(mine), y=[rows.index(by) for by, _, _ in mine],
         width=0.7, marker={"color": color, "line": {"width": 0}, "pattern": lines}, name=label(name, most=90),
         hovertext=[f"{label(by)} at {s:,} s: {label(why, most=140)}" for by, s, why in mine], hoverinfo="text",

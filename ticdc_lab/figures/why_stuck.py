@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
+from ticdc_lab.figures.figure import Bar, Figure, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, count, finish, hatched, label, percent, sentence
 from ticdc_lab.figures.watermark_curves import incident_lines, line_of
@@ -22,7 +21,7 @@ _NOTE = (
 _MOST = 7
 
 
-def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> go.Figure:
+def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Figure:
     """Draw what holds the checkpoint over time, and say it for one moment.
 
     Parameters
@@ -44,7 +43,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> go.
         return sentence("The checkpoint is never stuck", f"The owner never said that it cannot proceed; it moved {n}.")
     longest = found.iloc[int((found["until_us"] - found["since_us"]).argmax())]
     moment = int(longest["until_us"]) - 1 if at_us is None else at_us
-    fig = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
+    fig = subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
     marks, until_us = watermarks(trace), end_us(trace)
     curve = lag_curve(marks[(marks["who"] == GLOBAL) & (marks["watermark"] == "checkpoint")], until_us=until_us)
     fig.add_trace(line_of(curve, GLOBAL, [], first=False), 1, 1)
@@ -79,7 +78,7 @@ def told(stuck: Stuck | None, at_us: int) -> str:
     return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.answer, most=140)}"
 
 
-def _bars(found: pd.DataFrame) -> list[go.Bar]:
+def _bars(found: pd.DataFrame) -> list[Bar]:
     """A bar for each stretch, a colour for each holder; those that hold shortest share one."""
     length = (found["until_us"] - found["since_us"]).groupby(found["name"]).sum().sort_values(ascending=False)
     named = list(length.index[:_MOST])
@@ -90,7 +89,7 @@ def _bars(found: pd.DataFrame) -> list[go.Bar]:
         if mine.empty:
             continue
         width = (mine["until_us"] - mine["since_us"]) / 1e6
-        bars = go.Bar(
+        bars = Bar(
             x=(mine["since_us"] / 1e6 + width / 2).tolist(), width=width.tolist(), y=[1] * len(mine),
             marker=hatched(k), name=label(name or "without a name"), legendgroup=label(name),
             hovertext=[_hover(r) for r in mine.to_dict("records")], hoverinfo="text",

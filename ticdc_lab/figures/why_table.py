@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.looking.choice import SOURCE, Choice, Row, choice_of, word
@@ -27,7 +26,7 @@ _NOTE = (
 )
 
 
-def why_table(told: Explained | Decision, *, finding: str = "") -> go.Figure:
+def why_table(told: Explained | Decision, *, finding: str = "") -> Figure:
     """Draw why a decision came out as it did, also where nothing was done.
 
     Parameters
@@ -53,8 +52,8 @@ def why_table(told: Explained | Decision, *, finding: str = "") -> go.Figure:
     ]
     fills = [_FILLS["chosen" if r.chosen else "refused" if r.refused else "other"] for r in shown]
     look = {"align": "left", "height": _ROW_PX, "line": {"color": "rgba(128,128,128,0.3)"}}
-    fig = go.Figure(
-        go.Table(
+    fig = Figure(
+        Table(
             columnwidth=[1.1, *[1.5] * len(names), 1.5, 1.3], domain={"x": [0, 1], "y": [0, 1]},
             header={"values": [f"<b>{h}</b>" for h in heads], "fill": {"color": "#0072B2"},
                     "font": {"color": "#ffffff"}} | look | {"height": _HEAD_PX},

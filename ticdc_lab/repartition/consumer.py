@@ -10,6 +10,7 @@ table knows only what one listener did, and over all listeners it would throw aw
 from __future__ import annotations
 
 from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -165,10 +166,9 @@ def _out_of_order(rows: DataFrame) -> DataFrame:
         {"_latest": F.max(latest).over(everywhere), "_low": F.min(place).over(same_era),
          "_high": F.max(place).over(same_era), "_done": F.max(done).over(same_place)}
     )  # fmt: skip
-    here = F.struct(*PARTITION)
 
     def elsewhere(other: str) -> Column:
-        return F.struct(*[F.col(other)[c].alias(c) for c in PARTITION]) != here
+        return reduce(or_, [F.col(other)[c] != F.col(c) for c in PARTITION])
 
     witness = (
         F.when(F.col("_latest.era") > F.col("alignment"), F.col("_latest.at"))

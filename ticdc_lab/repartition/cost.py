@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from ticdc_lab import tso
 from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.rules import dispatch_by_rules
+from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.keys import with_keys
 from ticdc_lab.repartition.expand import Expansion
-from ticdc_lab.watermarks import IS_ROW
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import tso
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch.conflict import CONFLICT
 from ticdc_lab.dispatch.infer import infer_rules
+from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
@@ -50,7 +51,7 @@ class Expansion:
     def kept(self, folder: str) -> Expansion:
         """The same with its events read from ``folder``, a path or URL that does not exist yet: laid once."""
         self.events.write.parquet(folder)
-        return replace(self, events=self.events.sparkSession.read.schema(self.events.schema).parquet(folder))
+        return replace(self, events=stored_parquet(self.events.sparkSession, folder, schema=self.events.schema))
 
 
 def expand(

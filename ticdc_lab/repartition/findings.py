@@ -41,7 +41,7 @@ def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
 
 
 def causes_of(expansion: Expansion) -> DataFrame:
-    """Tables whose own rule moves rows, whatever the number of partitions; see :func:`ticdc_lab.audit.with_causes`."""
+    """Tables whose own rule moves rows, whatever the number of partitions; see :func:`ticdc_lab.audit.audit`."""
     rules = [(r, TableFilter.parse(r.matcher, case_sensitive=True)) for r in (*expansion.rules, EVERYTHING)]
     chosen = [(*t, next(r for r, f in rules if f.matches(*t))) for t in expansion.plan.facts.tables]
     said = [(schema, table, cause) for schema, table, rule in chosen if (cause := _cause(rule))]

@@ -12,12 +12,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab import tso
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.engine.columns import least
+from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Plan
 from ticdc_lab.schema import EVENTS, require_batch, require_columns
 from ticdc_lab.transactions import duplicates
-from ticdc_lab.watermarks import IS_ROW
 
 ADDED = ("epoch", "alignment", "dropped", "resent", "written_ms")
 """What :func:`repartitioned` adds to events."""
@@ -142,7 +143,7 @@ def _marks(events: DataFrame, plan: Plan) -> DataFrame:
 def _ddl(events: DataFrame, plan: Plan) -> DataFrame:
     """Each DDL once to every partition of its time."""
     by = ["topic", "commit_ts", "schema_name", "table_name", "query", "ddl_type"]
-    first = F.min(F.struct("table_id", "protocol")).alias("_first")
+    first = least("table_id", "protocol").alias("_first")
     ddl = events.where("kind = 'ddl' AND commit_ts IS NOT NULL").groupBy(*by).agg(first)
     ddl = ddl.select(*by, "_first.*", F.lit("ddl").alias("kind"))
     ts = F.col("commit_ts")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,6 +19,8 @@ from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.study import Study
+from ticdc_lab.engine.shuffle import quantiles
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.report.page import plain
 from ticdc_lab.report.what_if import Studies
@@ -58,8 +59,8 @@ def _beginning(events: DataFrame, total: int) -> DataFrame:
     """Events up to the commit_ts below which about as many lie as may be read."""
     if total <= MOST_EVENTS:
         return events
-    found = events.agg(F.percentile_approx("commit_ts", MOST_EVENTS / total).alias("ts")).first()
-    return events.where(F.col("commit_ts") <= (found["ts"] if found is not None else 0))
+    found = quantiles(events, "commit_ts", [MOST_EVENTS / total], accuracy=10_000)
+    return events.where(F.col("commit_ts") <= (found[0] if found else 0))
 
 
 def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
@@ -77,7 +78,7 @@ def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
     )
     hasty, whole = run(part, SEED_ROW, slow), run(part, SEED_TRANSACTION, slow)
     wrong = small_frame(anomalies(hasty, part, most=1))
-    shown: list[go.Figure] = [counted]
+    shown: list[Figure] = [counted]
     shown += [figures.counterexample(a) for a in _two_lanes(wrong.to_dict("records"))[:1]]
     shown += [figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")]
     shown += [figures.ddl_timeline(ddl_timeline(whole, part))] if part.ddls else []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.provenance import Provenance
 from ticdc_lab.report.page import Section, Table
 
@@ -12,7 +11,7 @@ _CODE = ("fingerprint", "setting", "value", "version")
 
 def made_of(made_from: Provenance) -> Section:
     """Settings, versions and fingerprints of the inputs, as a section."""
-    body: list[Table | go.Figure | str] = []
+    body: list[Table | Figure | str] = []
     for title, frame in made_from.frames().items():
         rows = [tuple(None if v != v else v for v in row) for row in frame.itertuples(index=False)]
         body += [title, Table(list(frame.columns), rows, code=_CODE)]

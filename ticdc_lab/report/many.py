@@ -18,9 +18,10 @@ from ticdc_lab.figures.violations import is_capped
 from ticdc_lab.redaction import redacted
 from ticdc_lab.report.page import Link, Section, Table, page
 from ticdc_lab.report.runs import Run, page_names
-from ticdc_lab.report.write import told, write
+from ticdc_lab.report.write import told
 from ticdc_lab.summary import Summary
 from ticdc_lab.tso import utc_words
+from ticdc_lab.whole_files import write_whole
 
 Opened = Callable[[Run], AbstractContextManager[ChangeLog]]
 """Opens a run's log, materialised, and clears up after it."""
@@ -107,7 +108,7 @@ def reports(
     for run, name in zip(runs, page_names(runs), strict=True):
         entries.append(_entry(run, place / name, opened, settings))
         done(entries[-1])
-    write(index(entries), place / "index.html")
+    write_whole(place / "index.html", index(entries))
     return entries
 
 
@@ -116,7 +117,7 @@ def _entry(run: Run, target: Path, opened: Opened, settings: Mapping[str, object
     try:
         with opened(run) as log:
             summary, text = told(log, {**settings, **run.settings()}, title=run.name, back="index.html")
-        write(text, target)
+        write_whole(target, text)
     except Exception as error:  # Spark gives what Java threw in many shapes; one log must not stop the others
         first = (
             error.message if isinstance(error, TiCDCLabError) else f"{type(error).__name__}: {error}".splitlines()[0]

@@ -19,6 +19,7 @@ from traitlets import Bool
 from traitlets.config import Config
 
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.in_notebook import PAGE_MARK
 from ticdc_lab.provenance import MARK, provenance
 from ticdc_lab.report.made_of import made_of
 from ticdc_lab.report.page import figure, foot, head, section, text
@@ -29,7 +30,7 @@ PARAMETERS, INJECTED = "parameters", "injected-parameters"
 
 _TEMPLATES = Path(__file__).with_name("nbconvert")
 _BUNDLE_CHARS = 500_000
-"""An output as long as this that speaks of plotly.js is plotly.js, which the page has already."""
+"""An output as long as this that speaks of plotly.js is plotly.js, which the page has already, as has that of ours."""
 
 _STYLE = """
 main{overflow-wrap:break-word}.highlight{background:var(--tint);border-radius:6px;margin:8px 0}
@@ -112,10 +113,10 @@ def _shown(output: Any, id: str) -> Iterator[Any]:
         return
     if PLOTLY in data:
         needs = f'<p class="kernel">{_DEAD}</p>' if WIDGET in data else ""
-        output["data"] = {"text/html": needs + figure(data[PLOTLY], id=id)}
+        output["data"] = {"text/html": needs + figure(data[PLOTLY], id=id, packed=True)}
     elif WIDGET in data:
         output["data"] = {"text/html": f'<p class="kernel">{_NONE}</p>'}
-    elif len(_html(output)) > _BUNDLE_CHARS and "plotly.js" in _html(output):
+    elif PAGE_MARK in _html(output) or (len(_html(output)) > _BUNDLE_CHARS and "plotly.js" in _html(output)):
         return
     yield output
 

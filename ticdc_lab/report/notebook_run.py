@@ -19,6 +19,7 @@ from traitlets.config import Config
 from ticdc_lab import supplied
 from ticdc_lab.errors import SourceError
 from ticdc_lab.report.notebook_page import INJECTED, PARAMETERS, offline, parameters
+from ticdc_lab.whole_files import write_whole
 
 CELL_S = 1800
 """Seconds that a cell may take."""
@@ -81,7 +82,7 @@ def notebook_page(
     page, _ = HTMLExporter(config=offline(Config())).from_notebook_node(notebook, resources=where)  # type: ignore[no-untyped-call]
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page, encoding="utf-8", newline="\n")
+    write_whole(target, page)
     return Exported(target, failed)
 
 

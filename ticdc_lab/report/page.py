@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
-import json
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
-import plotly.graph_objects as go
-from plotly.io import templates, to_html
-from plotly.offline import get_plotlyjs
-
+from ticdc_lab.figures.figure import MIME, Figure, as_json
 from ticdc_lab.figures.fitting import FIT_JS
-from ticdc_lab.figures.theme import CONFIG
+from ticdc_lab.figures.plotly_js import library
+from ticdc_lab.figures.theme import CONFIG, template
 
 _STYLE = """
 :root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--tint:#f4f5f7}
@@ -56,17 +57,26 @@ A figure that is higher becomes smaller (``--on-paper``, which the script below 
 """
 
 _SCRIPT = """
-(function(){const T=%s;function set(t){document.documentElement.dataset.theme=t;
-document.querySelectorAll('.plotly-graph-div').forEach(function(g){Plotly.relayout(g,{template:T[t]})});}
-document.getElementById('theme').onclick=function(){
-set(document.documentElement.dataset.theme==='dark'?'light':'dark');};
+(function(){const T=%(themes)s,CONFIG=%(config)s,root=document.documentElement,pause=()=>new Promise(r=>setTimeout(r));
+async function told(s){if(!s.dataset.gzip){return s.textContent}
+const bytes=Uint8Array.from(atob(s.textContent),c=>c.charCodeAt(0));
+return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
+async function draw(g){const f=JSON.parse(await told(g.nextElementSibling));
+await Plotly.newPlot(g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
+config:{...CONFIG,...f.config}});await ticdcFit(Plotly,g)}
+function set(t){root.dataset.theme=t;document.querySelectorAll('.js-plotly-plot').forEach(function(g){
+Plotly.relayout(g,{template:T[t]})})}
+document.getElementById('theme').onclick=function(){set(root.dataset.theme==='dark'?'light':'dark')};
 function sized(){document.querySelectorAll('.figure').forEach(function(f){
 f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight))})}
-let shown='';addEventListener('beforeprint',function(){sized();shown=document.documentElement.dataset.theme;
+let shown='';addEventListener('beforeprint',function(){sized();shown=root.dataset.theme;
 if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
 if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
-set('dark');}ticdcFit.page(Plotly).then(sized);})();
+root.dataset.theme='dark'}
+(async function(){for(const g of document.querySelectorAll('.plotly-graph-div')){await draw(g);await pause()}
+await ticdcFit.page(Plotly);sized()})()})();
 """
+"""Draws the figures one after the other, so that the page answers meanwhile."""
 
 ON_PAPER = (
     "On paper the slider stands where it begins, at {start}; the HTML page of the same name has its other "
@@ -103,7 +113,7 @@ class Section:
     title: str
     answer: str
     limits: Sequence[str] = ()
-    body: Sequence[Table | go.Figure | str] = field(default_factory=tuple)
+    body: Sequence[Table | Figure | str] = field(default_factory=tuple)
 
 
 def text(value: object) -> str:
@@ -111,7 +121,7 @@ def text(value: object) -> str:
     return html.escape("" if value is None else str(value))
 
 
-def plain(fig: go.Figure) -> str:
+def plain(fig: Figure) -> str:
     """The finding of a figure as plain text again."""
     return html.unescape(str(fig.layout.meta["finding"]))
 
@@ -136,9 +146,10 @@ def head(name: str, *, more_style: str = "") -> str:
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en" data-theme="light">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f"<title>{text(name)}</title>\n<style>{_STYLE}{more_style}</style>\n",
-            f"<script>{_plotly_js()}</script>\n</head>\n<body>\n",
+            f"<script>{library()}</script>\n</head>\n<body>\n",
             f'<header><h1>{text(name)}</h1><button id="theme" type="button">dark / light</button></header>\n',
         ]
     )
@@ -146,13 +157,32 @@ def head(name: str, *, more_style: str = "") -> str:
 
 def foot() -> str:
     """The end of a page."""
-    dark_and_light = json.dumps({t: templates[f"ticdc_{t}"].to_plotly_json() for t in ("light", "dark")})
-    return f"<script>{FIT_JS}{_SCRIPT % dark_and_light.replace('<', chr(92) + 'u003c')}</script>\n</body>\n</html>\n"
+    return f"<script>{_script()}</script>\n</body>\n</html>\n"
 
 
 @cache
-def _plotly_js() -> str:
-    return str(get_plotlyjs())
+def _script() -> str:
+    script = _SCRIPT % {
+        "themes": _in_page({t: template(t) for t in ("light", "dark")}),
+        "config": _in_page(dict(CONFIG)),
+    }
+    return f"{FIT_JS}{script}"
+
+
+@cache
+def _policy() -> str:
+    """What a page may do: run the scripts that we put into it and no other, and ask nobody for anything."""
+    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in (library(), _script()))
+    scripts = " ".join(f"'sha256-{found}'" for found in hashes)
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _in_page(value: object) -> str:
+    """JSON that ends no script."""
+    return as_json(value).replace("<", "\\u003c")
 
 
 def section(s: Section) -> str:
@@ -163,22 +193,28 @@ def section(s: Section) -> str:
     return f"{head}{limits}{body}</section>\n"
 
 
-def _block(block: Table | go.Figure | str, *, id: str) -> str:
+def _block(block: Table | Figure | str, *, id: str) -> str:
     if isinstance(block, str):
         return f"<h3>{text(block)}</h3>\n"
     if isinstance(block, Table):
         return _table(block)
-    return figure(json.loads(block.to_json()), id=f"plot-{id}")
+    return figure(block.to_dict(), id=f"plot-{id}")
 
 
-def figure(plotly_json: Mapping[str, Any], *, id: str) -> str:
-    """A figure as HTML, with a sentence for paper where it has a slider."""
-    fig = {k: v for k, v in plotly_json.items() if k != "config"}
-    config = dict(CONFIG) | dict(plotly_json.get("config") or {})
-    drawn = to_html(
-        fig, full_html=False, include_plotlyjs=False, div_id=id, config=config, auto_play=False, validate=False
-    )
-    return f'<div class="figure">{drawn}{_for_paper(fig)}</div>\n'
+def figure(settings: Mapping[str, Any], *, id: str, packed: bool = False) -> str:
+    """A figure as HTML, which the end of the page draws, with a sentence for paper where it has a slider.
+
+    Its template is the page's, and a ``config`` is only what the page's differs in. ``packed`` settings take a fifth
+    of the bytes, and can be read by the page alone.
+    """
+    layout = {k: v for k, v in settings["layout"].items() if k != "template"}
+    height = f' style="height:{layout["height"]}px"' if "height" in layout else ""
+    told = _in_page({**settings, "layout": layout})
+    if packed:
+        told = base64.b64encode(gzip.compress(told.encode(), mtime=0)).decode()
+    told = f'<script type="{MIME}"{" data-gzip=1" if packed else ""}>{told}</script>'
+    drawn = f'<div id="{id}" class="plotly-graph-div"{height}></div>{told}'
+    return f'<div class="figure">{drawn}{_for_paper(settings)}</div>\n'
 
 
 def _for_paper(fig: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ticdc_lab.environment import installer
+from ticdc_lab.engine.environment import installer
 from ticdc_lab.errors import SetupError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")

@@ -13,6 +13,7 @@ from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.verdict_bars import verdict_bars
 from ticdc_lab.report.page import Section, Table, page
 from ticdc_lab.simulate.pd.replay import Replayed
+from ticdc_lab.whole_files import write_whole
 
 HEAD = ("line", "record", "ours", "the real PD", "verdict", "why")
 _CODE = ("ours", "the real PD")
@@ -41,7 +42,7 @@ def pd_replay_page(replayed: Replayed, name: str, out: str | Path, more: Sequenc
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     sections = [_overview(replayed), *_disagreements(replayed), *map(_of_kind, _kinds(replayed)), *more]
-    target.write_text(page(f"The real PD beside ours: {name}", lead=_lead(replayed), sections=sections))
+    write_whole(target, page(f"The real PD beside ours: {name}", lead=_lead(replayed), sections=sections))
     return target
 
 

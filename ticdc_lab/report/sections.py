@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab import figures, tso
 from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
 from ticdc_lab.report.findings import examples, findings_table, messages_table
@@ -60,7 +60,7 @@ def contents(s: Summary) -> Section:
     """What the log holds: inventory, DDL and quarantine."""
     rows = s.contents[s.contents["kind"] == "row"]
     by_table, by_partition = _table_inventory(s, rows), _partition_inventory(s)
-    body: list[Table | go.Figure | str] = [
+    body: list[Table | Figure | str] = [
         *(_titled("Tables", len(by_table.rows), _MANY), by_table),
         *(_titled("Partitions", len(by_partition.rows), _MANY), by_partition),
     ]
@@ -86,7 +86,7 @@ def completeness(s: Summary) -> Section:
     if not s.has_commit_ts:
         return Section("complete", "How far it is complete", complete_to(s), s.limits)
     topics = sorted({str(t) for t in s.steps["topic"]}) if len(s.steps) else []
-    body: list[Table | go.Figure | str] = []
+    body: list[Table | Figure | str] = []
     for topic in topics[:8] or [""]:
         body += [str(topic)] if len(topics) > 1 else []
         ladder = figures.watermark_ladder(s.steps, partitions=s.partitions, incidents=s.incidents, topic=topic)
@@ -101,7 +101,7 @@ def transactions(s: Summary) -> Section:
         return Section("transactions", title, "Transactions cannot be restored from it.", s.limits)
     drawn = figures.transaction_spans(s.transactions, totals=s.transaction_totals)
     open_ones = s.transactions[~s.transactions["complete"].astype(bool)] if len(s.transactions) else s.transactions
-    body: list[Table | go.Figure | str] = [drawn]
+    body: list[Table | Figure | str] = [drawn]
     if len(open_ones):
         rows = [
             (_id(r["commit_ts"]), int(r["n_rows"]), ", ".join(r["tables"]), _list(r["missing"]))
@@ -152,7 +152,7 @@ def audit(s: Summary) -> Section:
         answer = f"None of the {checked} guarantees that can be checked on it is broken."
         return Section("audit", "Whether it kept TiCDC's promises", answer, limits, [figures.violations(s.findings)])
     worst = examples(s.findings)
-    body: list[Table | go.Figure | str] = [figures.violations(s.findings), *map(figures.counterexample, worst.values())]
+    body: list[Table | Figure | str] = [figures.violations(s.findings), *map(figures.counterexample, worst.values())]
     drawn = {i: f"plot-audit-{n}" for n, i in enumerate(worst, start=1)}
     listed = findings_table(s.findings.head(_MANY), messages=s.messages, drawn=drawn)
     body += [_titled("Findings", min(len(s.findings), _MANY), _MANY), listed]

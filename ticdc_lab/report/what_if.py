@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from ticdc_lab import figures
 from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.change_log import ChangeLog
@@ -14,6 +12,7 @@ from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, pl
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.report.page import plain
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
@@ -26,7 +25,7 @@ class Studies:
 
     answer: str
     limits: Sequence[str]
-    figures: Sequence[go.Figure]
+    figures: Sequence[Figure]
 
 
 def study(log: ChangeLog) -> Studies:
@@ -76,13 +75,13 @@ def _some_of(names: Sequence[str], *, most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, go.Figure]:
+def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, Figure]:
     """Load, breaks and alignments of a strategy for each number of partitions; nothing where it places no row."""
     each = {n: over_time(what_if, strategy=strategy, partitions=n) for n in counts}
     return {str(n): figures.dispatch_over_time(o, strategy=strategy) for n, o in each.items() if o.load.sum()}
 
 
-def _example(what_if: WhatIf, partitions: int) -> list[go.Figure]:
+def _example(what_if: WhatIf, partitions: int) -> list[Figure]:
     """One counterexample, of the first strategy that breaks the order of a row."""
     at = max(2, partitions)
     found = (first_violation(what_if, strategy=s, partitions=at) for s in ("index-value", "ts"))

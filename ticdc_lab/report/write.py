@@ -18,6 +18,7 @@ from ticdc_lab.report.page import page
 from ticdc_lab.report.runs import name_of
 from ticdc_lab.report.what_if import Studies, study
 from ticdc_lab.summary import Summary, summarise
+from ticdc_lab.whole_files import write_whole
 
 
 def report(log: ChangeLog, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
@@ -45,7 +46,7 @@ def report(log: ChangeLog, out: str | Path, *, settings: Mapping[str, object] = 
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     with decoded_once(log, target.parent) as whole:
-        write(told(whole, settings)[1], target)
+        write_whole(target, told(whole, settings)[1])
     return target
 
 
@@ -68,11 +69,6 @@ def told(
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
     page = render(summary, studies=study(log), consumers=watch(log), made_from=made_from, title=title, back=back)
     return summary, page
-
-
-def write(page: str, target: Path) -> None:
-    """A page into a file, the same bytes on every system."""
-    target.write_text(page, encoding="utf-8", newline="\n")
 
 
 def render(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ticdc_lab.giving_up import still_wanted
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.machine import (

@@ -114,6 +114,13 @@ class Ignored(NamedTuple):
     because: str
 
 
+class Told(NamedTuple):
+    """Who asked for something is told what came of it; both are of the model."""
+
+    command: Any
+    outcome: Any
+
+
 class Broken(NamedTuple):
     """The machine found something that its protocol excludes (the real code panics here); the run ends."""
 
@@ -128,7 +135,7 @@ class Exit(NamedTuple):
     because: str
 
 
-Output: TypeAlias = Send | Wake | Changed | Decided | Ignored | Broken | Exit
+Output: TypeAlias = Send | Wake | Changed | Decided | Ignored | Told | Broken | Exit
 
 S = TypeVar("S")
 

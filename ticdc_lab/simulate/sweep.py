@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ticdc_lab.engine import parallelism
 from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.recorder import EVENTS
 from ticdc_lab.simulate.scenario import Scenario
@@ -123,7 +124,7 @@ def runs_of(
     """Give what ``give`` makes of the runs of a task: seed, text of the settings and the scenario with them."""
     changed = [(label_of(changes), scenario.changed(changes)) for changes in settings]
     n = len(seeds) * len(changed)
-    tasks = max(1, min(n, spark.sparkContext.defaultParallelism * _TASKS_A_CORE))
+    tasks = max(1, min(n, parallelism(spark) * _TASKS_A_CORE))
 
     def jobs(batches: Iterator[pa.RecordBatch]) -> Iterator[Job]:
         for batch in batches:

@@ -7,18 +7,22 @@ import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ticdc_lab.codecs.kernel import capture, faults
-from ticdc_lab.codecs.kernel.arrow import in_form, numbers, spans, texts
-from ticdc_lab.codecs.kernel.state import State, fresh_state
+from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.codecs.capture_lines import Lines
+from ticdc_lab.codecs.capture_lines import read_lines as read_fields
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.schema import DECODED, MESSAGES
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
+_BATCH_BYTES = 32 << 20
 _PIECE = 4 << 20
 
 Batches = Iterator[pa.RecordBatch]
@@ -30,41 +34,82 @@ def read_lines(batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatc
         yield parse(batch.column("line"), batch.column("file"))
 
 
-def read_gzip(batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Gzip files (column ``file``, a local path) to messages and rejected lines; a damaged end is a rejected line."""
-    for batch in batches:
-        for path in batch.column("file").to_pylist():
-            fault = ""
-            for lines, fault in _gzip_lines(Path(path)):  # noqa: B007  the last one counts
-                if lines:
-                    yield parse(pa.array(lines, pa.binary()), pa.array([path] * len(lines), pa.string()))
-            if fault:
-                yield parse(pa.array([], pa.binary()), pa.array([], pa.string()))[0], _damaged(path, fault)
+def read_gzip(path: Path, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Lines of a gzip file to messages and rejected lines; a damaged end is a rejected line.
+
+    So is a line of more bytes than ``line``, of which no more is kept than its length.
+    """
+    fault = ""
+    for lines, fault, too_long in _gzip_lines(path, line):  # noqa: B007  the last one counts
+        if too_long:
+            yield _no_message(), _too_long(path, too_long, line)
+        if lines:
+            yield parse(pa.array(lines, pa.binary()), pa.array([str(path)] * len(lines), pa.string()))
+    if fault:
+        yield _no_message(), _rejected_file(path, "damaged-gzip", f"{fault}; all lines before were read")
 
 
-def read_range(path: Path, first: int, last: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+def read_range(
+    path: Path, first: int, last: int, line: int = BOUNDS.line
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Lines of a plain file that begin from byte ``first`` to before ``last``, to messages and rejected lines."""
     with path.open("rb") as file:
         if first:
             file.seek(first - 1)
-            file.readline()  # the rest of a line that the range before reads
+            _rest_of_line(file)  # which the range before reads
         while file.tell() < last:
             lines: list[bytes] = []
-            while len(lines) < LINES_A_BATCH and file.tell() < last:
-                lines.append(file.readline().rstrip(b"\n"))
+            size = too_long = 0
+            while len(lines) < LINES_A_BATCH and size < _BATCH_BYTES and not too_long and file.tell() < last:
+                text = file.readline(line + 1)
+                if len(text) > line and not text.endswith(b"\n"):
+                    too_long = len(text) + _rest_of_line(file)
+                else:
+                    lines.append(text.rstrip(b"\n"))
+                    size += len(text)
             yield parse(pa.array(lines, pa.binary()), pa.array([str(path)] * len(lines), pa.string()))
+            if too_long:
+                yield _no_message(), _too_long(path, too_long, line)
 
 
-def _gzip_lines(path: Path) -> Iterator[tuple[list[bytes], str]]:
-    """Lines of a gzip file in groups, each with what is wrong with the stream so far (empty for nothing)."""
-    rest, fault = b"", ""
+def _rest_of_line(file: BinaryIO) -> int:
+    """Go to where the next line begins; how many bytes that are, without the line feed."""
+    n = 0
+    while text := file.readline(_CHUNK):
+        if text.endswith(b"\n"):
+            return n + len(text) - 1
+        n += len(text)
+    return n
+
+
+def _gzip_lines(path: Path, most: int) -> Iterator[tuple[list[bytes], str, int]]:
+    """Lines of a gzip file in groups, each with what is wrong with the stream so far (empty for nothing).
+
+    The third is the length of a line beyond ``most`` that stood before them, or 0.
+    """
+    held, size, fault = list[bytes](), 0, ""
     for text, fault in _inflated(path):
-        lines = (rest + text).split(b"\n")
+        lines = text.split(b"\n")
         rest = lines.pop()
+        if lines and size + len(lines[0]) > most:
+            yield [], fault, size + len(lines.pop(0))
+            held, size = [], 0
+        elif lines:
+            lines[0] = b"".join((*held, lines[0]))
+            held, size = [], 0
+        for line in lines:
+            if len(line) > most:
+                yield [], fault, len(line)
+        held.append(rest)
+        size += len(rest)
+        if size > most:
+            held = []
+        lines = [line for line in lines if len(line) <= most]
         for i in range(0, len(lines), LINES_A_BATCH):
-            yield lines[i : i + LINES_A_BATCH], fault
-    whole = rest if not fault else b""
-    yield ([whole] if whole else []), fault and f"{fault}; {len(rest)} bytes of an unfinished line are lost"
+            yield lines[i : i + LINES_A_BATCH], fault, 0
+    whole = b"".join(held) if not fault else b""
+    lost = fault and f"{fault}; {size} bytes of an unfinished line are lost"
+    yield ([whole] if whole else []), lost, 0 if fault or size <= most else size
 
 
 def _inflated(path: Path) -> Iterator[tuple[bytes, str]]:
@@ -103,15 +148,19 @@ def _up_to_the_damage(engine: Any, raw: bytes) -> bytes:
     return bytes(text)
 
 
-def _damaged(path: str, fault: str) -> pa.RecordBatch:
-    return in_form(
-        {
-            "error_class": pa.array(["damaged-gzip"]),
-            "reason": pa.array([f"{path}: {fault}; all lines before were read"]),
-        },
-        1,
-        DECODED,
-    )
+def _no_message() -> pa.RecordBatch:
+    return parse(pa.array([], pa.binary()), pa.array([], pa.string()))[0]
+
+
+def _too_long(path: Path, found: int, most: int) -> pa.RecordBatch:
+    said = f"a line of {found:,} bytes: expected at most {most:,} (bound `line`)"
+    return _rejected_file(path, "too-large", said)
+
+
+def _rejected_file(path: Path, error_class: str, said: str) -> pa.RecordBatch:
+    """A row of the quarantine for what is no line that could be kept."""
+    columns = {"error_class": pa.array([error_class]), "reason": pa.array([f"{path}: {said}"])}
+    return in_form(columns, 1, DECODED)
 
 
 def parse(lines: pa.Array, files: pa.Array) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -123,39 +172,30 @@ def parse(lines: pa.Array, files: pa.Array) -> tuple[pa.RecordBatch, pa.RecordBa
         Messages (:data:`ticdc_lab.schema.MESSAGES`), and for each line that is none a row in the form of
         :data:`ticdc_lab.schema.DECODED` with the line as ``value``. Blank lines count as nothing.
     """
-    data, starts, ends = spans(lines)
-    items, room = len(lines) + 64, len(data) + 4096
-    while True:
-        st, found = fresh_state(items, room), np.zeros(len(lines), np.int64)
-        if capture.read_lines(data, starts, ends, st, found) == faults.OK:
-            break
-        items, room = 2 * items, 2 * room
-    messages = _messages(st, len(lines), found, starts)
-    good = np.flatnonzero(found == 0)
+    found = read_fields(lines)
+    messages = _messages(found)
+    good = np.flatnonzero(found.faults == 0)
     if len(good) < len(lines):
         messages = messages.take(pa.array(good))
-    bad = [i for i in np.flatnonzero(found).tolist() if lines[i].as_py().strip()]
-    return messages, _rejected(lines, files, bad, found, starts)
+    bad = [i for i in np.flatnonzero(found.faults).tolist() if lines[i].as_py().strip()]
+    return messages, _rejected(lines, files, bad, found.faults)
 
 
-def _messages(st: State, n: int, found: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:
-    def binary(k: int) -> pa.Array:
-        return texts(st, k, n, pa.binary())
-
-    stamps = numbers(st.number[capture.TIMESTAMP] * 1000, st.byte[capture.TIMESTAMP], n)
+def _messages(found: Lines) -> pa.RecordBatch:
+    stamps = pc.multiply(found.timestamp_ms, 1000)
     columns = {
-        "topic": texts(st, capture.TOPIC, n, pa.string()),
-        "partition": numbers(st.number[capture.PARTITION], st.byte[capture.PARTITION], n),
-        "offset": numbers(st.number[capture.OFFSET], st.byte[capture.OFFSET], n),
+        "topic": found.topic,
+        "partition": found.partition,
+        "offset": found.offset,
         "timestamp": stamps.cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
-        "key": binary(capture.KEY),
-        "value": binary(capture.VALUE),
-        "headers": _headers(texts(st, capture.HEADERS, n, pa.string()), found, starts),
+        "key": found.key,
+        "value": found.value,
+        "headers": _headers(found.headers, found.faults),
     }
-    return in_form(columns, n, MESSAGES)
+    return in_form(columns, len(found.topic), MESSAGES)
 
 
-def _headers(raw: pa.Array, found: np.ndarray, starts: np.ndarray) -> pa.Array:
+def _headers(raw: pa.Array, found: np.ndarray) -> pa.Array:
     """Headers as TiCDC leaves them, none; others are read one by one, and ``found`` marks a line with wrong ones."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     if raw.null_count == len(raw):
@@ -165,7 +205,7 @@ def _headers(raw: pa.Array, found: np.ndarray, starts: np.ndarray) -> pa.Array:
         try:
             out[i] = [_header(*pair) for pair in json.loads(raw[i].as_py())]
         except (TypeError, ValueError):
-            found[i] = faults.BAD_HEADERS << 40 | int(starts[i])
+            found[i] = faults.BAD_HEADERS << 40
     return pa.array(out, kind)
 
 
@@ -175,11 +215,9 @@ def _header(name: str, value: str | None) -> dict[str, Any]:
     return {"key": name, "value": None if value is None else b64decode(value, validate=True)}
 
 
-def _rejected(
-    lines: pa.Array, files: pa.Array, bad: list[int], found: np.ndarray, starts: np.ndarray
-) -> pa.RecordBatch:
+def _rejected(lines: pa.Array, files: pa.Array, bad: list[int], found: np.ndarray) -> pa.RecordBatch:
     codes = [int(found[i]) >> 40 for i in bad]
-    places = [max(int(found[i] & (1 << 40) - 1) - int(starts[i]), 0) for i in bad]
+    places = [int(found[i]) & (1 << 40) - 1 for i in bad]
     where = pa.array(bad, pa.int64())
     reasons = [
         f"{files[int(i)].as_py()}, a line of {len(lines[int(i)].as_py())} bytes, byte {place}: {faults.FAULTS[code][1]}"

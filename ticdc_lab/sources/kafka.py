@@ -1,7 +1,7 @@
 """Kafka topics, through Spark's own connector.
 
 A batch is pinned: which offsets are there is asked once, and every action on the frame reads those. What has expired by
-then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.gaps.offset_gaps`).
+then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.facts.gaps.offset_gaps`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from ticdc_lab.errors import SetupError, SourceError, TiCDCLabError
+from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.redaction import redacted, without_secrets
+from ticdc_lab.sources.places import KAFKA, is_kafka
 from ticdc_lab.sources.size import Size
 
-SCHEME = "kafka://"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 EXPECTED = "topic string, partition int, first_offset bigint, end_offset bigint"
 """What a pinned batch should hold: offsets from ``first_offset`` up to before ``end_offset``; null is not known."""
 
@@ -91,11 +91,6 @@ class Topics:
         return SourceError(f"{self.source}: {clean}") if clean != said else None
 
 
-def is_kafka(source: str) -> bool:
-    """Whether ``source`` names topics of Kafka."""
-    return source.startswith(SCHEME)
-
-
 def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
     """Read ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
 
@@ -110,7 +105,7 @@ def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
             f"The URL of {shown} holds a user or a password, which Kafka does not take so.",
             hint=_CREDENTIALS_HINT + ".",
         )
-    brokers, _, path = source.removeprefix(SCHEME).partition("/")
+    brokers, _, path = source.removeprefix(KAFKA).partition("/")
     names = tuple(n for n in path.strip("/").split(",") if n)
     good = all(re.fullmatch(r"(\[[\da-fA-F:.]+\]|[\w.-]+):\d{1,5}", b) for b in brokers.split(","))
     if not is_kafka(source) or not good or not names or not all(re.fullmatch(r"[\w.-]{1,249}", n) for n in names):
@@ -185,6 +180,8 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
 
 def size_of(expected: DataFrame) -> Size:
     """How many messages a pinned batch should hold, from :data:`EXPECTED`; compaction may leave fewer."""
+    from pyspark.sql import functions as F
+
     found = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset")), F.count("first_offset"), F.count("*"))
     messages, known, all_of = found.first() or (None, 0, 1)
     return Size(None, messages, "as the offsets of the broker say", True) if known == all_of else Size()
@@ -206,14 +203,14 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
     -------
     DataFrame
         :data:`ticdc_lab.schema.MESSAGES`. Offsets that have expired do not stop it; see
-        :func:`ticdc_lab.gaps.offset_gaps`.
+        :func:`ticdc_lab.facts.gaps.offset_gaps`.
 
     Raises
     ------
     SourceError, SetupError
         As :func:`read_batch`.
     """
-    from ticdc_lab.sources import as_messages
+    from ticdc_lab.sources.opening import as_messages
 
     topics = topics_of(source, options)
     _spans(spark, topics)
@@ -297,31 +294,11 @@ def _require_reachable(topics: Topics) -> None:
 def _spans(spark: SparkSession, topics: Topics) -> dict[tuple[str, int], tuple[int, int]]:
     """First and end offset of every partition, as the broker says now."""
     _require_reachable(topics)
-    jvm: Any = spark.sparkContext._jvm
-    if not jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
-        raise SetupError(
-            "This Spark session has no Kafka connector.",
-            hint="Start it with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:"
-            f"{spark.version}, or use ticdc_lab.local_session().",
-        )
+    from ticdc_lab.engine import kafka_offsets
+
     settings = {name.removeprefix("kafka."): v for name, v in _settings(topics).items() if name.startswith("kafka.")}
     with said_plainly(topics):
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-        try:
-            return _asked(jvm, admin, topics.names)
-        finally:
-            admin.close(jvm.java.time.Duration.ofSeconds(1))
-
-
-def _asked(jvm: Any, admin: Any, names: tuple[str, ...]) -> dict[tuple[str, int], tuple[int, int]]:
-    described = admin.describeTopics(list(names)).allTopicNames().get()
-    at = [(name, p.partition()) for name in sorted(described) for p in described[name].partitions()]
-    spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
-    places = [jvm.org.apache.kafka.common.TopicPartition(*one) for one in at]
-    first, end = (
-        admin.listOffsets(dict.fromkeys(places, which)).all().get() for which in (spec.earliest(), spec.latest())
-    )
-    return {one: (first[p].offset(), end[p].offset()) for one, p in zip(at, places, strict=True)}
+        return kafka_offsets(spark, settings, topics.names)
 
 
 def _as_json(offsets: Mapping[tuple[str, int], int]) -> str:

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import DECODED, MESSAGES
 
@@ -45,7 +48,7 @@ WRITTEN = StructType([StructField("file", StringType())] + [StructField(name, Lo
 Batches = Iterator[pa.RecordBatch]
 
 
-def row_groups(files: list[Path]) -> list[tuple[str, int]] | None:
+def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:
     """Every row group of the files, as path and number; None unless all hold the columns in their contract's types.
 
     Types that need a conversion, and columns that are names of folders, are left to Spark.
@@ -60,13 +63,11 @@ def row_groups(files: list[Path]) -> list[tuple[str, int]] | None:
     return found
 
 
-def read_groups(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
-    """Row groups (columns ``file``, ``row_group``) to the columns :data:`COLUMNS` of their messages."""
-    for batch in batches:
-        for path, group in zip(batch["file"].to_pylist(), batch["row_group"].to_pylist(), strict=True):
-            with pq.ParquetFile(path) as file:
-                for messages in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=list(COLUMNS)):
-                    yield messages.select(COLUMNS), None
+def read_group(path: str, group: int) -> Iterator[tuple[pa.RecordBatch, None]]:
+    """The columns :data:`COLUMNS` of the messages of a row group."""
+    with pq.ParquetFile(path) as file:
+        for messages in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=list(COLUMNS)):
+            yield messages.select(COLUMNS), None
 
 
 @cache
@@ -84,9 +85,8 @@ def writing(
     """
 
     def run(batches: Batches) -> Batches:
-        task = TaskContext.get()
-        assert task is not None
-        path = Path(folder) / f"part-{task.partitionId():06d}-{task.taskAttemptId()}.parquet"
+        first, batches = _peeked(batches)
+        path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}.parquet"
         counts = dict.fromkeys(COUNTED, 0)
         with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file:
             for group in _groups(_tallied(decode(batches), path.with_name(f"{_SO_FAR}{path.stem}"))):
@@ -100,6 +100,19 @@ def writing(
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
+
+
+def _number(first: pa.RecordBatch | None) -> int:
+    """Orders the files of all tasks: where what a task reads was numbered, by its first number."""
+    if first is not None and first.num_rows and "number" in first.schema.names:
+        return int(first["number"][0].as_py())
+    task = TaskContext.get()
+    return 0 if task is None else task.partitionId()
+
+
+def _peeked(batches: Batches) -> tuple[pa.RecordBatch | None, Batches]:
+    first = next(batches, None)
+    return first, batches if first is None else chain([first], batches)
 
 
 def so_far(folder: Path) -> int:
@@ -150,7 +163,7 @@ def require_seen(spark: SparkSession, folder: Path) -> None:
 
     One task a core asks. A worker that shows up later is found out when it writes (:func:`unseen`).
     """
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallelism(spark)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=_SO_FAR) as mark:
         path = mark.name
 

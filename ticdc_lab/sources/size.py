@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 _LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
 _FILES_LOOKED_INTO = 200
@@ -39,6 +37,8 @@ def of_lines(files: Sequence[Path]) -> Size:
 
 def of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) -> Size:
     """Parquet files: rows as their footers say; of very many files the first ones stand for all."""
+    import pyarrow.parquet as pq
+
     paths = [Path(f) for f in files]
     sizes = [p.stat().st_size for p in paths]
     looked = paths[:_FILES_LOOKED_INTO]

@@ -7,7 +7,9 @@ The file ``metadata`` is a watermark at the end of every partition. Order and co
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.csv_settings import StorageSettings
-from ticdc_lab.codecs.kernel import csv as kernel
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
+from ticdc_lab.engine import hadoop_files, parallelism
 from ticdc_lab.sources.size import Size, of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Place, Refused, place_of, schema_files, streams_of
-from ticdc_lab.sources.storage_listing import Listed, hadoop_files, local_files
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
 
 FILES = StructType(
@@ -52,9 +53,18 @@ FILES_A_TASK = 2_000
 _TASKS_A_CORE = 2
 BYTES_A_TASK = 64 << 20
 _FILES_LOOKED_INTO = 32
+_BYTES_LOOKED_AT = 16 << 20
 _ENOUGH_DIGITS = 16
 
 Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file: its path below the root, with slashes, and its size in bytes where it is known."""
+
+    path: str
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,46 @@ def listing(spark: SparkSession, root: str, *, local: Path | None, settings: Sto
         The URL cannot be listed.
     """
     if local is None:
-        return listed(hadoop_files(spark, root), root, settings)
+        return listed(files_at(spark, root), root, settings)
     return listed(local_files(local), str(local.resolve()), settings)
+
+
+def local_files(root: Path) -> Iterator[Listed | Refused]:
+    """Every file below a folder of this machine.
+
+    Links are refused, whatever they lead to, and so is what is no plain file: the sink writes neither, and a link can
+    leave the folder.
+    """
+    waiting = [("", str(root))]
+    while waiting:
+        below, folder = waiting.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = below + entry.name
+                if entry.is_symlink():
+                    yield Refused(path, "link", f"{path!r} is a symbolic link, which is not followed")
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append((path + "/", entry.path))
+                elif stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
+                    yield Listed(path, found.st_size)
+                else:
+                    yield Refused(path, "no-plain-file", f"{path!r} is a device, a pipe or a socket")
+
+
+def files_at(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
+    """Every file below a URL that the session's Hadoop configuration can read.
+
+    Raises
+    ------
+    SetupError, SourceError
+        The session has no Hadoop, or nothing can be listed there.
+    """
+    folder = hadoop_files(spark, url)
+    for path, n_bytes in folder.files:
+        if path.startswith(folder.root):
+            yield Listed(path.removeprefix(folder.root), n_bytes)
+        else:
+            yield Refused(path, "unsafe-path", f"{path!r} does not lie below {folder.root!r}")
 
 
 def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettings) -> Listing:
@@ -124,10 +172,9 @@ def size_of(found: Listing, *, local: Path | None) -> Size:
     return replace(part, bytes=n_bytes, messages=round(part.messages * n_bytes / part.bytes), is_exact=False)
 
 
-def files_frame(spark: SparkSession, found: Listing, *, local: bool, with_index: bool = False) -> DataFrame:
+def files_frame(spark: SparkSession, found: Listing, table: pa.Table, *, local: bool) -> DataFrame:
     """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
-    table = files_table(found, with_index=with_index)
-    tasks = _tasks(table, spark.sparkContext.defaultParallelism)
+    tasks = _tasks(table, parallelism(spark))
     numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
     files = numbered.repartition(int(tasks[-1]) + 1 if len(tasks) else 1, "task").drop("task")
     return files if local else _brought(spark, found, files)
@@ -225,27 +272,32 @@ def opened(
     spark: SparkSession, found: Listing, *, local: bool, settings: StorageSettings, with_index: bool = False
 ) -> tuple[DataFrame, Reading, bool]:
     """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
-    files = files_frame(spark, found, local=local, with_index=with_index)
+    table = files_table(found, with_index=with_index)
+    files = files_frame(spark, found, table, local=local)
     reading = Reading(found.topic, found.protocol, found.root if local else None, settings)
-    has_commit_ts, settings = told(files, found, reading)
+    some, look = _first_files(found), _look(reading)
+    if local:
+        rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
+        looked = pa.Table.from_batches(look(iter(rows.to_batches())), arrow_schema(_TOLD))
+    else:
+        looked = files.where(F.col("path").isin(some)).mapInArrow(look, _TOLD).toArrow()
+    has_commit_ts, settings = _told(looked, settings)
     return files, replace(reading, settings=settings), has_commit_ts
 
 
-def told(files: DataFrame, found: Listing, reading: Reading) -> tuple[bool, StorageSettings]:
-    """Whether rows have a commit_ts, and the settings with the binary encoding: from the first records of some files.
-
-    Reads one data file of up to 32 table versions, on the workers.
-    """
+def _first_files(found: Listing) -> list[str]:
+    """A data file of up to 32 table versions: their first records tell of the whole folder."""
     first = {
         p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
     }
-    some = [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
-    if not some:
-        return True, replace(reading.settings, csv_binary_encoding_method=_encoding(reading.settings, 0, 0))
-    looked = files.where(F.col("path").isin(some)).mapInArrow(_look(reading), _TOLD).groupBy().sum().toArrow()
-    rows, dated, digits, others = (looked.column(i)[0].as_py() or 0 for i in range(4))
-    encoding = _encoding(reading.settings, digits, others)
-    return not rows or dated > 0, replace(reading.settings, csv_binary_encoding_method=encoding)
+    return [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
+
+
+def _told(looked: pa.Table, settings: StorageSettings) -> tuple[bool, StorageSettings]:
+    """Whether rows have a commit_ts, and the settings with the binary encoding."""
+    n = {name: pc.sum(looked[name]).as_py() or 0 for name in _TOLD.names}
+    encoding = _encoding(settings, n["digits"], n["others"])
+    return not n["rows"] or n["dated"] > 0, replace(settings, csv_binary_encoding_method=encoding)
 
 
 def _encoding(settings: StorageSettings, digits: int, others: int) -> str:
@@ -265,15 +317,15 @@ def _look(reading: Reading) -> Any:
 
 
 def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, int]:
+    from ticdc_lab.codecs.kernel.csv import PLAIN  # here: compiled code is not loaded before there are records
+
     nothing = dict.fromkeys(_TOLD.names, 0)
     try:
-        data = spans(pa.array([reading.content(row)], pa.binary()))[0]
+        data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT]], pa.binary()))[0]
     except Unreadable:
         return nothing
     records, codec = (
-        reading.canal_records(row, data)
-        if row["extension"] == "json"
-        else reading.csv_records(row, data, binary=kernel.PLAIN)
+        reading.canal_records(row, data) if row["extension"] == "json" else reading.csv_records(row, data, binary=PLAIN)
     )
     if isinstance(codec, Unreadable) or not len(records.starts):
         return nothing

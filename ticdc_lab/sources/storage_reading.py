@@ -7,22 +7,28 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs import csv
-from ticdc_lab.codecs.builder import Event, Malformed, decode_with
+from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.csv_settings import StorageSettings
-from ticdc_lab.codecs.kernel import csv as kernel
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.decode import decode_unpacked
+from ticdc_lab.codecs.event import Event, Malformed
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import refused
+from ticdc_lab.codecs.known import NOTHING
+from ticdc_lab.codecs.quarantine import refused
+from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Place, Refused, place_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs import csv
+    from ticdc_lab.codecs.kernel import csv as kernel
 
 POSITION_BITS = 40
 """An offset is the file's rank in its stream, shifted by so many bits, and the record's byte position."""
@@ -43,9 +49,13 @@ class Unreadable(Exception):
     """A file that gives no message: ``error_class`` and one sentence."""
 
     def __init__(self, error_class: str, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(error_class, reason)  # both, so that it can be pickled: definitions travel to workers with it
         self.error_class = error_class
         self.reason = reason
+
+    def __str__(self) -> str:
+        """Only the sentence."""
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +125,14 @@ class Reading:
         if isinstance(codec, Unreadable):
             n = batch.num_rows
             yield refused(batch, [codec.error_class] * n, [codec.reason] * n, protocol=self.protocol)
-        elif isinstance(codec, kernel.Layout):
-            yield from csv.decode_csv(batch, codec, images=images)
         elif codec == CANAL:
-            from ticdc_lab.codecs.kernel.batch import decode_batches
-
-            yield from decode_batches(batch, CANAL, images=images)
-        else:
+            yield from decode_unpacked(CANAL, codec_of(CANAL, NOTHING), batch, batch, images=images)
+        elif isinstance(codec, str):
             yield decode_with(control_event, batch, self.protocol, images=images)
+        else:
+            from ticdc_lab.codecs.csv import decode_csv
+
+            yield from decode_csv(batch, codec, images=images)
 
     def pieces(self, row: Row) -> Iterator[Piece | pa.RecordBatch]:
         """Messages of a file in groups, and rows of the quarantine for what is no message."""
@@ -168,6 +178,8 @@ class Reading:
 
     def canal_records(self, row: Row, data: np.ndarray) -> tuple[csv.Records, str]:
         """Lines. One at the end without a terminator counts: whether it is whole shows in the decoding."""
+        from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
+
         starts, ends, rest = csv.find_records(data, quote="", terminator="\n")
         if rest < len(data):
             starts, ends = np.append(starts, rest), np.append(ends, len(data))
@@ -177,6 +189,9 @@ class Reading:
 
     def csv_records(self, row: Row, data: np.ndarray, *, binary: int | None = None) -> tuple[csv.Records, Any]:
         """Records, the two of an update together, and the layout of the file."""
+        from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
+        from ticdc_lab.codecs.kernel import csv as kernel
+
         s = self.settings
         terminator = csv.terminator_of(data, s)
         records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
@@ -274,10 +289,12 @@ def control_event(key: bytes | None, value: bytes | None) -> list[Event]:
 
 def values_of(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
     """Records as a binary array."""
+    from ticdc_lab.codecs.kernel.csv import gather
+
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(ends - starts, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
-    kernel.gather(data, starts, ends, out)
+    gather(data, starts, ends, out)
     return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 

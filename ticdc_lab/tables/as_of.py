@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
+from ticdc_lab.engine.columns import field_of, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.keys import with_keys
 from ticdc_lab.tables import refusals
@@ -181,7 +182,10 @@ def _multiset(
     # a row written before a column was added is equal to its old image after: compare values, not texts
     whole = F.struct(*names, F.transform("_unconvertible", lambda u: u["value"]).alias("unfit"))
     counted = typed.groupBy(whole.alias("_row")).agg(
-        F.sum("_by").alias("_n"), F.min(F.struct("_inferred", "_unconvertible")).alias("_said")
+        F.sum("_by").alias("_n"),
+        F.min_by(F.struct("_inferred", "_unconvertible"), F.struct("_inferred", _unconvertible_in_order())).alias(
+            "_said"
+        ),
     )
     taken = counted.agg(F.coalesce(F.sum(F.when(F.col("_n") < 0, -F.col("_n"))), F.lit(0)).alias("n")).collect()[0]["n"]
     if taken and life.from_log:
@@ -198,6 +202,18 @@ def _multiset(
     return rows.select(*own, none, "_said._inferred", "_said._unconvertible"), said
 
 
+def _unconvertible_in_order() -> Column:
+    """``_unconvertible`` as texts that come in the order of its structs."""
+    value = F.col("_unconvertible")
+    each = F.transform(
+        value,
+        lambda u: F.array(
+            u["column"], u["value"].isNotNull().cast("string"), F.coalesce(u["value"], F.lit("")), u["reason"]
+        ),
+    )
+    return F.flatten(each)
+
+
 def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
     """Each change once: its row after with 1, its row before with -1."""
     keyed = with_keys(changes)
@@ -207,9 +223,9 @@ def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace
 
     def side(image: Column, by: int, *fallback: Column) -> Column:
         texts = F.array(*[text_of(c, image, *fallback) for c in columns]).alias("_texts")
-        lacking = F.coalesce(not_carried(found, image), F.array().cast("array<string>"))
+        lacking = F.coalesce(not_carried(found, image), no_texts())
         if fallback:
-            lacking = F.array_except(lacking, F.coalesce(fallback[0]["name"], F.array().cast("array<string>")))
+            lacking = F.array_except(lacking, F.coalesce(field_of(fallback[0], "name"), no_texts()))
         return F.when(image.isNotNull(), F.struct(texts, lacking.alias("_missing"), F.lit(by).alias("_by")))
 
     sides = F.array_compact(F.array(side(F.col("columns"), 1), side(F.col("before"), -1, F.col("columns"))))

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import DDL, Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
+from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError
 from ticdc_lab.prefix import PARTITION
 from ticdc_lab.schema import require_batch, require_columns
@@ -77,11 +78,12 @@ def facts_of(events: DataFrame) -> LogFacts:
     require_columns(events, *NEEDED)
     require_batch(events, function="a table from the log", why="every change counts, wherever it stands")
     is_row, is_mark = F.col("kind") == "row", F.col("kind") == "watermark"
+    place = (F.col("offset"), F.coalesce("seq", F.lit(0)).alias("seq"))
     counted = (
         events.groupBy(*PARTITION, "schema_name", "table_name")
         .agg(
             F.max(F.when(is_mark, F.col("commit_ts"))).alias("resolved_ts"),
-            F.min(F.struct("offset", F.coalesce("seq", F.lit(0)), "commit_ts", "kind")).alias("first"),
+            F.min_by(F.struct(*place, "commit_ts", "kind"), F.struct(*place)).alias("first"),
             # in the order of TableFacts
             F.count_if(is_row).alias("rows"),
             F.count_if(is_row & F.col("commit_ts").isNull()).alias("undated"),
@@ -151,7 +153,7 @@ def _precedes(catalog: Catalog, name: TableName, first_ts: int) -> bool:
 def _seen(events: DataFrame, names: Iterable[TableName]) -> list[TableDef]:
     """Definitions from the first whole row of each table."""
     image = F.coalesce("columns", "before")
-    first = F.struct(F.col("op") == "delete", F.col("incomplete").isNotNull(), "commit_ts", "offset", "seq")
+    first = in_order(F.col("op") == "delete", F.col("incomplete").isNotNull(), "commit_ts", "offset", "seq")
     rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull() & _is_one_of(names))
     seen = rows.groupBy("schema_name", "table_name").agg(F.min_by(image, first).alias("image")).collect()
     scales = _scales(rows) if any(_open_decimal(c["mysql_type"]) for r in seen for c in r["image"] or ()) else {}

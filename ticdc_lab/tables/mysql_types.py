@@ -24,18 +24,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.ddl import Cursor, words_of
+from ticdc_lab.engine.columns import expanded_float
 
 _INTEGERS = {
     "tinyint": ("tinyint", "smallint"), "bool": ("tinyint", "smallint"), "boolean": ("tinyint", "smallint"),
     "smallint": ("smallint", "int"), "mediumint": ("int", "int"), "int": ("int", "bigint"),
     "integer": ("int", "bigint"), "bigint": ("bigint", "decimal(20,0)"), "serial": ("bigint", "decimal(20,0)"),
 }  # fmt: skip
+_TWO_TO_63 = Decimal(2**63)
 _DECIMALS = {"decimal", "numeric", "dec", "fixed"}
 _FLOATS = {"float": "float", "double": "double", "real": "double"}
 _BINARIES = {"binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob"}
@@ -157,7 +160,15 @@ def _value(text: Column, target: MySQLType) -> Column:
     if target.family == "float":
         value = text.try_cast(target.spark)
         return F.when(F.abs(value) < F.lit(float("inf")), value)
+    if target.family == "decimal" and target.spark != "string":
+        return _to_the_digit(expanded_float(text), target.scale or 0).try_cast(target.spark)
     return text if target.spark == "string" else text.try_cast(target.spark)
+
+
+def _to_the_digit(text: Column, scale: int) -> Column:
+    """A number with one digit more than it keeps, which says how it is rounded; Sail refuses to read hundreds."""
+    fraction = F.substring(F.substring_index(text, ".", -1), 1, scale + 1)
+    return F.when(text.contains("."), F.concat(F.substring_index(text, ".", 1), F.lit("."), fraction)).otherwise(text)
 
 
 def _number(text: Column) -> Column:
@@ -171,14 +182,13 @@ def _enum_label(text: Column, target: MySQLType) -> Column:
 
 
 def _set_labels(text: Column, target: MySQLType) -> Column:
-    bits = F.reverse(F.lpad(F.conv(text, 10, 2), 64, "0"))
-    pairs = F.arrays_zip(
-        F.array(*map(F.lit, target.elements)).alias("label"),
-        F.slice(F.split(bits, ""), 1, len(target.elements)).alias("bit"),
-    )
-    chosen = F.array_join(F.transform(F.filter(pairs, lambda p: p["bit"] == "1"), lambda p: p["label"]), ",")
-    fits = ~F.substring(bits, len(target.elements) + 1, 64).contains("1")
-    known = F.size(F.array_except(F.split(text, ","), F.array(F.lit(""), *map(F.lit, target.elements)))) == 0
+    number = text.try_cast("decimal(20,0)")
+    low, last = (number % _TWO_TO_63).cast("bigint"), number >= _TWO_TO_63
+    bits = [F.shiftright(low, i).bitwiseAND(F.lit(1)) == 1 for i in range(63)] + [last]
+    n = len(target.elements)
+    chosen = F.concat_ws(",", *(F.when(bit, e) for bit, e in zip(bits, target.elements, strict=False)))
+    fits = F.lit(n > 63) | (~last & (F.shiftright(low, min(n, 62)) <= F.lit(int(n == 63))))
+    known = F.size(F.filter(F.split(text, ","), lambda word: ~word.isin("", *target.elements))) == 0
     return F.when(_number(text), F.when(fits, chosen)).when(known, text)
 
 

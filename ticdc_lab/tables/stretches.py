@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import ColumnDef, TableDef, TableName
+from ticdc_lab.engine.columns import field_of
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.tables.lives import Life
 from ticdc_lab.tables.mysql_types import moved, parsed
@@ -179,8 +180,8 @@ def text_of(trace: Trace, *images: Column) -> Column:
     for name, numbers in grouped(trace, lambda c: c.name).items():
         here = F.lit(None).cast("string")
         for image in reversed(images):
-            place = F.array_position(image["name"], name).cast("int")
-            here = F.when(place > 0, F.get(image["value"], place - 1)).otherwise(here)
+            place = F.array_position(field_of(image, "name"), name).cast("int")
+            here = F.when(place > 0, F.get(field_of(image, "value"), place - 1)).otherwise(here)
         found = F.when(F.col("_stretch").isin(*numbers), here).otherwise(found)
     return found
 
@@ -190,5 +191,12 @@ def not_carried(found: Sequence[Stretch], image: Column) -> Column:
     names: dict[tuple[str, ...], list[int]] = {}
     for n, s in enumerate(found):
         names.setdefault(tuple(c.name for c in carried(s.definition)), []).append(n)
-    choices = [(numbers, F.array_except(F.array(*map(F.lit, of)), image["name"])) for of, numbers in names.items()]
+    own = field_of(image, "name")
+    choices = [
+        (
+            numbers,
+            F.when(own.isNotNull(), F.filter(F.array(*map(F.lit, of)), lambda name: ~F.array_contains(own, name))),
+        )
+        for of, numbers in names.items()
+    ]
     return by_stretch(choices, other=F.lit(None).cast("array<string>"))

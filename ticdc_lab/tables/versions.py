@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import ColumnDef
+from ticdc_lab.engine.columns import no_texts, nullable
 from ticdc_lab.tables.mysql_types import common, converted, moved, parsed, typed
 from ticdc_lab.tables.stretches import (
     Stretch,
@@ -36,8 +37,8 @@ def changes_of(events: DataFrame, found: Sequence[Stretch]) -> DataFrame:
 
 def _place() -> Column:
     """Of several deliveries the first in offset counts: Kafka orders one partition only, any fixed rule will do."""
-    first = {name: (-F.col(name)).alias(name) for name in ("offset", "partition", "seq")}
-    return F.struct(first["offset"], first["partition"], "topic", first["seq"])
+    first = {name: (-F.col(name)).alias(name) for name in ("offset", "partition")}
+    return F.struct(first["offset"], first["partition"], "topic", (-F.coalesce("seq", F.lit(0))).alias("seq"))
 
 
 def keyed_changes(
@@ -61,12 +62,14 @@ def keyed_changes(
 
     def effect(at: Column, op: Column, image: Column) -> Column:
         row = F.struct(
-            op.alias("op"),
+            nullable(op, because=F.col("commit_ts")).alias("op"),
             F.array(*[text_of(c, image) for c in columns]).alias("texts"),
-            F.coalesce(not_carried(found, image), F.array().cast("array<string>")).alias("missing"),
+            F.coalesce(not_carried(found, image), no_texts()).alias("missing"),
             *facts,
         )
-        return F.struct(at.alias("_key"), op_rank(op).alias("_rank"), row.alias("_row"))
+        return F.struct(
+            at.alias("_key"), nullable(op_rank(op), because=F.col("commit_ts")).alias("_rank"), row.alias("_row")
+        )
 
     gone = F.when(left, effect(old_key, F.lit("delete"), before))
     own = F.when(is_delete, effect(old_key, F.col("op"), before)).otherwise(effect(new_key, F.col("op"), after))

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from IPython.core.getipython import get_ipython
 
-from ticdc_lab.giving_up import GivenUpError, unless
+from ticdc_lab.engine.giving_up import GivenUpError, unless
 
 Wish = TypeVar("Wish")
 Result = TypeVar("Result")
@@ -37,7 +37,7 @@ class Background(Generic[Wish, Result]):
     Parameters
     ----------
     work
-        From a wish to its result; it asks :func:`ticdc_lab.giving_up.still_wanted` where it is long.
+        From a wish to its result; it asks :func:`ticdc_lab.engine.giving_up.still_wanted` where it is long.
     done
         Called with the wish and the result, or the error, of the latest wish alone.
     start

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ticdc_lab import figures
 from ticdc_lab.browse import BESIDE, PAGE, Browser, Page, TableTimeline
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tso import to_datetime
 from ticdc_lab.widgets.composed import Places
@@ -90,7 +89,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     return Panel(BrowseView, controls=controls, draw=draw, name="browse", made_from=browser.made_from)
 
 
-def _around(browser: Browser, messages: tuple[tuple[int, int], ...]) -> go.Figure:
+def _around(browser: Browser, messages: tuple[tuple[int, int], ...]) -> Figure:
     shown = browser.messages(messages)
     places = [f"partition {p} offset {o}" for p, o in messages[:_SAID]]
     more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""

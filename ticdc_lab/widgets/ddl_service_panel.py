@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 import pyarrow as pa
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.ddl_service.fleet import Fleet, fleet_in
 from ticdc_lab.simulate.ddl_service.tryout import Incident
 from ticdc_lab.widgets.composed import Player
@@ -106,7 +106,7 @@ def ddl_service_panel(
     )  # fmt: skip
 
 
-_PICTURES: Mapping[str, Callable[[pa.Table, int | None], go.Figure]] = {
+_PICTURES: Mapping[str, Callable[[pa.Table, int | None], Figure]] = {
     "assignment over time": lambda trace, at_us: figures.assignment_gantt(fleet_in(trace)),
     "fleet map": lambda trace, at_us: figures.fleet_map(fleet_in(trace), at_us=at_us),
     "the index job": lambda trace, at_us: figures.schema_timeline(trace, job=1),
@@ -136,7 +136,7 @@ def service_panel(look: Callable[[], Fleet], *, interval_ms: int = 1000) -> Pane
     return Panel(ServiceView, controls=controls, draw=draw, name="service", doing="the service is asked")
 
 
-_LIVE: Mapping[str, Callable[[Fleet], go.Figure]] = {
+_LIVE: Mapping[str, Callable[[Fleet], Figure]] = {
     "fleet map": figures.fleet_map,
     "assignment over time": figures.assignment_gantt,
 }

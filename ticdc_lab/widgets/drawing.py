@@ -7,9 +7,9 @@ from collections.abc import Callable
 from threading import RLock
 from typing import Generic, NamedTuple, TypeVar
 
-import plotly.graph_objects as go
-
+from ticdc_lab.engine.failures import engine_errors
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.widgets.background import Background, in_kernel
 from ticdc_lab.widgets.figure_view import FigureView
@@ -30,7 +30,7 @@ _SECOND_MS = 1000
 class Drawn(NamedTuple):
     """A figure, and what was done for it: ``the model ran again``."""
 
-    figure: go.Figure
+    figure: Figure
     done: str = MEASURED
 
 
@@ -50,7 +50,7 @@ class Drawing(Generic[View]):
     """
 
     def __init__(
-        self, draw: Callable[[View], go.Figure | Drawn], *, slow: bool, doing: str,
+        self, draw: Callable[[View], Figure | Drawn], *, slow: bool, doing: str,
         marked: Callable[[Problem | None], None],
     ) -> None:  # fmt: skip
         self._draw, self._slow, self._doing, self._marked = draw, slow, doing, marked
@@ -100,7 +100,8 @@ class Drawing(Generic[View]):
 
     def _drawn(self, value: View) -> Drawn:
         began = time.perf_counter()
-        found = self._draw(value)
+        with engine_errors():
+            found = self._draw(value)
         figure, done = found if isinstance(found, Drawn) else (found, MEASURED)
         return Drawn(figure, f"{done}, {_took(time.perf_counter() - began)}")
 

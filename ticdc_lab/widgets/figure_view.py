@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -11,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
-import plotly.graph_objects as go
 import traitlets
-from plotly.offline import get_plotlyjs
 
+from ticdc_lab.figures.figure import Figure, as_json
 from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.plotly_js import packed_library
 from ticdc_lab.figures.theme import CONFIG, template
 
 _HERE = Path(__file__).parent
@@ -74,19 +72,21 @@ class FigureView(anywidget.AnyWidget):
 
     _is_first = True
 
-    def __init__(self, fig: go.Figure | None = None, **traits: Any) -> None:
+    def __init__(self, fig: Figure | None = None, **traits: Any) -> None:
         brings = FigureView._is_first and _PAGE_LOOKS in os.environ
         FigureView._is_first = FigureView._is_first and not brings
         super().__init__(
-            templates=_templates(), config={**CONFIG, "responsive": False}, library=_library() if brings else None,
+            templates=_templates(),
+            config={**CONFIG, "responsive": False},
+            library=packed_library() if brings else None,
             **traits,
-        )  # fmt: skip
+        )
         self._heard: dict[str, Callable[[Mapping[str, Any]], None]] = {"plotly.js": self._send_library}
         self.on_msg(self._hear)
         if fig is not None:
             self.show(fig)
 
-    def show(self, fig: go.Figure) -> None:
+    def show(self, fig: Figure) -> None:
         """Draw a figure in the place of the last one.
 
         Parameters
@@ -94,11 +94,10 @@ class FigureView(anywidget.AnyWidget):
         fig
             A figure of :mod:`ticdc_lab.figures`; the finding in its ``meta`` becomes the description.
         """
-        told = json.loads(fig.to_json())
-        told["layout"].pop("template", None)
+        layout = {k: v for k, v in fig.layout.items() if k != "template"}
         meta = fig.layout.meta
         with self.hold_sync():
-            self.figure_json = json.dumps(told, separators=(",", ":"))
+            self.figure_json = as_json({**fig.to_dict(), "layout": layout})
             self.description = str(meta.get("finding", "")) if isinstance(meta, dict) else ""
 
     def on(self, kind: str, callback: Callable[[Mapping[str, Any]], None]) -> None:
@@ -109,7 +108,7 @@ class FigureView(anywidget.AnyWidget):
         self._heard.get(message["kind"], _nothing)(message)
 
     def _send_library(self, _: Mapping[str, Any]) -> None:
-        self.send({"kind": "plotly.js"}, buffers=[_library()])
+        self.send({"kind": "plotly.js"}, buffers=[packed_library()])
 
 
 def _nothing(_: Mapping[str, Any]) -> None:
@@ -117,10 +116,5 @@ def _nothing(_: Mapping[str, Any]) -> None:
 
 
 @cache
-def _library() -> bytes:
-    return gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)
-
-
-@cache
 def _templates() -> dict[str, Any]:
-    return {theme: template(theme).to_plotly_json() for theme in ("light", "dark")}
+    return {theme: template(theme) for theme in ("light", "dark")}

@@ -8,11 +8,11 @@ from typing import Any
 
 import ipywidgets as widgets
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab import figures
 from ticdc_lab.audit import places_of
 from ticdc_lab.audit.findings import SEVERITIES
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.figures.theme import count, sentence
 from ticdc_lab.widgets.composed import Numbered
@@ -63,7 +63,7 @@ def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | Non
     for name in _FILTERS:
         controls[name].observe(narrow, names="value")
 
-    def draw(view: FindingsView) -> go.Figure:
+    def draw(view: FindingsView) -> Figure:
         if view.finding == _NO_FINDING:
             return sentence("No finding", "The audit found nothing of this kind in what could be checked on this log.")
         return figures.counterexample(found[view.finding])

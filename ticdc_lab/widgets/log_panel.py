@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.summary import Summary
 from ticdc_lab.tso import LOGICAL_BITS
@@ -50,7 +50,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
         "picture": picture(offered),
     }
 
-    def draw(view: LogView) -> go.Figure:
+    def draw(view: LogView) -> Figure:
         timed = summary.has_commit_ts and view.time_range != whole
         first, last = (lo + round(v * 1000) for v in view.time_range)
         cut = cut_to(summary, between_ms=(first, last) if timed else None, tables=view.tables, partition=view.partition)
@@ -73,7 +73,7 @@ def span_ms(s: Summary) -> tuple[int, int]:
     return min(ends + stated), max(ends + stated)
 
 
-def _spans(s: Summary) -> go.Figure:
+def _spans(s: Summary) -> Figure:
     drawn, n = s.transactions, int(s.transaction_totals["n"].sum()) if len(s.transaction_totals) else 0
     if len(drawn) == n:
         return figures.transaction_spans(drawn, totals=s.transaction_totals)
@@ -90,7 +90,7 @@ def _spans(s: Summary) -> go.Figure:
     return figures.transaction_spans(drawn, totals=totals, scope=f" (of {len(drawn):,} chosen and drawn, of {n:,})")
 
 
-PICTURES: dict[str, Callable[[Summary, int | None], go.Figure]] = {
+PICTURES: dict[str, Callable[[Summary, int | None], Figure]] = {
     "watermark ladder": lambda s, partition: figures.watermark_ladder(
         s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition
     ),

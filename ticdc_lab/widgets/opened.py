@@ -16,8 +16,8 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.log import Log
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import SourceError, TiCDCLabError
-from ticdc_lab.running import jobs_given_up
 from ticdc_lab.sample import from_first_row
 from ticdc_lab.summary import Summary, findings_of, summarise
 from ticdc_lab.tables import table_history

@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.load import load
 from ticdc_lab.origin import Origin
 from ticdc_lab.sample import Sample
-from ticdc_lab.session import local_session
-from ticdc_lab.sources import local_path, may_be_table
+from ticdc_lab.sources import local_path
 from ticdc_lab.widgets import tryouts
 from ticdc_lab.widgets.log_panels import OF_A_LOG
 from ticdc_lab.widgets.opened import Opened
@@ -84,7 +84,7 @@ def open_state(
     else:
         beside = None if isinstance(state, Mapping) else Path(state).parent
         origin = _found(Origin.from_dict(made_from, options=options), source, beside)
-        opened = _of_log(name, origin, made_from, spark or local_session())
+        opened = _of_log(name, origin, made_from, spark or session("spark"))
     opened.open(told)
     return opened
 
@@ -106,7 +106,7 @@ def _found(origin: Origin, source: str | None, beside: Path | None) -> Origin:
     """The log where it was, else beside the state's file."""
     if source is not None:
         return origin.of(source)
-    place = None if may_be_table(origin.source) else local_path(origin.source)
+    place = None if origin.source_kind == "table" else local_path(origin.source)
     if place is not None and not place.exists():
         near = None if beside is None else beside / place.name
         if near is None or not near.exists():

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Generic
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.figures.figure import MIME, Figure
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.widgets.bar import Bar
 from ticdc_lab.widgets.choosing import taken
@@ -19,8 +19,6 @@ from ticdc_lab.widgets.drawing import Drawing, Drawn, View
 from ticdc_lab.widgets.figure_view import FigureView
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.state import as_text, checked, parsed, put, read_state, state_of, unlike, values_of
-
-_PLOTLY = "application/vnd.plotly.v1+json"
 
 
 class Panel(Generic[View]):
@@ -63,7 +61,7 @@ class Panel(Generic[View]):
 
     def __init__(
         self, view: type[View], *, controls: Mapping[str, widgets.Widget],
-        draw: Callable[[View], go.Figure | Drawn], name: str = "panel", slow: bool = False,
+        draw: Callable[[View], Figure | Drawn], name: str = "panel", slow: bool = False,
         doing: str = "the model runs", made_from: Mapping[str, Any] | None = None, origin_ms: int | None = None,
         means: Callable[[View], Selection | None] = lambda view: None,
     ) -> None:  # fmt: skip
@@ -94,7 +92,7 @@ class Panel(Generic[View]):
         return self._drawing.view
 
     @property
-    def figure(self) -> go.Figure:
+    def figure(self) -> Figure:
         """The figure as last drawn."""
         return self._drawing.figure
 
@@ -223,4 +221,4 @@ class Panel(Generic[View]):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and for whoever cannot show it the figure as it is now."""
         live = self.widget._repr_mimebundle_(**kwargs)
-        return {**live, _PLOTLY: json.loads(self.figure.to_json()), "text/plain": self.view.description}
+        return {**live, MIME: json.loads(self.figure.to_json()), "text/plain": self.view.description}

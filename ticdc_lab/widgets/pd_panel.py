@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
-import plotly.graph_objects as go
 
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
 from ticdc_lab.simulate.pd.ctl import from_pd_ctl
 from ticdc_lab.simulate.pd.looking.own import own_case
@@ -115,7 +115,7 @@ def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> d
     }
 
 
-def _with_refusals(fig: go.Figure, other: Recording) -> go.Figure:
+def _with_refusals(fig: Figure, other: Recording) -> Figure:
     refused = [h.error for h in other.happened if h.error]
     if not refused:
         return fig

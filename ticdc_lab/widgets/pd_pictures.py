@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
 from ticdc_lab.simulate.pd.looking.decisions import about_store, at, wanting
@@ -61,7 +60,7 @@ class Futures:
         return round(self.one.samples[-1].at_us * view.step / STEPS)
 
 
-def _why(f: Futures, view: PdView) -> go.Figure:
+def _why(f: Futures, view: PdView) -> Figure:
     asked = _ABOUT.search(view.about)
     if asked and asked[1] == "region":
         answers = why_region(f.other.at(f.moment(view)), int(asked[2]))
@@ -83,7 +82,7 @@ def _why(f: Futures, view: PdView) -> go.Figure:
     )  # fmt: skip
 
 
-def _two(f: Futures, view: PdView) -> go.Figure:
+def _two(f: Futures, view: PdView) -> Figure:
     first, *more = [t.change.words for t in said(view.words, at_s=0.0) if isinstance(t.change, Pdctl)] or [""]
     words = f"{first[:_NAME_CHARS]} …" if more or len(first) > _NAME_CHARS else first
     name = " and ".join(filter(None, ["" if view.policy == PD_ITSELF else view.policy, words]))
@@ -92,7 +91,7 @@ def _two(f: Futures, view: PdView) -> go.Figure:
     )
 
 
-PICTURES: Mapping[str, Callable[[Futures, PdView], go.Figure]] = {
+PICTURES: Mapping[str, Callable[[Futures, PdView], Figure]] = {
     "two futures": _two,
     "where are the regions": lambda f, view: figures.region_map(f.other.at(f.moment(view))),
     "stores, before and now": lambda f, view: figures.store_bars(f.other.at(f.moment(view)), f.other.samples[0]),

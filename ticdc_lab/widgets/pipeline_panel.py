@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import WIDE, choice, picture, seconds, seed, slider
@@ -122,7 +121,7 @@ def pipeline_panel(
     )  # fmt: skip
 
 
-_PICTURES: Mapping[str, Callable[[Shown, PipelineView], go.Figure]] = {
+_PICTURES: Mapping[str, Callable[[Shown, PipelineView], Figure]] = {
     "where are the rows": lambda s, view: figures.pipeline_picture(
         s.seen, at_us=s.moment(view), memory_rows=s.memory_rows
     ),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-import plotly.graph_objects as go
 import pyarrow as pa
 
 from ticdc_lab import figures
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import NARROW, WIDE, choice, picture, seconds, seed, several, slider, suggested
 from ticdc_lab.widgets.drawing import Drawn
@@ -123,16 +123,16 @@ def scheduler_panel(
     )  # fmt: skip
 
 
-def _player(trace: pa.Table, view: SchedulerView) -> go.Figure:
+def _player(trace: pa.Table, view: SchedulerView) -> Figure:
     return figures.scheduling_at(trace, moment=view.step / STEPS, **view.of)
 
 
-def _stuck(trace: pa.Table, view: SchedulerView) -> go.Figure:
+def _stuck(trace: pa.Table, view: SchedulerView) -> Figure:
     at_us = round(view.step / STEPS * int(trace["time_us"][-1].as_py())) if view.step else None
     return figures.why_stuck(trace, at_us=at_us, of=f"table {view.table}" if view.table else view.capture)
 
 
-_PICTURES: Mapping[str, Callable[[pa.Table, SchedulerView], go.Figure]] = {
+_PICTURES: Mapping[str, Callable[[pa.Table, SchedulerView], Figure]] = {
     "step through it": _player,
     "who owns what": lambda trace, view: figures.ownership_gantt(trace, **view.of),
     "what each capture has": lambda trace, view: figures.ownership_gantt(trace, by="capture", **view.of),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
+from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.running import seconds
 from ticdc_lab.sample import Sample, sample_of
 from ticdc_lab.survey import Found
 from ticdc_lab.widgets.controls import several

@@ -9,7 +9,7 @@ from threading import Lock
 import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
-from ticdc_lab.running import Cancelled, Measured, Progress, Running
+from ticdc_lab.engine.running import Cancelled, Measured, Progress, Running
 from ticdc_lab.widgets.problem import Problem
 
 _MOST = 1.0
@@ -56,7 +56,7 @@ class UnderWay(widgets.VBox):  # type: ignore[misc]
         Parameters
         ----------
         spark, what, work, measured, expected_s
-            As for :class:`ticdc_lab.running.Running`.
+            As for :class:`ticdc_lab.engine.running.Running`.
         then
             Called at the end, whatever came of it.
         """

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from ticdc_lab import figures
 from ticdc_lab.comparison import TsRange, first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.choice import choice_of_rules
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.widgets.controls import choice, lines, picture, slider, tables, time_range
@@ -68,7 +67,7 @@ def what_if_panel(
         "picture": picture(_PICTURES),
     }
 
-    def draw(view: WhatIfView) -> go.Figure:
+    def draw(view: WhatIfView) -> Figure:
         first, last = ((lo + round(v * 1000)) << LOGICAL_BITS for v in view.time_range)
         with blamed_on("rules" if view.rules.strip() else "strategy"):
             return _PICTURES[view.picture](what_if, view, (first, last | LOGICAL_MASK))
@@ -86,7 +85,7 @@ def _chosen(what_if: WhatIf, view: WhatIfView) -> tuple[Choice, str]:
     return choice_of_rules(what_if, feed.rules, case_sensitive=feed.case_sensitive), "the rules"
 
 
-def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     strategy, words = _chosen(what_if, view)
     more = {} if isinstance(strategy, str) else {words: strategy}
     measured = guarantee_frame(
@@ -95,7 +94,7 @@ def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figu
     return figures.guarantee_matrix(measured, partitions=view.partitions, recorded=words)
 
 
-def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     strategy, words = _chosen(what_if, view)
     found = over_time(
         what_if, strategy=strategy, partitions=view.partitions, weight=view.weight, tables=view.tables or None,
@@ -104,20 +103,20 @@ def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figur
     return figures.dispatch_over_time(found, strategy=words, weight=view.weight)
 
 
-def _rows(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+def _rows(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     strategy, words = _chosen(what_if, view)
     more = {} if isinstance(strategy, str) else {words: strategy}
     rows = placement(what_if, partitions=view.partitions, more=more, tables=view.tables or None, ts_range=ts_range)
     return figures.partition_rows(rows, strategy=words)
 
 
-def _skew(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+def _skew(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     _chosen(what_if, view)  # of rules no curve is drawn, but what is wrong with them is said
     curves = skew_frame(what_if, tables=view.tables or None, ts_range=ts_range)
     return figures.skew_curves(curves, chosen=view.partitions)
 
 
-def _example(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
+def _example(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     strategy, words = _chosen(what_if, view)
     found = first_violation(
         what_if, strategy=strategy, partitions=view.partitions, tables=view.tables or None, ts_range=ts_range
@@ -131,7 +130,7 @@ def _example(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> go.Figure:
     return figures.counterexample(found)
 
 
-_PICTURES: dict[str, Callable[[WhatIf, WhatIfView, TsRange], go.Figure]] = {
+_PICTURES: dict[str, Callable[[WhatIf, WhatIfView, TsRange], Figure]] = {
     "guarantees": _guarantees,
     "load and breaks over time": _over_time,
     "rows per partition": _rows,

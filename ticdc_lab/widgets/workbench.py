@@ -15,10 +15,10 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.engine.sessions import session
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.sample import Sample
-from ticdc_lab.session import local_session
 from ticdc_lab.survey import Found, survey
 from ticdc_lab.widgets.keep_bar import KeepBar
 from ticdc_lab.widgets.linking import Linked
@@ -180,7 +180,7 @@ class Workbench(traitlets.HasTraits):
 
     def _session(self) -> SparkSession:
         with self._guard:
-            self._spark = self._spark or local_session()
+            self._spark = self._spark or session("spark")
             return self._spark
 
     def _begin(self, what: str, work: Callable[[], None], then: Callable[[], None], **how: Any) -> None:

@@ -9,8 +9,14 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from immutables import Map
 
 from ticdc_lab.simulate.ddl_service.assignment import assign
+from ticdc_lab.simulate.ddl_service.leading import refused
+from ticdc_lab.simulate.ddl_service.mirror import Part
+from ticdc_lab.simulate.ddl_service.records import Cluster, written
+from ticdc_lab.simulate.ddl_service.store_messages import Entry
+from ticdc_lab.simulate.ddl_service.versions import Versions
 
 CLUSTERS = st.integers(0, 5).map(lambda n: [f"c{i}" for i in range(n)])
 WORKERS = st.integers(1, 3).map(lambda n: [f"w{i}" for i in range(n)])
@@ -71,3 +77,42 @@ def test_a_thousand_clusters_are_assigned_in_no_time() -> None:
         plan = assign(clusters, now_there, current)
         assert time.perf_counter() - began < 0.1
         assert (plan.moves, len(plan.changes)) == (moves, changes)
+
+
+@given(CLUSTERS, st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1), PLACES, st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_cluster_goes_only_to_who_can_serve_it(
+    clusters: list[str], levels: dict[str, int], places: dict[str, str], data: st.DataObject
+) -> None:
+    """Each that somebody can serve is with one who can, the others with nobody; a second plan changes nothing."""
+    wanted = {c: data.draw(st.integers(0, 3)) for c in clusters}
+    refused = {c: {w: "too new" for w, own in levels.items() if own < wanted[c]} for c in clusters}
+    refused = {c: own for c, own in refused.items() if own}
+    current = {c: "abc"[int(w[1:]) % 3] for c, w in places.items()}
+    after = applied(current, assign(clusters, levels, current, refused).changes)
+    assert set(after) == {c for c in clusters if len(refused.get(c, ())) < len(levels)}
+    assert all(levels[w] >= wanted[c] for c, w in after.items())
+    assert assign(clusters, levels, after, refused).changes == {}
+    counts = Counter(after.values())
+    for c, w in after.items():
+        assert all(counts[w] - counts[other] <= 1 for other in levels if other not in refused.get(c, ()))
+
+
+def test_a_fleet_is_upgraded_one_by_one() -> None:
+    """A new cluster is with the new worker while an old one is there; who leaves and comes back new takes its share."""
+    old, new = Versions("v7.5.0", "v6.1.0"), Versions("v8.5.0", "v6.1.0")
+    registers: Part = Map(
+        {f"c{i}": Entry(written(Cluster(f"tikv://{i}:1", v)), 1, 1) for i, v in enumerate(["v8.1.0", *["v6.5.0"] * 3])}
+    )
+    current: dict[str, str] = {}
+    for workers, counts in (
+        ({"a": old, "b": old}, {"a": 2, "b": 1}),
+        ({"a": old, "b": new}, {"a": 2, "b": 2}),
+        ({"b": new}, {"b": 4}),
+        ({"a": new, "b": new}, {"a": 2, "b": 2}),
+    ):
+        plan = assign(registers, workers, current, refused(registers, workers))
+        current = applied(current, plan.changes)
+        assert Counter(current.values()) == counts
+        assert current.get("c0") in {None, *(w for w, v in workers.items() if v is new)}
+        assert ("nobody can serve c0" in plan.because) == ("c0" not in current)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ddl_mutants import INDEX, MUTANTS, Mutant
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
@@ -10,7 +11,6 @@ from immutables import Map
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.checks import ENDS_WELL, IN_ORDER, KEPT, SERVED, SUPPORTED, WHOLE, wrong_step
 from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
-from ticdc_lab.simulate.ddl_service.mutants import INDEX, MUTANTS, Mutant
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits

@@ -30,7 +30,7 @@ def settled(assignments: Part, workers: frozenset[str]) -> tuple[Part, int, floa
     """Let the leader plan until nothing changes; give assignments, clusters that have another worker, CPU seconds."""
     after, began = assignments, time.process_time()
     for _ in range(30):
-        ops, _ = planned(REGISTERS, after, workers, DUTIES)
+        ops, _ = planned(REGISTERS, after, Map(dict.fromkeys(workers, DUTIES.versions)))
         if not ops:
             spent = time.process_time() - began
             moved = sum(after[c].value != e.value for c, e in assignments.items())

@@ -80,7 +80,7 @@ def test_random_faults_of_every_kind_come() -> None:
         ("events: [{at: 1s, ddl: cluster1/tidb-3, job: add index, table: t}]", "a node of the cluster"),
         ("events: [{at: 1s, ddl: cluster1/tidb-1, job: add index}]", "a field table of ddl"),
         ("events: [{random: {faults: [melt], every: 1s}}]", "a fault that can come at random"),
-        ("settings: {duties: {bugs: [forgets everything]}}", "one of the known settings"),
+        ("settings: {duties: {bugs: [keeps on]}}", "a known field of settings.duties"),
         ("load: {every: 0s}", "a time above 0"),
     ],
 )

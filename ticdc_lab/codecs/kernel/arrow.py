@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs.kernel.state import State
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.kernel.state import State
 
 Spans = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -8,13 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
-from ticdc_lab.codecs.kernel.dispatched import dispatch_columns
-from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK, TOO_LARGE
+from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
+from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
+from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
 from ticdc_lab.schema import DECODED
 
 _open_message = open_protocol.decode_message
@@ -56,32 +58,33 @@ def _run_canal(
 KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-json": _run_canal}
 """Protocol -> kernel over a batch."""
 
-ROOM_MAX = 1 << 29
-"""Bytes of one column of texts. Arrow's offsets end at four times that, a worker's memory may end before."""
-
-
-class TooLargeError(Exception):
-    """What a batch decodes to is larger than ROOM_MAX: a few rows can repeat a long type a million times."""
+ROOM = 1 << 26
+"""Bytes of one column of texts of a batch, unless the messages are half as large: beyond, in halves."""
 
 
 def decode_batches(
-    batch: pa.RecordBatch, protocol: str, *, images: bool = True, original: pa.RecordBatch | None = None
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool = True,
+    original: pa.RecordBatch | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> Iterator[pa.RecordBatch]:
-    """What :func:`decode_batch` gives, in halves where it would be too large; one message alone fails then."""
-    half = batch.num_rows // 2
-    raw = batch if original is None else original
-    try:
-        yield decode_batch(batch, protocol, images=images, original=raw)
-    except TooLargeError:
-        if half == 0:
-            yield _faults(raw, protocol, np.array([[TOO_LARGE << 40, 1]]), np.zeros(1), np.zeros(1))
-            return
-        yield from decode_batches(batch.slice(0, half), protocol, images=images, original=raw.slice(0, half))
-        yield from decode_batches(batch.slice(half), protocol, images=images, original=raw.slice(half))
+    """What :func:`decode_batch` gives, in halves where that is too large or fails; a message alone is refused."""
+
+    def decode(some: pa.RecordBatch, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield decode_batch(some, protocol, images=images, original=raw, bounds=bounds)
+
+    return one_by_one(decode, batch, batch if original is None else original, protocol)
 
 
 def decode_batch(
-    batch: pa.RecordBatch, protocol: str, *, images: bool = True, original: pa.RecordBatch | None = None
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool = True,
+    original: pa.RecordBatch | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> pa.RecordBatch:
     """Decode messages to events and faults.
 
@@ -95,6 +98,8 @@ def decode_batch(
         False leaves ``columns`` and ``before`` null.
     original
         The messages as they were, for the quarantine, if ``batch`` was unpacked from them.
+    bounds
+        How much a message may become.
 
     Returns
     -------
@@ -104,16 +109,17 @@ def decode_batch(
 
     Raises
     ------
-    TooLargeError
-        The events need more than ROOM_MAX; :func:`decode_batches` goes on with fewer messages.
+    TooMuchError
+        The events need more than ROOM; :func:`decode_batches` goes on with fewer messages.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
     size = len(keys[0]) + len(values[0])
     items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
     while True:
-        if room > ROOM_MAX:
-            raise TooLargeError
+        if room > max(ROOM, 4 * size + 8192) and batch.num_rows > 1:
+            raise TooMuchError
         st = fresh_state(items, room)
+        st.limit[:] = bounds.kernel
         faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
         if KERNELS[protocol](*keys, *values, st, faults, marks) == OK:
             break
@@ -167,16 +173,23 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "incomplete": _named(byte[S.INCOMPLETE, :n], S.INCOMPLETE_NAMES),
         "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
         "protocol": pa.array([protocol]).take(pa.array(np.zeros(n, np.int32))),
+    } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
+    columns |= hash_columns(st) | dispatch_columns(st, sizes_of(batch, protocol, st))
+    if images:
+        columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
+    return columns
+
+
+def hash_columns(st: State) -> dict[str, pa.Array]:
+    """The columns of :data:`ticdc_lab.schema.KEYS` and :data:`~ticdc_lab.schema.IMAGE_HASHES` of a filled state."""
+    n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
+    return {
         "key_hash": numbers(number[S.KEY_HASH], byte[S.HAS_KEY], n),
         "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
         "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
         "after_hash": numbers(number[S.AFTER_HASH], byte[S.HAS_AFTER], n),
         "before_hash": numbers(number[S.BEFORE_HASH], _has_before(st, n), n),
-    } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
-    columns |= dispatch_columns(batch, protocol, st)
-    if images:
-        columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
-    return columns
+    }
 
 
 def _has_before(st: State, n: int) -> np.ndarray:
@@ -196,18 +209,6 @@ def _faults(
         start = max(int(value_at[m] if in_value else key_at[m]), 0)
         reasons.append(f"{'value' if in_value else 'key'}, byte {max(position - start, 0)}: {FAULTS[code][1]}")
     return refused(batch.take(pa.array(failed)), [FAULTS[c][0] for c in codes], reasons, protocol=protocol)
-
-
-def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
-    """Messages as rows of the quarantine, each with its class and reason."""
-    n = batch.num_rows
-    columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
-        "seq": pa.array(np.zeros(n, np.int32)),
-        "protocol": pa.array([protocol] * n, pa.string()),
-        "error_class": pa.array(classes, pa.string()),
-        "reason": pa.array(reasons, pa.string()),
-    }
-    return in_form(columns, n, DECODED)
 
 
 def _check_count(batch: pa.RecordBatch, st: State, faults: np.ndarray) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel import state as S
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import after_name, fault_at, literal_end, next_member, same, string_end, word, word_of
 from ticdc_lab.codecs.kernel.state import (
     State,
@@ -18,15 +18,21 @@ from ticdc_lab.codecs.kernel.state import (
     index_names,
     put_null,
     put_text,
+    text_bytes,
 )
-from ticdc_lab.codecs.kernel.text import is_number, put_bytes, put_float, put_latin1_hex, put_string, room_for
+from ticdc_lab.codecs.kernel.text import (
+    holds_integer,
+    is_number,
+    put_bytes,
+    put_float,
+    put_latin1_hex,
+    put_string,
+    room_for,
+)
 
-NEED_MORE, BAD_TYPE, DUPLICATE_KEY, NO_COLUMN_TYPE = (
-    faults.NEED_MORE,
-    faults.BAD_TYPE,
-    faults.DUPLICATE_KEY,
-    faults.NO_COLUMN_TYPE,
-)
+NEED_MORE, BAD_TYPE, DUPLICATE_KEY = faults.NEED_MORE, faults.BAD_TYPE, faults.DUPLICATE_KEY
+NO_COLUMN_TYPE, NOT_OF_TYPE, TOO_LARGE = faults.NO_COLUMN_TYPE, faults.NOT_OF_TYPE, faults.TOO_LARGE
+MAX_COLUMNS, MAX_EVENTS = S.MAX_COLUMNS, S.MAX_EVENTS
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = S.TYPE_NAMES, S.TYPE_TEXTS, S.KEY_NAMES
 TYPE_CLASS, TYPE_USED, TYPE_IS_KEY = S.TYPE_CLASS, S.TYPE_USED, S.TYPE_IS_KEY
@@ -35,15 +41,20 @@ AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
 
 # What has been read, kept in state.at; -1: not yet.
 N_TYPES, TYPES_TABLE, N_KEYS, N_DATA, N_OLD = 32, 33, 34, 35, 36
+N_IMAGES, GROWN_MAX = 37, 38
+"""Images read so far, and where the texts of the message's events must end."""
 
-PLAIN, BINARY, FLOAT = 0, 1, 2
+PLAIN, BINARY, FLOAT, INTEGER = 0, 1, 2, 3
+"""Classes of types; INTEGER and a number of bytes less one."""
 
 
 _W_BLOB, _W_BINARY, _W_FLOAT, _W_DOUBLE = word_of(b"blob"), word_of(b"binary"), word_of(b"float"), word_of(b"double")
 _W_TINYBLOB, _W_LONGBLOB = word_of(b"tinyblob"), word_of(b"longblob")
+_W_INT, _W_INTEGER, _W_BIGINT, _W_YEAR = word_of(b"int"), word_of(b"integer"), word_of(b"bigint"), word_of(b"year")
+_W_TINYINT, _W_SMALLINT = word_of(b"tinyint"), word_of(b"smallint")
 
 
-@kernel
+@part
 def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
     """Read ``mysqlType``; the position after it."""
     start = p
@@ -53,6 +64,8 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
     n = 0
     p, more = next_member(b, p + 1, end, 0x7D, True)
     while more:
+        if n >= st.limit[MAX_COLUMNS]:
+            return fault_at(TOO_LARGE, p)
         q, escaped = string_end(b, p, end)
         if q < 0:
             return q
@@ -70,7 +83,7 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
         if not has_room(st, TYPE_TEXTS, n, q - p):
             return NEED_MORE
         put_text(st, TYPE_TEXTS, n, b, p, q, escaped)
-        st.byte[TYPE_IS_KEY, n] = 0
+        st.byte[TYPE_IS_KEY, n], st.number[TYPE_USED, n] = 0, -1
         st.byte[TYPE_CLASS, n] = _class(st.data[TYPE_TEXTS], st.end[TYPE_TEXTS, n], st.end[TYPE_TEXTS, n + 1])
         n += 1
         p, more = next_member(b, q, end, 0x7D, False)
@@ -80,15 +93,23 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
     return p if st.at[TYPES_TABLE] >= 0 else fault_at(DUPLICATE_KEY, start)
 
 
-@kernel
+@part
 def _class(b: np.ndarray, start: int, stop: int) -> int:
     """How the values of a MySQL type are written: bytes as Latin-1, floats in Go's form, all else as it is."""
     q = start
     while q < stop and b[q] != 0x28 and b[q] != 0x20:
         q += 1
     n, w = q - start, word(b, start, q)
-    if n < 4 or n > 10:
+    if n < 3 or n > 10:
         return PLAIN
+    if (n == 3 and w == _W_INT) or (n == 7 and w == _W_INTEGER):
+        return INTEGER + 3
+    if (n == 6 and w == _W_BIGINT) or (n == 4 and w == _W_YEAR):
+        return INTEGER + 7 if n == 6 else INTEGER + 1
+    if n == 7 and w == _W_TINYINT:
+        return INTEGER
+    if (n == 8 and w == _W_SMALLINT) or (n == 9 and same(b, start, q, b"mediumint")):
+        return INTEGER + 1 if n == 8 else INTEGER + 2
     if (n == 4 and w == _W_BLOB) or (n == 6 and w == _W_BINARY):
         return BINARY
     if (n == 5 and w == _W_FLOAT) or (n == 6 and w == _W_DOUBLE):
@@ -98,7 +119,7 @@ def _class(b: np.ndarray, start: int, stop: int) -> int:
     return BINARY if n == 10 and same(b, start, q, b"mediumblob") else PLAIN
 
 
-@kernel
+@part
 def read_keys(b: np.ndarray, p: int, end: int, st: State) -> int:
     """Read ``pkNames`` and mark the types of these columns; the position after it."""
     if b[p] != 0x5B:
@@ -124,7 +145,7 @@ def read_keys(b: np.ndarray, p: int, end: int, st: State) -> int:
     return p
 
 
-@kernel
+@part
 def read_images(b: np.ndarray, p: int, end: int, image: int, field: int, st: State) -> int:
     """Read ``data`` or ``old``: where each image ends goes to the events to come. The position after it.
 
@@ -136,11 +157,15 @@ def read_images(b: np.ndarray, p: int, end: int, image: int, field: int, st: Sta
     first, n = st.count[N_EVENTS], 0
     p, more = next_member(b, p + 1, end, 0x5D, True)
     while more:
+        if n >= st.limit[MAX_EVENTS]:
+            return fault_at(TOO_LARGE, p)
         if first + n >= st.valid.shape[1]:
             return NEED_MORE
         p = _image(b, p, end, image, st)
         if p < 0:
             return p
+        if text_bytes(st) > st.at[GROWN_MAX]:
+            return fault_at(TOO_LARGE, 0)
         n += 1
         st.number[ends, first + n] = st.count[which]
         p, more = next_member(b, p, end, 0x5D, False)
@@ -148,15 +173,15 @@ def read_images(b: np.ndarray, p: int, end: int, image: int, field: int, st: Sta
     return p
 
 
-@kernel
+@part
 def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     """Read ``{"column": "value", ..}``; the position after it."""
     which = N_AFTER if image == AFTER else N_BEFORE
     first, n_types = st.count[which], st.at[N_TYPES]
     if p >= end or b[p] != 0x7B:
         return fault_at(BAD_TYPE, p)
-    for j in range(n_types):
-        st.byte[TYPE_USED, j] = 0
+    this = st.at[N_IMAGES]
+    st.at[N_IMAGES] = this + 1
     p, more = next_member(b, p + 1, end, 0x7D, True)
     while more:
         q, escaped = string_end(b, p, end)
@@ -169,9 +194,9 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
         j = find_name(st, TYPE_NAMES, n_types, st.at[TYPES_TABLE], image + NAMES, c, c - first)
         if j < 0:
             return fault_at(NO_COLUMN_TYPE, p)
-        if st.byte[TYPE_USED, j]:
+        if st.number[TYPE_USED, j] == this:
             return fault_at(DUPLICATE_KEY, p)
-        st.byte[TYPE_USED, j] = 1
+        st.number[TYPE_USED, j] = this
         p = after_name(b, q, end)
         if p < 0:
             return p
@@ -183,7 +208,7 @@ def _image(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     return p
 
 
-@kernel
+@part
 def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: State) -> int:
     """Write type ``j`` and the value at ``p`` into column ``c``; the position after the value."""
     types, values = image + TYPES, image + VALUES
@@ -205,6 +230,9 @@ def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: Stat
     o, form = st.size[values], st.byte[TYPE_CLASS, j]
     if form == PLAIN:
         o = put_string(b, p + 1, q - 1, escaped, out, o)
+    elif form >= INTEGER:
+        stop = put_string(b, p + 1, q - 1, escaped, out, o)
+        o = stop if holds_integer(out, o, stop, form - INTEGER) else fault_at(NOT_OF_TYPE, p)
     else:
         stop = put_string(b, p + 1, q - 1, escaped, st.text, 0)
         if form == BINARY:
@@ -212,8 +240,8 @@ def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: Stat
         elif is_number(st.text, 0, stop):
             o = put_float(st.text, 0, stop, out, o)
         else:
-            o = put_bytes(st.text, 0, stop, out, o)
-        if o < 0:
-            return fault_at(-o >> 40, p)
+            o = fault_at(NOT_OF_TYPE, p)
+    if o < 0:
+        return fault_at(-o >> 40, p)
     close(st, values, c, o)
     return q

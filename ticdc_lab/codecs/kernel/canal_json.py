@@ -5,10 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel import state as S
-from ticdc_lab.codecs.kernel.canal_image import N_DATA, N_KEYS, N_OLD, N_TYPES, read_images, read_keys, read_types
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.canal_image import (
+    GROWN_MAX,
+    N_DATA,
+    N_IMAGES,
+    N_KEYS,
+    N_OLD,
+    N_TYPES,
+    read_images,
+    read_keys,
+    read_types,
+)
 from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import (
     fault_at,
     next_member,
@@ -18,13 +28,14 @@ from ticdc_lab.codecs.kernel.scan import (
     word,
     word_of,
 )
-from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts
+from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts, text_bytes
 from ticdc_lab.codecs.kernel.text import int64_of, put_string, read_name
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, UNKNOWN_TYPE, NOT_JSON = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE, faults.NOT_JSON
-TRAILING, NULL_VALUE = faults.TRAILING_BYTES, faults.NULL_VALUE
+TRAILING, NULL_VALUE, TOO_LARGE = faults.TRAILING_BYTES, faults.NULL_VALUE, faults.TOO_LARGE
+MAX_GROWTH, MAX_GROWTH_FREE = S.MAX_GROWTH, S.MAX_GROWTH_FREE
 ROW, DDL, WATERMARK = S.ROW, S.DDL, S.WATERMARK
 INSERT, UPDATE, DELETE = S.INSERT, S.UPDATE, S.DELETE
 HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = S.HANDLE_KEY_ONLY, S.CLAIM_CHECK_MISSING
@@ -46,7 +57,7 @@ _W_INSERT, _W_UPDATE, _W_DELETE = word_of(b"INSERT"), word_of(b"UPDATE"), word_o
 _WATERMARK = 3
 
 
-@kernel
+@part
 def _field(b: np.ndarray, p: int, q: int) -> int:
     n, w = q - p, word(b, p, q)
     if n == 3:
@@ -62,7 +73,7 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
     return MYSQL_TYPE if n == 9 and w == _W_MYSQL_TYPE and b[p + 8] == 0x65 else 0
 
 
-@kernel
+@part
 def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
     n, w = q - p, word(b, p, q)
     if n == 8:
@@ -74,7 +85,7 @@ def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
     return CLAIM_CHECK if n == 18 and same(b, p, q, b"claimCheckLocation") else 0
 
 
-@kernel
+@part
 def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
     """Find where the known fields of the object at ``p`` lie; null counts as absent. The position after it."""
     p, more = next_member(b, p + 1, end, 0x7D, True)
@@ -100,7 +111,7 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
     return p
 
 
-@kernel
+@part
 def _read(b: np.ndarray, p: int, end: int, field: int, seen: int, st: State) -> int:
     """Read what describes rows at once if all it builds on came before it, as TiCDC writes it; else step over it."""
     at = st.at
@@ -121,7 +132,7 @@ def _read(b: np.ndarray, p: int, end: int, field: int, seen: int, st: State) -> 
     return value_end(b, p, end, st.stack)
 
 
-@kernel
+@part
 def _keys(b: np.ndarray, st: State) -> int:
     """Read ``pkNames``, which lies where it was found, unless that is done; a fault or 0. The types must be read."""
     at = st.at
@@ -130,7 +141,7 @@ def _keys(b: np.ndarray, st: State) -> int:
     return min(read_keys(b, at[PK_NAMES], at[_ENDS + PK_NAMES], st), 0)
 
 
-@kernel
+@part
 def _type(b: np.ndarray, p: int, q: int, st: State) -> int:
     """INSERT, UPDATE or DELETE, _WATERMARK, or -1 for any other type of message."""
     text, low, high = b, p + 1, q - 1
@@ -145,7 +156,7 @@ def _type(b: np.ndarray, p: int, q: int, st: State) -> int:
     return _WATERMARK if high - low == 14 and same(text, low, high, b"TIDB_WATERMARK") else -1
 
 
-@kernel
+@part
 def decode_message(
     m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int,
     st: State,
@@ -156,11 +167,13 @@ def decode_message(
     return _envelope(m, b, p, end, st), 1
 
 
-@kernel
+@part
 def _envelope(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     at = st.at
     for k in range(len(at)):
         at[k] = -1
+    at[N_IMAGES] = 0
+    at[GROWN_MAX] = text_bytes(st) + st.limit[MAX_GROWTH_FREE] + st.limit[MAX_GROWTH] * (end - p)
     start = p
     p = skip_space(b, p, end)
     if p >= end:
@@ -205,7 +218,7 @@ def _envelope(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     return _rows(m, op, start, b, st)
 
 
-@kernel
+@part
 def _ts(b: np.ndarray, at: np.ndarray, field: int, required: bool, st: State, i: int) -> int:
     if at[field] < 0:
         return fault_at(MISSING_FIELD, max(at[TIDB], at[TYPE])) if required else OK
@@ -216,13 +229,13 @@ def _ts(b: np.ndarray, at: np.ndarray, field: int, required: bool, st: State, i:
     return OK
 
 
-@kernel
+@part
 def _put_names(b: np.ndarray, at: np.ndarray, st: State, i: int) -> None:
     put_text(st, SCHEMA_NAME, i, b, at[DATABASE], at[_ENDS + DATABASE], True)
     put_text(st, TABLE_NAME, i, b, at[TABLE], at[_ENDS + TABLE], True)
 
 
-@kernel
+@part
 def _ddl(m: int, b: np.ndarray, st: State) -> int:
     at = st.at
     i = new_event(st, m, 0, DDL)
@@ -237,7 +250,7 @@ def _ddl(m: int, b: np.ndarray, st: State) -> int:
     return _ts(b, at, COMMIT_TS, False, st, i)
 
 
-@kernel
+@part
 def _rows(
     m: int, op: int, start: int, b: np.ndarray, st: State
 ) -> int:  # fmt: skip
@@ -268,10 +281,12 @@ def _rows(
         status = _ts(b, at, COMMIT_TS, False, st, i)
         if status < 0:
             return status
+        if text_bytes(st) > at[GROWN_MAX]:
+            return fault_at(TOO_LARGE, start)
     return OK
 
 
-@kernel
+@part
 def _incomplete(b: np.ndarray, at: np.ndarray) -> int:
     """Why the rows of the message are not whole; 0 if they are, or a fault."""
     only, claim = at[ONLY_HANDLE_KEY], at[CLAIM_CHECK]
@@ -284,7 +299,7 @@ def _incomplete(b: np.ndarray, at: np.ndarray) -> int:
     return HANDLE_KEY_ONLY if only >= 0 and b[only] == 0x74 else 0
 
 
-@kernel
+@part
 def _read_rest(b: np.ndarray, op: int, st: State) -> int:
     """Read what :func:`_read` had to step over, in the order in which one builds on the other."""
     at = st.at

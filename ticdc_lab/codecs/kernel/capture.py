@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.codecs.kernel.scan import fault_at, next_member, same, skip_space, value_end
 from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
 from ticdc_lab.codecs.kernel.text import int64_of, put_base64_bytes, put_bytes, put_string, read_name
@@ -22,7 +22,7 @@ _YEAR_10000_MS = 253402300800000
 _LIMITS = np.array([2**31 - 1, 2**63 - 1, _YEAR_10000_MS - 1], np.int64)
 
 
-@kernel
+@part
 def _field(b: np.ndarray, p: int, q: int) -> int:
     if same(b, p, q, b"topic"):
         return TOPIC
@@ -39,7 +39,7 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
     return 4 + TIMESTAMP if same(b, p, q, b"timestamp") else -1
 
 
-@kernel
+@part
 def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     """Read message ``i`` from a line; OK, NEED_MORE or a fault."""
     start = p
@@ -83,7 +83,7 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     return OK
 
 
-@kernel
+@part
 def _take(b: np.ndarray, p: int, q: int, field: int, st: State, i: int) -> int:
     if b[p] == 0x6E:
         return OK

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.codecs.kernel import state as S
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.state import State
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load
@@ -140,7 +140,7 @@ def _begins(b: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
     return True
 
 
-@kernel
+@part
 def _is_binary(b: np.ndarray, start: int, stop: int) -> bool:
     c = b[start]
     if c == 0x62:
@@ -179,7 +179,7 @@ def _finished(crc: np.uint64) -> int:
     return np.int64(crc ^ _ONES)
 
 
-@kernel
+@part
 def _all_digits(b: np.ndarray, p: int, stop: int) -> bool:
     for i in range(p, stop):
         if b[i] < 0x30 or b[i] > 0x39:
@@ -194,7 +194,7 @@ def _hex_digit(c: int) -> int:
     return c - 0x57 if 0x61 <= c <= 0x66 else -1
 
 
-@kernel
+@part
 def _of_hex(crc: np.uint64, b: np.ndarray, p: int, stop: int) -> int:
     if (stop - p) % 2:
         return UNKNOWN
@@ -207,7 +207,7 @@ def _of_hex(crc: np.uint64, b: np.ndarray, p: int, stop: int) -> int:
     return _finished(crc)
 
 
-@kernel
+@part
 def _of_float(crc: np.uint64, b: np.ndarray, v: int, stop: int) -> int:
     """The crc of what Go's ``FormatFloat(v, 'f', -1)`` prints, from the form that MySQL prints."""
     e = v
@@ -225,7 +225,7 @@ def _of_float(crc: np.uint64, b: np.ndarray, v: int, stop: int) -> int:
     return _finished(add_bytes(crc, b, v, stop))
 
 
-@kernel
+@part
 def _of_exponent_form(crc: np.uint64, b: np.ndarray, v: int, e: int, stop: int) -> int:
     """The same of ``d.ddde-xx``: one digit before the point, and an exponent after ``e``."""
     p = e + 1
@@ -263,7 +263,7 @@ def _of_exponent_form(crc: np.uint64, b: np.ndarray, v: int, e: int, stop: int) 
     return _finished(crc)
 
 
-@kernel
+@part
 def _same_layout(st: State, image: int, low: int, high: int, other: int, o: int, o_stop: int) -> bool:
     """Whether two images have the same names in the same order, and the same of them in the handle key."""
     if high - low != o_stop - o:
@@ -302,7 +302,7 @@ def _has_layout(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> 
     return _same_layout(st, image, low, high, other, st.number[ends, f], st.number[ends, f + 1])
 
 
-@kernel
+@part
 def _layout(st: State, d: Crcs, i: int, image: int, low: int, high: int, guess: int) -> int:
     """The number of the layout of event ``i``, which is kept if it is new; ``guess`` goes first."""
     if guess >= 0 and _has_layout(st, d, guess, image, low, high):
@@ -322,7 +322,7 @@ def _layout(st: State, d: Crcs, i: int, image: int, low: int, high: int, guess: 
     return n
 
 
-@kernel
+@part
 def _keep(st: State, d: Crcs, n: int, image: int, low: int, high: int) -> None:
     """Write the text of layout ``n`` and the crcs of its names."""
     is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY

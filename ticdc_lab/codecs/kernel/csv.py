@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import fault_at
 from ticdc_lab.codecs.kernel.state import (
@@ -102,7 +102,7 @@ def _at(b: np.ndarray, p: int, end: int, text: np.ndarray) -> bool:
     return True
 
 
-@kernel
+@part
 def _is(b: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
     return stop - start == len(text) and (stop == start or _at(b, start, stop, text))
 
@@ -144,7 +144,7 @@ def join_updates(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, n: int, gi
     return m
 
 
-@kernel
+@part
 def _half_of_update(b: np.ndarray, p: int, end: int, given: Layout) -> int:
     """The operation of a record whose is-update is true, else 0."""
     op = 0
@@ -183,7 +183,7 @@ def field(b: np.ndarray, p: int, end: int, given: Layout) -> tuple[int, int, int
     return p, q, q, form
 
 
-@kernel
+@part
 def unescaped(b: np.ndarray, start: int, stop: int, form: int, out: np.ndarray, o: int) -> int:
     """Append the text of a field."""
     if not form & ESCAPED:
@@ -202,7 +202,7 @@ def unescaped(b: np.ndarray, start: int, stop: int, form: int, out: np.ndarray, 
     return o
 
 
-@kernel
+@part
 def decode_message(m: int, b: np.ndarray, p: int, end: int, given: Layout, st: State) -> int:
     """Decode message ``m``; OK, NEED_MORE or a fault."""
     if not event_fits(st, end - p):
@@ -228,7 +228,7 @@ def decode_message(m: int, b: np.ndarray, p: int, end: int, given: Layout, st: S
     return OK
 
 
-@kernel
+@part
 def _record(b: np.ndarray, p: int, end: int, given: Layout, st: State, i: int) -> tuple[int, int, bool]:
     """Read a record into event ``i``; what follows it, its operation, and whether it is half of an update."""
     n_prefix = 3 + given.given[Q_TS] + given.given[Q_UPDATE] + given.given[Q_HANDLE]
@@ -272,7 +272,7 @@ def _record(b: np.ndarray, p: int, end: int, given: Layout, st: State, i: int) -
     return p, op, is_update
 
 
-@kernel
+@part
 def _put_column(
     b: np.ndarray, start: int, stop: int, form: int, j: int, given: Layout, st: State, image: int
 ) -> int:  # fmt: skip
@@ -294,7 +294,7 @@ def _put_column(
     return OK
 
 
-@kernel
+@part
 def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: Layout, st: State, k: int) -> int:
     """Append a value in the form of the events contract; the new end, or a fault."""
     out, o, kind, where = st.data[k], st.size[k], given.kinds[j], start
@@ -314,7 +314,7 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: L
     return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
 
 
-@kernel
+@part
 def _put_hex_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int, where: int) -> int:
     if (stop - start) % 2:
         return fault_at(BAD_HEX, where)
@@ -329,7 +329,7 @@ def _put_hex_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: in
     return o
 
 
-@kernel
+@part
 def _label(b: np.ndarray, start: int, stop: int, j: int, given: Layout) -> int:
     """Which of column ``j``'s labels a text is, from 0; -1 for none."""
     first = given.first_label[j]
@@ -344,7 +344,7 @@ def _label(b: np.ndarray, start: int, stop: int, j: int, given: Layout) -> int:
     return -1
 
 
-@kernel
+@part
 def _put_number_of_label(
     b: np.ndarray, start: int, stop: int, j: int, given: Layout, out: np.ndarray, o: int, where: int
 ) -> int:
@@ -369,7 +369,7 @@ def _put_number_of_label(
     return _put_unsigned(number, out, o)
 
 
-@kernel
+@part
 def _put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
     n, rest = 1, v
     while rest >= np.uint64(10):

@@ -6,22 +6,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits
 from ticdc_lab.codecs.kernel.crcs import Crcs, fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.state import State
+from ticdc_lab.codecs.shares import shares
 
 FRAMED = "open-protocol"
 """The protocol whose rows have bytes of their own in a message; in all others the rows of a message share it evenly."""
 
 
-def dispatch_columns(batch: pa.RecordBatch, protocol: str, st: State) -> dict[str, pa.Array]:
-    """Fill and name them; ``batch`` has the ``key`` and ``value`` of the messages that the events came from."""
+def sizes_of(batch: pa.RecordBatch, protocol: str, st: State) -> np.ndarray:
+    """Bytes that each event has of its message, whose ``key`` and ``value`` ``batch`` has."""
+    n = int(st.count[S.N_EVENTS])
+    if protocol == FRAMED:
+        return st.number[S.ROW_BYTES, :n].copy()
+    return shares(batch, st.number[S.MESSAGE, :n], st.number[S.SEQ, :n])
+
+
+def dispatch_columns(st: State, sizes: np.ndarray) -> dict[str, pa.Array]:
+    """Fill and name them; ``sizes`` are the bytes that each event has of its message."""
     n = int(st.count[S.N_EVENTS])
     crcs = fresh_crcs(st)
     fill_crcs(st, crcs)
     is_row = st.byte[S.KIND, :n] == S.ROW
-    sizes = st.number[S.ROW_BYTES, :n].copy() if protocol == FRAMED else _shares(batch, st, n)
     return {
         "column_crcs": _lists(crcs, n, is_row),
         "key_crc": pa.Array.from_buffers(pa.int64(), n, [bits(crcs.has_key), pa.py_buffer(crcs.key)]),
@@ -42,13 +50,3 @@ def _layouts(crcs: Crcs, is_row: np.ndarray) -> pa.Array:
     buffers = [None, pa.py_buffer(crcs.text_end[: distinct + 1]), pa.py_buffer(crcs.text)]
     texts = pa.Array.from_buffers(pa.string(), distinct, buffers)
     return pc.take(texts, pa.array(crcs.layout, mask=~is_row))
-
-
-def _shares(batch: pa.RecordBatch, st: State, n: int) -> np.ndarray:
-    """Bytes of each event's message divided among its events, the first of which take what is left over."""
-    message, seq = st.number[S.MESSAGE, :n], st.number[S.SEQ, :n]
-    texts = [batch.column(c).cast(pa.binary()) for c in ("key", "value")]  # nulls alone have no type of their own
-    lengths = [pc.fill_null(pc.binary_length(text), 0).to_numpy() for text in texts]
-    total = (lengths[0].astype(np.int64) + lengths[1])[message]
-    events = np.bincount(message, minlength=batch.num_rows)[message]
-    return np.asarray(total // events + (seq < total % events), dtype=np.int64)

@@ -26,6 +26,7 @@ NOT_LATIN1 = 17
 MISSING_KEY = 18
 TOO_LARGE = 19
 BAD_HEADERS = 20
+NOT_OF_TYPE = 21
 
 FAULTS: dict[int, tuple[str, str]] = {
     NOT_JSON: ("not-json", "expected JSON, found a byte that cannot stand there"),
@@ -46,7 +47,8 @@ FAULTS: dict[int, tuple[str, str]] = {
     TRAILING_BYTES: ("trailing-bytes", "bytes after the end of the JSON text"),
     NOT_LATIN1: ("not-latin1", "a binary column holds a character above U+00FF"),
     MISSING_KEY: ("missing-key", "expected a message key, found none"),
-    TOO_LARGE: ("too-large", "the events of this one message need more than half a gigabyte"),
+    TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
+    NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),
     BAD_HEADERS: ("bad-headers", "expected headers as a list of pairs: a name, and base64 or null"),
 }
 """Number -> (error_class, sentence)."""

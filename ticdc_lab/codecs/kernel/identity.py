@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.codecs.kernel import state as S
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.state import State, same_text
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes, hash_flag
 
@@ -36,7 +36,7 @@ def _text_hash(st: State, k: int, i: int, h: np.uint64) -> np.uint64:
     return hash_bytes(st.data[k], st.end[k, i], st.end[k, i + 1], h) if st.valid[k, i] else h
 
 
-@kernel
+@part
 def _image_hash(st: State, image: int, low: int, high: int, h: np.uint64) -> np.uint64:
     for c in range(low, high):
         h = _text_hash(st, image + NAMES, c, h)
@@ -44,7 +44,7 @@ def _image_hash(st: State, image: int, low: int, high: int, h: np.uint64) -> np.
     return h
 
 
-@kernel
+@part
 def set_row(st: State, i: int, op: int) -> None:
     """Make event ``i``, whose images are in place, a row change with its hashes."""
     st.byte[OP, i] = op
@@ -79,7 +79,7 @@ def _both(names: np.uint64, values: np.uint64) -> np.int64:
     return np.int64(names << np.uint64(32) | values & LOW)
 
 
-@kernel
+@part
 def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) -> None:
     """The hashes of :data:`ticdc_lab.schema.IMAGE_HASHES`; a column that the old image lacks is as in the new one."""
     names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
@@ -97,7 +97,7 @@ def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) 
     st.number[AFTER_HASH, i], st.number[BEFORE_HASH, i] = _both(names, after), _both(names, before)
 
 
-@kernel
+@part
 def _other(st: State, a0: int, c: int, b0: int, b1: int) -> int:
     """Where the old image has the column ``c`` of the new one; ``b1`` where it lacks it."""
     o = b0 + c - a0
@@ -117,7 +117,7 @@ def set_rows(st: State) -> None:
             set_row(st, i, st.byte[OP, i])
 
 
-@kernel
+@part
 def _set_key(st: State, i: int, image: int, low: int, high: int, h: np.uint64) -> None:
     is_key = AFTER_IS_KEY if image == AFTER else BEFORE_IS_KEY
     keyed = False
@@ -129,7 +129,7 @@ def _set_key(st: State, i: int, image: int, low: int, high: int, h: np.uint64) -
         st.number[KEY_HASH, i], st.byte[HAS_KEY, i] = np.int64(h), 1
 
 
-@kernel
+@part
 def _set_before_key(st: State, i: int, a0: int, a1: int, b0: int, b1: int, h: np.uint64) -> None:
     changed = False
     for c in range(a0, a1):

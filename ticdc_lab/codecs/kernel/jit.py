@@ -1,49 +1,129 @@
-"""numba's decorator with a cache that belongs to exactly this source.
+"""How the kernels are compiled: each function that Python calls with all that it calls, once, into a cache.
 
-numba keys its cache by the file of the function alone, so a change in a callee of another file would go unnoticed:
-the folder's name is therefore a digest of all kernel sources.
+numba by itself optimises and generates code for every function with everything below it, again at each level of calls:
+eighty seconds of what only the last level is used of. Here a function that only kernels call is a *part*: typed and
+lowered, and no more; the :func:`kernel` that Python calls links, optimises and keeps all its parts together.
 """
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.types.misc import unliteral
 
-from ticdc_lab.environment import cache_folder
+from ticdc_lab.codecs.kernel.cache import folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,  # numba's runtime would count references of arrays, which costs more than the work itself
+}
 
-def _digest() -> str:
-    h = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        h.update(source.read_bytes())
-    return h.hexdigest()[:16]
+
+class _Whole(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
+    """A kernel's code: it links the parts that its parts call, too."""
+
+    def finalize(self) -> None:
+        """Callers first: LLVM takes a function in only where one that is there already calls it."""
+        self._linking_libraries = _callees(self)[:-1][::-1]
+        super().finalize()
 
 
-_FOLDER = cache_folder() / "numba" / _digest()
+def _callees(library: Any, done: list[Any] | None = None) -> list[Any]:
+    """All that a kernel or part calls, each before what calls it; itself last."""
+    found = [] if done is None else done
+    for called in library._linking_libraries if isinstance(library, _Whole | _Part) else ():
+        if called not in found:
+            _callees(called, found)
+    found.append(library)
+    return found
+
+
+class _Part(JITCodeLibrary):  # type: ignore[misc]
+    """A part's code: what it says itself, which others link; it is never run from here."""
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        """Without the optimisations of single functions: the kernel's cover them."""
+        self._final_module.link_in(ll_module)
+
+    def finalize(self) -> None:
+        """Nothing is optimised, linked or generated."""
+        self._raise_if_finalized()
+        self._final_module.verify()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """What Python would call."""
+        return cast(int, ctypes.cast(_not_from_python, ctypes.c_void_p).value)
+
+    @property
+    def codegen(self) -> Any:
+        """There is no code whose environment could be set."""
+        return _NoCode()
+
+
+class _NoCode:
+    def set_env(self, env_name: str, env: Any) -> None:
+        """A part raises nothing and calls nothing of Python's, for which it would need one."""
+
+
+@ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.py_object)  # type: ignore[untyped-decorator]
+def _not_from_python(*_: Any) -> Any:
+    raise AssertionError("a part of a kernel is called by kernels only")
+
+
+def _compiler(library: type[JITCodeLibrary]) -> type[Compiler]:
+    class Made(Compiler):  # type: ignore[misc]
+        def __init__(self, typing: Any, target: Any, given: Any, *rest: Any) -> None:
+            super().__init__(typing, target, given, *rest)
+            self.state.library = library(self.state.targetctx.codegen(), library.__name__)
+            self.state.library.enable_object_caching()
+
+    return Made
+
+
+_WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile ``function`` without the interpreter and keep the machine code on disk."""
-    return _compiled(function, inline=False)
-
-
-def small_kernel(function: Kernel) -> Kernel:
-    """The same for a small function that is better pasted into its callers than called."""
-    return _compiled(function, inline=True)
-
-
-def _compiled(function: Kernel, *, inline: bool) -> Kernel:
+    """Compile a function that Python calls, and keep the machine code on disk."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_FOLDER)
+    numba.config.CACHE_DIR = str(folder())
     try:
-        # Without numba's runtime an array handed over is not counted, which would cost more than the work itself.
-        made = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=inline)(function)
+        made = numba.njit(cache=True, pipeline_class=_WHOLE, **_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before
     return cast(Kernel, made)
+
+
+def part(function: Kernel) -> Kernel:
+    """Compile a function that only kernels call."""
+    return _lowered(function, inline=False)
+
+
+def small_kernel(function: Kernel) -> Kernel:
+    """A part that is better pasted into its callers than called."""
+    return _lowered(function, inline=True)
+
+
+def _lowered(function: Kernel, *, inline: bool) -> Kernel:
+    without = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    made: Any = numba.njit(pipeline_class=_PART, forceinline=inline, **without, **_OPTIONS)(function)
+    if not numba.config.DISABLE_JIT:
+        typed = made.get_call_template
+        made.get_call_template = lambda args, kws: typed(tuple(map(_widened, args)), kws)
+    return cast(Kernel, made)
+
+
+def _widened(argument: types.Type) -> types.Type:
+    """One form of a part for all integers that fit 64 bits, not one for each constant and width it is called with."""
+    plain = unliteral(argument)
+    return types.int64 if isinstance(plain, types.Integer) and plain != types.uint64 else plain

@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel import state as S
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.open_types import (
+    AS_BASE64,
+    AS_FLOAT,
+    AS_INTEGER,
+    AS_QUOTED,
+    AS_TEXT,
+    form_of,
+    integer_bytes_of,
+    type_text,
+)
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     fault_at,
@@ -18,6 +28,7 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import State, close, column_fits, end_column, index_names, put_null, put_text
 from ticdc_lab.codecs.kernel.text import (
+    holds_integer,
     int64_of,
     put_base64,
     put_bytes,
@@ -29,49 +40,28 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 
-OK, NEED_MORE = faults.OK, faults.NEED_MORE
+OK, NEED_MORE, NOT_OF_TYPE, TOO_LARGE = faults.OK, faults.NEED_MORE, faults.NOT_OF_TYPE, faults.TOO_LARGE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, UNKNOWN_TYPE = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE
 AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
-N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
+N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
 
 BINARY_FLAG, UNSIGNED_FLAG = 1, 128
 
-# MySQL's type bytes, and how TiCDC writes a value of each: as text, as a JSON integer, as a JSON float, in base64.
-AS_TEXT, AS_INTEGER, AS_FLOAT, AS_BASE64, AS_QUOTED = 1, 2, 3, 4, 5
-_TYPES = {
-    0: ("decimal", AS_TEXT), 1: ("tinyint", AS_INTEGER), 2: ("smallint", AS_INTEGER), 3: ("int", AS_INTEGER),
-    4: ("float", AS_FLOAT), 5: ("double", AS_FLOAT), 6: ("null", 0), 7: ("timestamp", AS_TEXT),
-    8: ("bigint", AS_INTEGER), 9: ("mediumint", AS_INTEGER), 10: ("date", AS_TEXT), 11: ("time", AS_TEXT),
-    12: ("datetime", AS_TEXT), 13: ("year", AS_INTEGER), 14: ("date", AS_TEXT), 15: ("varchar", AS_QUOTED),
-    16: ("bit", AS_INTEGER), 225: ("vector", AS_TEXT), 245: ("json", AS_TEXT), 246: ("decimal", AS_TEXT),
-    247: ("enum", AS_INTEGER), 248: ("set", AS_INTEGER), 249: ("tinytext", AS_BASE64),
-    250: ("mediumtext", AS_BASE64), 251: ("longtext", AS_BASE64), 252: ("text", AS_BASE64),
-    253: ("varchar", AS_QUOTED), 254: ("char", AS_QUOTED), 255: ("geometry", AS_TEXT),
-}  # fmt: skip
-_BINARY_TWIN = {
-    "varchar": "varbinary", "char": "binary", "tinytext": "tinyblob", "mediumtext": "mediumblob",
-    "longtext": "longblob", "text": "blob",
-}  # fmt: skip
-_HAS_SIGN = {"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"}
 
-
-def _type_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    texts, form = [], np.zeros(256, np.uint8)
-    for code in range(256):
-        name, form[code] = _TYPES.get(code, ("", 0))
-        for binary in (False, True):
-            for unsigned in (False, True):
-                kind = _BINARY_TWIN.get(name, name) if binary else name
-                texts.append(kind + " unsigned" if unsigned and kind in _HAS_SIGN else kind)
+def _type_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    flags = (False, True)
+    texts = [type_text(code, binary=b, unsigned=u) for code in range(256) for b in flags for u in flags]
     ends = np.cumsum([0] + [len(t) for t in texts]).astype(np.int32)
-    return np.frombuffer("".join(texts).encode(), np.uint8).copy(), ends, form
+    form = np.array([form_of(code) for code in range(256)], np.uint8)
+    more_bytes = np.array([integer_bytes_of(code) - 1 for code in range(256)], np.int64)
+    return np.frombuffer("".join(texts).encode(), np.uint8).copy(), ends, form, more_bytes
 
 
-_TYPE_TEXT, _TYPE_END, _FORM = _type_tables()
+_TYPE_TEXT, _TYPE_END, _FORM, _MORE_BYTES = _type_tables()
 
 
-@kernel
+@part
 def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     """Read ``{"column": {"t":.., "h":.., "f":.., "v":..}, ..}``; the position after it."""
     which = N_AFTER if image == AFTER else N_BEFORE
@@ -81,6 +71,8 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     if p < 0:
         return p
     while more:
+        if st.count[which] - first >= st.limit[MAX_COLUMNS]:
+            return fault_at(TOO_LARGE, p)
         q, escaped = string_end(b, p, end)
         if q < 0:
             return q
@@ -101,7 +93,7 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     return p
 
 
-@kernel
+@part
 def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     start = p
     if p >= end or b[p] != 0x7B:
@@ -159,7 +151,7 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
     return p
 
 
-@kernel
+@part
 def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, flags: int, st: State, image: int) -> int:
     """Write type and value of the column at the image's end."""
     c = st.count[N_AFTER if image == AFTER else N_BEFORE]
@@ -182,6 +174,8 @@ def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, fl
             return fault_at(BAD_TYPE, v)
         if form == AS_INTEGER:
             o = put_integer(b, v, v_stop, out, o)
+            if o >= 0 and not holds_integer(b, v, v_stop, _MORE_BYTES[code]):
+                return fault_at(NOT_OF_TYPE, v)
         elif form == AS_FLOAT:
             o = put_float(b, v, v_stop, out, o)
         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel import state as S
+from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.identity import set_row
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.open_image import read_image
 from ticdc_lab.codecs.kernel.scan import (
     fault_at,
@@ -45,7 +45,7 @@ KIND, INCOMPLETE, HAS_TABLE_ID, TABLE_ID = S.KIND, S.INCOMPLETE, S.HAS_TABLE_ID,
 N_AFTER, N_BEFORE, N_EVENTS, ROW_BYTES = S.N_AFTER, S.N_BEFORE, S.N_EVENTS, S.ROW_BYTES
 
 
-@kernel
+@part
 def _frame(b: np.ndarray, p: int, end: int) -> int:
     """End of the frame whose 8-byte length is at ``p``."""
     if p + 8 > end:
@@ -58,7 +58,7 @@ def _frame(b: np.ndarray, p: int, end: int) -> int:
     return p + 8 + np.int64(n)
 
 
-@kernel
+@part
 def decode_message(
     m: int, kb: np.ndarray, kp: int, kend: int, vb: np.ndarray, vp: int, vend: int,
     st: State,
@@ -96,7 +96,7 @@ def decode_message(
     return OK, 0
 
 
-@kernel
+@part
 def _event(
     m: int, seq: int, kb: np.ndarray, k: int, kend: int, vb: np.ndarray, v: int, vend: int,
     st: State,
@@ -123,7 +123,7 @@ def _event(
     return _row(vb, v, vend, st, i), 1
 
 
-@kernel
+@part
 def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     """Read a key into event ``i``; the message type (1 row, 2 DDL, 3 resolved) or a fault."""
     start = p
@@ -189,7 +189,7 @@ def _key(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     return kind
 
 
-@kernel
+@part
 def _key_field(b: np.ndarray, p: int, q: int) -> int:
     """1 ts, 2 scm, 3 tbl, 4 t, 5 ptn, 6 ohk, 7 ccl, else 0."""
     if q - p == 1:
@@ -210,7 +210,7 @@ def _key_field(b: np.ndarray, p: int, q: int) -> int:
     return 7 if word == 0x63636C else 0
 
 
-@kernel
+@part
 def _ddl(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     start = p
     p = skip_space(b, p, end)
@@ -252,7 +252,7 @@ def _ddl(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     return OK
 
 
-@kernel
+@part
 def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     start = p
     p = skip_space(b, p, end)

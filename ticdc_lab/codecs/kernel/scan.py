@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load, plain_bytes
 
 MAX_DEPTH = 128
@@ -35,7 +35,7 @@ def skip_space(b: np.ndarray, p: int, end: int) -> int:
     return p
 
 
-@kernel
+@part
 def utf8_step(b: np.ndarray, p: int, end: int) -> int:
     """Length of the well-formed UTF-8 sequence of two or more bytes at ``p``, or 0 (Unicode table 3-7)."""
     c = b[p]
@@ -58,7 +58,7 @@ def utf8_step(b: np.ndarray, p: int, end: int) -> int:
     return 4
 
 
-@kernel
+@part
 def hex_digit(c: int) -> int:
     """Value of a hexadecimal digit, or -1."""
     if 0x30 <= c <= 0x39:
@@ -69,7 +69,7 @@ def hex_digit(c: int) -> int:
     return -1
 
 
-@kernel
+@part
 def hex_number(b: np.ndarray, p: int, n: int, end: int) -> int:
     """The number in ``n`` hexadecimal digits, or -1."""
     if p + n > end:
@@ -83,7 +83,7 @@ def hex_number(b: np.ndarray, p: int, n: int, end: int) -> int:
     return v
 
 
-@kernel
+@part
 def _escape_end(b: np.ndarray, p: int, end: int) -> int:
     """Position after the escape whose backslash is at ``p``; a lone surrogate is a fault."""
     if p + 1 >= end:
@@ -106,7 +106,7 @@ def _escape_end(b: np.ndarray, p: int, end: int) -> int:
     return p + 6
 
 
-@kernel
+@part
 def string_end(b: np.ndarray, p: int, end: int) -> tuple[int, bool]:
     """Position after the string that starts at ``p``, and whether it holds escapes."""
     if p >= end or b[p] != 0x22:
@@ -138,7 +138,7 @@ def string_end(b: np.ndarray, p: int, end: int) -> tuple[int, bool]:
     return fault_at(NOT_JSON, end), escaped
 
 
-@kernel
+@part
 def number_end(b: np.ndarray, p: int, end: int) -> int:
     """Position after the number at ``p`` (RFC 8259 grammar)."""
     start = p
@@ -169,7 +169,7 @@ def number_end(b: np.ndarray, p: int, end: int) -> int:
     return p
 
 
-@kernel
+@part
 def digits_end(b: np.ndarray, p: int, end: int) -> int:
     """Position of the next byte that is no decimal digit."""
     while p < end and 0x30 <= b[p] <= 0x39:
@@ -177,7 +177,7 @@ def digits_end(b: np.ndarray, p: int, end: int) -> int:
     return p
 
 
-@kernel
+@part
 def literal_end(b: np.ndarray, p: int, end: int) -> int:
     """Position after ``true``, ``false`` or ``null`` at ``p``."""
     if p + 4 <= end:
@@ -191,7 +191,7 @@ def literal_end(b: np.ndarray, p: int, end: int) -> int:
     return fault_at(NOT_JSON, p)
 
 
-@kernel
+@part
 def scalar_end(b: np.ndarray, p: int, end: int) -> int:
     """Position after the string, number or literal at ``p``."""
     if p >= end:
@@ -204,7 +204,7 @@ def scalar_end(b: np.ndarray, p: int, end: int) -> int:
     return literal_end(b, p, end)
 
 
-@kernel
+@part
 def value_end(b: np.ndarray, p: int, end: int, stack: np.ndarray) -> int:
     """Position after the JSON value at ``p``, whatever it is, checked all the way; ``stack`` is scratch."""
     depth = 0
@@ -250,7 +250,7 @@ def value_end(b: np.ndarray, p: int, end: int, stack: np.ndarray) -> int:
             return p
 
 
-@kernel
+@part
 def name_end(b: np.ndarray, p: int, end: int) -> int:
     """Position after a member's name and colon, at the start of its value."""
     p, _ = string_end(b, p, end)

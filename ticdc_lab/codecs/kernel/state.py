@@ -6,37 +6,33 @@ import threading
 
 import numpy as np
 
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
+from ticdc_lab.codecs.kernel.numbering import (
+    AFTER,
+    AFTER_END,
+    AFTER_FLAGS,
+    AFTER_HAS_FLAGS,
+    AFTER_IS_KEY,
+    BEFORE,
+    BEFORE_END,
+    COMMIT_TS,
+    HAS_COMMIT_TS,
+    KIND,
+    MESSAGE,
+    N_AFTER,
+    N_BEFORE,
+    N_BYTES,
+    N_EVENTS,
+    N_LIMITS,
+    N_NUMBERS,
+    N_TEXTS,
+    NAMES,
+    SEQ,
+    TYPES,
+    VALUES,
+)
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.text import put_string
-
-# Text columns. An image has three: names, types, values. What follows BEFORE's three is scratch.
-SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE, AFTER, BEFORE = 0, 1, 2, 3, 4, 7
-NAMES, TYPES, VALUES = 0, 1, 2
-TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = 10, 11, 12
-N_TEXTS = 13
-
-# Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message.
-MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
-AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH = 9, 10, 11, 12, 13
-N_NUMBERS = 14
-
-# Bytes: of an event, of a column, of a scratch type.
-KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(
-    10
-)
-AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_USED, TYPE_IS_KEY = range(10, 17)
-N_BYTES = 17
-
-# Counters.
-N_EVENTS, N_AFTER, N_BEFORE = 0, 1, 2
-
-ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
-KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
-INSERT, UPDATE, DELETE = 0, 1, 2
-OPS = ("insert", "update", "delete")
-WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = 0, 1, 2
-INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing")
 
 SMALL = 16
 """Up to so many names a plain comparison is faster than a hash table."""
@@ -56,6 +52,7 @@ class State(Arrays):
     stack: np.ndarray
     table: np.ndarray
     at: np.ndarray
+    limit: np.ndarray
 
 
 def fresh_state(items: int, room: int) -> State:
@@ -87,7 +84,8 @@ def _new_state(items: int, room: int) -> State:
         text=np.empty(room, np.uint8),
         stack=np.empty(256, np.uint8),
         table=np.empty(4 * items + 64, np.int32),
-        at=np.empty(40, np.int64),
+        at=np.empty(44, np.int64),
+        limit=np.zeros(N_LIMITS, np.int64),
     )
 
 
@@ -130,7 +128,7 @@ def same_text(st: State, k: int, i: int, m: int, j: int) -> bool:
     return True
 
 
-@kernel
+@part
 def _slot(st: State, k: int, i: int, mask: int) -> int:
     h = np.uint64(14695981039346656037)
     for p in range(st.end[k, i], st.end[k, i + 1]):
@@ -138,7 +136,7 @@ def _slot(st: State, k: int, i: int, mask: int) -> int:
     return np.int64((h ^ (h >> np.uint64(29))) & np.uint64(mask))
 
 
-@kernel
+@part
 def index_names(st: State, k: int, low: int, high: int) -> int:
     """Prepare :func:`find_name` over column ``k``: the table's size, 0 for few names, -1 if one is there twice."""
     if high - low <= SMALL:
@@ -161,7 +159,7 @@ def index_names(st: State, k: int, low: int, high: int) -> int:
     return size
 
 
-@kernel
+@part
 def find_name(st: State, k: int, high: int, size: int, m: int, j: int, guess: int) -> int:
     """Index below ``high`` of the text in column ``k`` equal to text ``j`` of ``m``, or -1; ``guess`` goes first."""
     if guess < high and same_text(st, k, guess, m, j):
@@ -179,7 +177,16 @@ def find_name(st: State, k: int, high: int, size: int, m: int, j: int, guess: in
     return -1
 
 
-@kernel
+@part
+def text_bytes(st: State) -> int:
+    """Bytes of all texts of events so far."""
+    n = 0
+    for k in range(BEFORE + VALUES + 1):
+        n += st.size[k]
+    return n
+
+
+@part
 def mark(st: State, out: np.ndarray) -> None:
     """Remember how far everything is filled."""
     for k in range(N_TEXTS):
@@ -188,7 +195,7 @@ def mark(st: State, out: np.ndarray) -> None:
         out[N_TEXTS + k] = st.count[k]
 
 
-@kernel
+@part
 def restore(st: State, marked: np.ndarray) -> None:
     """Forget what was filled since :func:`mark`."""
     for k in range(N_TEXTS):

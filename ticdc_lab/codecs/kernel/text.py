@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, string_end, utf8_step
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
 
@@ -34,7 +34,7 @@ def room_for(length: int) -> int:
     return 2 * length + 40
 
 
-@kernel
+@part
 def put_rune(code: int, out: np.ndarray, o: int) -> int:
     """Append a code point as UTF-8."""
     if code < 0x80:
@@ -65,7 +65,7 @@ def put_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
     return o + n
 
 
-@kernel
+@part
 def put_string(b: np.ndarray, start: int, stop: int, escaped: bool, out: np.ndarray, o: int) -> int:
     """Append the text of a checked JSON string, whose inside is between the positions."""
     if not escaped:
@@ -119,7 +119,7 @@ def _put_0x(out: np.ndarray, o: int) -> int:
     return o + 2
 
 
-@kernel
+@part
 def put_latin1_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append UTF-8 text, each character of which stands for one byte, as ``0x..`` (canal-json's binary columns)."""
     o = _put_0x(out, o)
@@ -137,7 +137,7 @@ def put_latin1_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int
     return o
 
 
-@kernel
+@part
 def put_go_quoted_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append what Go's ``strconv.Quote`` wrote, without its quotes, as ``0x..`` (open-protocol's binary columns)."""
     o = _put_0x(out, o)
@@ -166,7 +166,7 @@ def put_go_quoted_hex(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: 
     return o
 
 
-@kernel
+@part
 def _put_rune_hex(code: int, out: np.ndarray, o: int) -> int:
     end = put_rune(code, out, o)
     n = end - o
@@ -175,7 +175,7 @@ def _put_rune_hex(code: int, out: np.ndarray, o: int) -> int:
     return o + 2 * n
 
 
-@kernel
+@part
 def put_base64_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append the bytes that base64 text stands for."""
     if (stop - start) % 4:
@@ -191,7 +191,7 @@ def put_base64_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: i
     return put_base64(b, p, stop, False, out, o, False)
 
 
-@kernel
+@part
 def put_base64(b: np.ndarray, start: int, stop: int, as_hex: bool, out: np.ndarray, o: int, checked: bool) -> int:
     """Append what base64 text stands for: as ``0x..``, as text, or (``checked``) as text that must be UTF-8."""
     n = stop - start
@@ -220,7 +220,7 @@ def put_base64(b: np.ndarray, start: int, stop: int, as_hex: bool, out: np.ndarr
     return checked_utf8(out, begin, o, start) if checked and not as_hex else o
 
 
-@kernel
+@part
 def checked_utf8(out: np.ndarray, start: int, stop: int, where: int) -> int:
     """``stop`` if the bytes are UTF-8, else a fault at ``where``."""
     p = start
@@ -235,7 +235,7 @@ def checked_utf8(out: np.ndarray, start: int, stop: int, where: int) -> int:
     return stop
 
 
-@kernel
+@part
 def is_number(b: np.ndarray, start: int, stop: int) -> bool:
     """Whether text has the form ``-?digits[.digits][e[+-]digits]``; leading zeros may be there."""
     q = start + (start < stop and b[start] == 0x2D)
@@ -257,7 +257,7 @@ def is_number(b: np.ndarray, start: int, stop: int) -> bool:
     return p == stop
 
 
-@kernel
+@part
 def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append a decimal number as MySQL prints a double: exponent form below 1e-15 and from 1e15 on.
 
@@ -313,7 +313,7 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
     return _put_digits(b, i, last + 1, out, o, True)
 
 
-@kernel
+@part
 def _exponent(b: np.ndarray, p: int, stop: int) -> int:
     if p >= stop:
         return 0
@@ -329,7 +329,7 @@ def _exponent(b: np.ndarray, p: int, stop: int) -> int:
     return sign * v
 
 
-@kernel
+@part
 def _put_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int, point: bool) -> int:
     """Append the digits between the positions, leaving a point out; with ``point``, after a point of their own."""
     for i in range(start, stop):
@@ -344,7 +344,7 @@ def _put_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int, p
     return o
 
 
-@kernel
+@part
 def _put_int(v: int, out: np.ndarray, o: int) -> int:
     if v < 0:
         out[o] = 0x2D
@@ -359,22 +359,23 @@ def _put_int(v: int, out: np.ndarray, o: int) -> int:
     return o + digits
 
 
-@kernel
+@part
 def put_integer(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
     """Append a JSON number that must be an integer between -2^63 and 2^64 - 1; ``-0`` becomes ``0``."""
     p = start + (b[start] == 0x2D)
     for i in range(p, stop):
         if b[i] < 0x30 or b[i] > 0x39:
             return fault_at(OUT_OF_RANGE, start)
-    if stop - p > 20 or (stop - p >= 19 and not _fits(b, p, stop, p > start)):
+    if stop - p > 20 or (stop - p >= 19 and not fits_64_bits(b, p, stop, p > start)):
         return fault_at(OUT_OF_RANGE, start)
     if p > start and stop - p == 1 and b[p] == 0x30:
         start = p
     return put_bytes(b, start, stop, out, o)
 
 
-@kernel
-def _fits(b: np.ndarray, p: int, stop: int, negative: bool) -> bool:
+@part
+def fits_64_bits(b: np.ndarray, p: int, stop: int, negative: bool) -> bool:
+    """Whether digits are a number of 64 bits, without a sign unless it is negative."""
     limit = np.uint64(1 << 63) if negative else np.uint64(0xFFFFFFFFFFFFFFFF)
     v = np.uint64(0)
     for i in range(p, stop):
@@ -385,7 +386,7 @@ def _fits(b: np.ndarray, p: int, stop: int, negative: bool) -> bool:
     return True
 
 
-@kernel
+@part
 def int64_of(b: np.ndarray, start: int, stop: int) -> tuple[int, bool]:
     """The integer that a JSON number writes, and whether it is one between -2^63 and 2^63 - 1."""
     p = start + (b[start] == 0x2D)
@@ -399,3 +400,22 @@ def int64_of(b: np.ndarray, start: int, stop: int) -> tuple[int, bool]:
     if v > np.uint64(0x7FFFFFFFFFFFFFFF) + np.uint64(p - start):
         return 0, False
     return (-np.int64(v) if p > start else np.int64(v)), True
+
+
+@part
+def holds_integer(b: np.ndarray, start: int, stop: int, more_bytes: int) -> bool:
+    """Whether text is an integer that a type of ``1 + more_bytes`` bytes can hold, signed or not."""
+    p = start + (start < stop and b[start] == 0x2D)
+    n = stop - p
+    if n < 1 or n > 20:
+        return False
+    for i in range(p, stop):
+        if b[i] < 0x30 or b[i] > 0x39:
+            return False
+    if more_bytes == 7:
+        return n < 19 or fits_64_bits(b, p, stop, p > start)
+    value = 0
+    for i in range(p, min(stop, p + 18)):
+        value = 10 * value + b[i] - 0x30
+    half = 1 << (8 * more_bytes + 7)
+    return n <= 18 and (value <= half if p > start else value < 2 * half)

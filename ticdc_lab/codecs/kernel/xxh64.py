@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.wide import load
 
 SEED = np.uint64(42)
@@ -38,7 +38,7 @@ def _avalanche(h: np.uint64) -> np.uint64:
     return h ^ (h >> np.uint64(32))
 
 
-@kernel
+@part
 def hash_bytes(b: np.ndarray, start: int, stop: int, seed: np.uint64) -> np.uint64:
     """Hash of the bytes between the positions."""
     p = start

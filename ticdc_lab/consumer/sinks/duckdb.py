@@ -21,6 +21,7 @@ from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.duckdb_tables import DATABASE, OWN, changed, named
 from ticdc_lab.consumer.sinks.duckdb_types import may_not_fit, value
+from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal, quoted
 from ticdc_lab.tables.mysql_types import NUMBERED
@@ -173,7 +174,7 @@ class DuckDBSink:
         """The table as DuckDB writes it to Parquet."""
         path = Path(folder) / "rows.parquet"
         self.db.execute(f"COPY {_of(table)} TO {literal(str(path))} (FORMAT parquet)")
-        return spark.read.parquet(str(path))
+        return stored_parquet(spark, str(path))
 
     def notes(self) -> list[Note]:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.notes`."""

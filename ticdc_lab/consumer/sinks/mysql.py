@@ -33,6 +33,7 @@ from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_o
 from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
 from ticdc_lab.consumer.sinks.mysql_text import named, printed
+from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
@@ -215,7 +216,7 @@ class MySQLSink:
                 arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(len(columns))]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
         self.db.rollback()
-        texts = spark.read.parquet(path).withColumn("protocol", F.lit("mysql"))
+        texts = stored_parquet(spark, path).withColumn("protocol", F.lit("mysql"))
         return texts.select(*[typed(F.col(named(c.name)), parsed(c.mysql_type))[0].alias(c.name) for c in columns])
 
     def notes(self) -> list[Note]:

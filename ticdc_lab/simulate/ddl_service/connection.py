@@ -15,6 +15,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Compare,
     Done,
     Expired,
+    Found,
     Grant,
     Granted,
     Happened,
@@ -22,6 +23,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     KeptAlive,
     Observe,
     Op,
+    Read,
     Revoke,
     Snapshot,
     Txn,
@@ -125,6 +127,14 @@ def asked(
     return c._replace(pending=c.pending.set(what, clock(now))), [Send(c.store, txn)]
 
 
+def reading(
+    c: Connection, what: str, prefixes: tuple[str, ...], now: Now, *, store: Address = ""
+) -> tuple[Connection, list[Output]]:
+    """Ask the store itself, or another one, what is there: a mirror may be behind."""
+    read = Read((c.name, c.life, what), prefixes)
+    return c._replace(pending=c.pending.set(what, clock(now))), [Send(store or c.store, read)]
+
+
 def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:
     """Take an answer; None for one to an earlier session."""
     _, life, what = message.tag
@@ -134,7 +144,7 @@ def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:
         if c.mirror is None or message.revision <= c.mirror.revision:
             return c
         return c._replace(mirror=updated(c.mirror, message))
-    if isinstance(message, Done):
+    if isinstance(message, (Done, Found)):
         return c._replace(pending=_without(c.pending, what))
     if isinstance(message, KeptAlive):
         return c._replace(ends_us=max(c.ends_us, message.sent_us + terms.ttl_us - terms.margin_us))

@@ -1,15 +1,17 @@
-"""What every worker does: it registers, runs the owners assigned to it, tells how they stand, and takes wishes."""
+"""What every worker does: it registers, runs the owners assigned to it, and tells how they stand."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ticdc_lab.simulate.ddl_service import keys, owner, records
 from ticdc_lab.simulate.ddl_service.connection import asked
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Delete, Op, Put
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Put
 from ticdc_lab.simulate.ddl_service.versions import unsupported
-from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister, WorkerState, registered
-from ticdc_lab.simulate.machine import Changed, Ignored, Now, Output
+from ticdc_lab.simulate.ddl_service.worker_state import WorkerState, registered
+from ticdc_lab.simulate.machine import Changed, Now, Output
 
 
 def entered(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
@@ -17,7 +19,8 @@ def entered(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tup
     if state.node in mirror.under(keys.WORKERS):
         return state, []
     key = keys.WORKERS + state.node
-    put = Put(key, records.written(records.Worker(duties.versions.own)), state.service.lease)
+    own = records.Worker(duties.versions.own, oldest=duties.versions.oldest)
+    put = Put(key, records.written(own), state.service.lease)
     link, outputs = asked(state.service, "register", (Compare(key, CREATE, 0),), (put,), now)
     return state._replace(service=link), outputs
 
@@ -28,25 +31,30 @@ def followed(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tu
     if state.followed and state.followed[0] is registers and state.followed[1] is assignments:
         return state, []
     wanted = {
-        c: records.cluster(registers[c].value).store_addr
+        c: records.cluster(registers[c].value).identity
         for c, entry in assignments.items()
-        if entry.value == state.node and c in registers
+        if entry.value == state.node
+        and c in registers
+        and not unsupported(records.cluster(registers[c].value).version, duties.versions)
     }
     outputs: list[Output] = []
     owners, lives = state.owners, state.lives
     for cluster in sorted(owners):
-        if wanted.get(cluster) != owners[cluster].link.store and "ignores removals" not in duties.bugs:
+        if is_to_stop(owners[cluster], wanted):
             outputs += owner.stopped(owners[cluster], "it is assigned to this node no more")
             owners = owners.delete(cluster)
     for cluster in sorted(wanted.keys() - owners.keys()):
         lives += 1
         fresh = owner.opened(cluster, wanted[cluster], lives)
-        if "shares the ddl id" in duties.bugs:
-            fresh = fresh._replace(alias=keys.ddl_id(1, min(wanted)))
         fresh, more = owner.acted(fresh, duties, now)
         owners = owners.set(cluster, fresh)
         outputs += [Changed(f"assigned:{cluster}", None, state.node, "the leader assigned it"), *more]
     return state._replace(owners=owners, lives=lives, followed=(registers, assignments)), outputs
+
+
+def is_to_stop(own: owner.OwnerState, wanted: Mapping[str, str]) -> bool:
+    """Whether the owner of a cluster is not, or no more for this store, wanted on this node."""
+    return wanted.get(own.cluster) != own.link.store
 
 
 def published(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
@@ -55,28 +63,10 @@ def published(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState
     if own is None:
         return state, []
     running = tuple((c, o.status) for c, o in sorted(state.owners.items()))
-    text = records.written(records.Worker(duties.versions.own, running))
+    text = records.written(records.Worker(duties.versions.own, running, duties.versions.oldest))
     if text == own.value:
         return state, []
     key = keys.WORKERS + state.node
     guard = (Compare(key, MOD, own.mod),)
     link, outputs = asked(state.service, "status", guard, (Put(key, text, own.lease),), now)
-    return state._replace(service=link), outputs
-
-
-def asked_for(
-    state: WorkerState, command: Register | Unregister, duties: Duties, now: Now
-) -> tuple[WorkerState, list[Output]]:
-    """Write what a user asks for; without a session the user is told to ask another worker."""
-    if not state.service.is_ready:
-        return state, [Ignored(command, f"{state.node} has no session with the service")]
-    if isinstance(command, Register):
-        error = unsupported(command.version, duties.versions)
-        if error and "takes any version" not in duties.bugs:
-            return state, [Ignored(command, error)]
-        value = records.written(records.Cluster(command.store_addr, command.version))
-        ops: tuple[Op, ...] = (Put(keys.REGISTERS + command.cluster, value),)
-    else:
-        ops = (Delete(keys.REGISTERS + command.cluster),)
-    link, outputs = asked(state.service, f"{type(command).__name__} {' '.join(command)}", (), ops, now)
     return state._replace(service=link), outputs

@@ -8,6 +8,9 @@ ASSIGNMENTS = "/tidb/ddl_service/ddl_owner_assignments/"
 LEADER = "/tidb/ddl_service/leader/"
 """Of the service, in its own store; each campaign is a key under :data:`LEADER` that is named by its lease."""
 
+PDS = "/tidb/ddl_service/pd_addresses/"
+"""By each PD address that was ever registered, the store of the cluster it belongs to: not in the proposal."""
+
 OWNER = "/tidb/ddl/fg/owner/"
 VERSIONS = "/tidb/ddl/all_schema_versions/"
 GLOBAL_VERSION = "/tidb/ddl/global_schema_version"
@@ -20,11 +23,17 @@ SYSVARS = "/tidb/sysvars/"
 HISTORY = "/tidb/ddl_history/"
 """Jobs that have ended, by id."""
 
+REQUESTS = "/tidb/ddl/requests/"
+"""By the request that a job was sent with, its id: a request that is sent twice makes one job."""
+
 MIN_START_TS = "/tidb/server/minstartts/"
 SERVER_INFO = "/tidb/server/info/"
 TOPOLOGY = "/topology/tidb/"
 SAFE_POINT = "/tidb/gc/safe_point"
 """What tells GC, ``admin show ddl`` and TiDB-Dashboard about servers; ``safe_point`` is what GC has come to."""
+
+NEWEST_TS = "/tidb/newest_ts"
+"""The cluster's own time, as far as its store knows: of the last statement, or of the newest snapshot."""
 
 BOOTSTRAP_LOCK = "/tidb/bootstrap/lock"
 BOOTSTRAPPED = "/tidb/bootstrap/version"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.ddl_service import keys
+from collections.abc import Mapping
+
+from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.assignment import Plan, assign
 from ticdc_lab.simulate.ddl_service.connection import asked
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, winner
-from ticdc_lab.simulate.ddl_service.settings import MOST_OPS, Duties
+from ticdc_lab.simulate.ddl_service.settings import MOST_OPS
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Op, Put
+from ticdc_lab.simulate.ddl_service.versions import Versions, serving, unsupported
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.machine import Changed, Decided, Now, Output
 
 
-def led(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+def led(state: WorkerState, mirror: Mirror, now: Now) -> tuple[WorkerState, list[Output]]:
     """Campaign; as leader see that every cluster has a worker."""
     campaigns, lease = mirror.under(keys.LEADER), state.service.lease
     key = keys.campaign(keys.LEADER, lease)
@@ -29,49 +32,48 @@ def led(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[W
         state = state._replace(leads=leads, planned=())
     if not leads:
         return state, outputs
-    state, more = _assigned(state, mirror, duties, now)
+    state, more = _assigned(state, mirror, now)
     return state, [*outputs, *more]
 
 
-def _assigned(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+def _assigned(state: WorkerState, mirror: Mirror, now: Now) -> tuple[WorkerState, list[Output]]:
     parts = (
         mirror.under(keys.REGISTERS),
         mirror.under(keys.ASSIGNMENTS),
-        names(mirror.under(keys.WORKERS)),
+        serving(mirror.under(keys.WORKERS)),
     )
     seen = state.planned
     if seen and seen[0] is parts[0] and seen[1] is parts[1] and seen[2] == parts[2]:
         return state, []
     if "assign" in state.service.pending:
         return state, []
-    ops, outputs = planned(*parts, duties)
+    ops, outputs = planned(*parts)
     if not ops:
         return state._replace(planned=parts), outputs
     guard = Compare(keys.campaign(keys.LEADER, state.service.lease), CREATE, state.leads)
-    guards = () if "assigns without its campaign" in duties.bugs else (guard,)
-    link, more = asked(state.service, "assign", guards, ops, now)
+    link, more = asked(state.service, "assign", (guard,), ops, now)
     return state._replace(service=link), [*outputs, *more]
 
 
-def names(part: Part) -> frozenset[str]:
-    """Give the names under a prefix."""
-    return frozenset(part)
+def refused(registers: Part, workers: Mapping[str, Versions]) -> dict[str, dict[str, str]]:
+    """Give, for each cluster that not every worker can serve, which cannot, and why."""
+    wanted = {cluster: records.cluster(entry.value).version for cluster, entry in registers.items()}
+    able = set(workers.values())
+    whys = {(v, own): why for v in set(wanted.values()) for own in able if (why := unsupported(v, own))}
+    if not whys:
+        return {}
+    found = {c: {w: whys[v, own] for w, own in sorted(workers.items()) if (v, own) in whys} for c, v in wanted.items()}
+    return {c: own for c, own in found.items() if own}
 
 
-def planned(
-    registers: Part, assignments: Part, workers: frozenset[str], duties: Duties
-) -> tuple[tuple[Op, ...], list[Output]]:
+def planned(registers: Part, assignments: Part, workers: Mapping[str, Versions]) -> tuple[tuple[Op, ...], list[Output]]:
     """Give what to write next, and the decision behind it; nothing where all is as it should be.
 
     A plan of more than :data:`ticdc_lab.simulate.ddl_service.settings.MOST_OPS` changes is written in parts: what is
     left is planned again from what then holds, and comes to the same end.
     """
     current = {cluster: entry.value for cluster, entry in assignments.items()}
-    if "keeps the lost" in duties.bugs:
-        workers = workers | set(current.values())
-    plan: Plan = assign(registers, workers, current)
-    if "never rebalances" in duties.bugs:
-        plan = plan._replace(changes={c: w for c, w in plan.changes.items() if current.get(c) not in workers})
+    plan: Plan = assign(registers, workers, current, refused(registers, workers))
     first = sorted(plan.changes.items())[:MOST_OPS]
     ops = tuple(Delete(keys.ASSIGNMENTS + c) if w is None else Put(keys.ASSIGNMENTS + c, w) for c, w in first)
     if not ops:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ticdc_lab.simulate.ddl_service import scenario_cluster, vocabulary
 from ticdc_lab.simulate.ddl_service.mischief import KINDS
 from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
-from ticdc_lab.simulate.ddl_service.mutants import MUTANTS
 from ticdc_lab.simulate.ddl_service.planned import EVENTS
 from ticdc_lab.simulate.ddl_service.play import play
 from ticdc_lab.simulate.ddl_service.store_messages import Answer, Request
@@ -29,7 +28,7 @@ MODEL = Model(
     tables=lambda c: frozenset(),
     settings=Settings,
     unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered"),
-    choices={"bugs": tuple(sorted(m.bug for m in MUTANTS))},
+    choices={},
     events=EVENTS,
     random=RANDOM,
     messages=messages,

@@ -12,15 +12,20 @@ from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import jobs, keys, records, sysvars
 from ticdc_lab.simulate.ddl_service.connection import Connection, asked, clock, is_over, kept, left, renewed
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, winner
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, unchanged, winner
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Delete, Done, Op, Put
 from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 
-PREFIXES = (keys.OWNER, keys.VERSIONS, keys.GLOBAL_VERSION, keys.JOBS, keys.SCHEMA, keys.SYSVARS)
+PREFIXES = (
+    keys.OWNER, keys.VERSIONS, keys.GLOBAL_VERSION, keys.JOBS, keys.SCHEMA, keys.SYSVARS, keys.SAFE_POINT,
+    keys.NEWEST_TS,
+)  # fmt: skip
 NOTHING = ""
+SKEW_S = 1.0
+"""A clock that is further behind than this is spoken of."""
 
 
 class OwnerState(NamedTuple):
@@ -40,8 +45,6 @@ class OwnerState(NamedTuple):
         When the next batch of a backfill may be done, on the node's own clock.
     said
         Why it waited last.
-    alias
-        A ``ddl_id`` instead of its own, where a planted bug gives all owners of a process the same.
     """
 
     cluster: str
@@ -51,12 +54,11 @@ class OwnerState(NamedTuple):
     holds_ts: int = 0
     next_us: int = 0
     said: str = NOTHING
-    alias: str = ""
 
     @property
     def ddl_id(self) -> str:
         """How it is known in the cluster; none before it has a session."""
-        return (self.alias or keys.ddl_id(self.link.lease, self.cluster)) if self.link.lease else ""
+        return keys.ddl_id(self.link.lease, self.cluster) if self.link.lease else ""
 
 
 def opened(cluster: str, store_addr: str, life: int) -> OwnerState:
@@ -84,23 +86,21 @@ def settled(o: OwnerState, done: Done) -> OwnerState:
     return o
 
 
-def acted(
-    o: OwnerState, duties: Duties, now: Now, statics: Map[str, str] | None = None
-) -> tuple[OwnerState, list[Output]]:
-    """Do whatever is to be done now; ``statics`` are variables that a planted bug keeps in one place for all owners."""
-    if is_over(o.link, now) and "keeps on" not in duties.bugs:
+def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+    """Do whatever is to be done now."""
+    if is_over(o.link, now):
         outputs = stopped(o, "its session with the cluster may be gone")
         return OwnerState(o.cluster, renewed(o.link)), outputs
     link, outputs = kept(o.link, duties.terms, now)
     o = o._replace(link=link)
     if link.mirror is None or not link.lease:
         return o, outputs
-    o, more = _present(o, link.mirror, duties, now)
+    o, more = _present(o, link.mirror, now)
     outputs += more
     o, more = _elected(o, link.mirror)
     outputs += more
     if o.status == IS_OWNER:
-        o, more = _worked(o, link.mirror, duties, now, statics)
+        o, more = _worked(o, link.mirror, duties, now)
         outputs += more
     return o, outputs
 
@@ -112,28 +112,18 @@ def _ask(
     return o._replace(link=link), outputs
 
 
-def _present(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+def _present(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
     """Publish the schema version that it has loaded, and campaign; nothing else of it is seen in the cluster."""
     outputs: list[Output] = []
     version, lease = mirror.value(keys.GLOBAL_VERSION) or "0", o.link.lease
     own = mirror.under(keys.VERSIONS).get(o.ddl_id)
     if own is None or own.value != version:
-        o, outputs = _ask(o, "load", (), (Put(keys.VERSIONS + o.ddl_id, version, lease), *_seen(o, duties)), now)
+        o, outputs = _ask(o, "load", (), (Put(keys.VERSIONS + o.ddl_id, version, lease),), now)
     if f"{lease:x}" not in mirror.under(keys.OWNER):
         key = keys.campaign(keys.OWNER, lease)
         o, more = _ask(o, "campaign", (Compare(key, CREATE, 0),), (Put(key, o.ddl_id, lease),), now)
         outputs = [*outputs, *more]
     return o, outputs
-
-
-def _seen(o: OwnerState, duties: Duties) -> tuple[Op, ...]:
-    """What a tidb-server would also publish, and an owner in a service does not (planted bugs do)."""
-    ops: tuple[Op, ...] = ()
-    if "shows server info" in duties.bugs:
-        ops += (Put(keys.SERVER_INFO + o.ddl_id, '{"ip": "10.0.0.1", "port": 4000}', o.link.lease),)
-    if "shows topology" in duties.bugs:
-        ops += (Put(f"{keys.TOPOLOGY}10.0.0.1:4000/ttl", "0", o.link.lease),)
-    return ops
 
 
 def _elected(o: OwnerState, mirror: Mirror) -> tuple[OwnerState, list[Output]]:
@@ -150,9 +140,7 @@ def _elected(o: OwnerState, mirror: Mirror) -> tuple[OwnerState, list[Output]]:
     return o._replace(status=IS_OWNER), [Changed(f"ddl-owner:{o.cluster}", None, o.ddl_id, because)]
 
 
-def _worked(
-    o: OwnerState, mirror: Mirror, duties: Duties, now: Now, statics: Map[str, str] | None
-) -> tuple[OwnerState, list[Output]]:
+def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
     """Take the first job one step on."""
     queue = mirror.under(keys.JOBS)
     if not queue:
@@ -167,15 +155,15 @@ def _worked(
     if not is_filling:
         o, outputs = _released(o, now)
     elif not o.holds_ts:
-        o, outputs = _held(o, duties, now)
+        o, outputs = _held(o, mirror, now)
     if "step" in o.link.pending or clock(now) < o.next_us:
         return o, outputs
-    found = jobs.advanced(job, _facts(o, job, mirror, duties, statics))
+    found = jobs.advanced(job, _facts(o, job, mirror, duties))
     if isinstance(found, jobs.Waiting):
         if found.because != o.said:
             outputs = [*outputs, Decided(f"job:{o.cluster}/{job.id}", None, found.because, found.rejected)]
         return o._replace(said=found.because), outputs
-    o, more = _ask(o, "step", _guards(o, mirror, name, duties), _written(o, mirror, found), now)
+    o, more = _ask(o, "step", _guards(o, mirror, name), _written(o, mirror, found), now)
     outputs = [
         *outputs,
         Decided(f"job:{o.cluster}/{job.id}", found.job.schema_state or found.job.state, found.because),
@@ -187,15 +175,27 @@ def _worked(
     return o._replace(said=NOTHING), outputs
 
 
-def _held(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Let GC keep what the backfill reads (seed, "GC")."""
-    ts = ts_of(now.at_us)
-    if "tells GC nothing" in duties.bugs:
-        return o._replace(holds_ts=ts), []
+def _held(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
+    """Let GC keep what the backfill reads (seed, "GC"); a GC that has not yet heard of it can write nothing."""
+    ts = snapshot_ts(mirror, now)
     if "min-start-ts" in o.link.pending:
         return o, []
-    o, outputs = _ask(o, "min-start-ts", (), (Put(keys.MIN_START_TS + o.ddl_id, str(ts), o.link.lease),), now)
+    same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.NEWEST_TS, keys.SAFE_POINT))
+    puts = (Put(keys.MIN_START_TS + o.ddl_id, str(ts), o.link.lease), Put(keys.NEWEST_TS, str(ts)))
+    o, outputs = _ask(o, "min-start-ts", same, puts, now)
+    if (behind_s := (us_of(ts) - now.at_us) / 1e6) > SKEW_S:
+        because = f"its clock is {behind_s:,.0f} s behind the newest timestamp of {o.cluster}, and it reads at that"
+        outputs = [Decided(f"snapshot:{o.cluster}", str(ts), because), *outputs]
     return o._replace(asked_ts=ts), outputs
+
+
+def snapshot_ts(mirror: Mirror, now: Now) -> int:
+    """Give a snapshot that is newer than all that the store knows of, however far behind the node's clock is.
+
+    What GC has come to cannot be read any more, and rows that were there before the job came here must be.
+    """
+    known = max(int(mirror.value(key) or "0") for key in (keys.NEWEST_TS, keys.SAFE_POINT))
+    return max(ts_of(now.at_us), known + 1)
 
 
 def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
@@ -204,20 +204,17 @@ def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
     return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(keys.MIN_START_TS + o.ddl_id),), now)
 
 
-def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, statics: Map[str, str] | None) -> jobs.Seen:
+def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.Seen:
     element = mirror.under(keys.SCHEMA).get(job.element)
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
-    if "waits for nobody" in duties.bugs:
-        versions = ()
-    known = mirror.under(keys.SYSVARS)
-    if "never reloads variables" in duties.bugs:
-        won = mirror.under(keys.OWNER)[f"{o.link.lease:x}"].create
-        known = Map({name: entry for name, entry in known.items() if entry.mod < won})
-    variables = values(known) if statics is None else statics
-    batch = sysvars.count_of(sysvars.BATCH, sysvars.Scopes(cluster=variables))
-    service = duties.versions._replace(oldest="v0.0.0") if "runs any job" in duties.bugs else duties.versions
+    batch = sysvars.count_of(sysvars.BATCH, sysvars.Scopes(cluster=variables(o, mirror)))
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
-    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, service)
+    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, duties.versions)
+
+
+def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:
+    """Give the global variables of the owner's cluster: its own, and as they are now (seed, "System Variables")."""
+    return values(mirror.under(keys.SYSVARS))
 
 
 def values(part: Part) -> Map[str, str]:
@@ -225,11 +222,9 @@ def values(part: Part) -> Map[str, str]:
     return Map({name: entry.value for name, entry in part.items()})
 
 
-def _guards(o: OwnerState, mirror: Mirror, name: str, duties: Duties) -> tuple[Compare, ...]:
+def _guards(o: OwnerState, mirror: Mirror, name: str) -> tuple[Compare, ...]:
     own = mirror.under(keys.OWNER)[f"{o.link.lease:x}"]
     seen = Compare(keys.JOBS + name, MOD, mirror.under(keys.JOBS)[name].mod)
-    if "writes without its campaign" in duties.bugs:
-        return ()
     return Compare(keys.campaign(keys.OWNER, o.link.lease), CREATE, own.create), seen
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -83,6 +85,68 @@ def job_progress(trace: pa.Table, *, cluster: str, job: int = 1) -> JobProgress 
         since_us,
         until_us,
     )
+
+
+class JobAnswer(NamedTuple):
+    """What a running service says of a job at a moment: its record, and the schema version of each server."""
+
+    at_us: int
+    job: records.Job
+    versions: Mapping[str, int]
+
+
+def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
+    """Read a job of a service that really runs, off what it answered each time it was asked.
+
+    Parameters
+    ----------
+    cluster
+        Its id.
+    answers
+        In order, at least one; what came to be and went between two of them is not seen.
+    """
+    first, last = answers[0], answers[-1]
+    element_at = {0: jobs.LADDERS.get(first.job.kind, (jobs.NONE,))[0]}
+    served, waits = Stretches(), Stretches()
+    steps = [first, *(b for a, b in pairwise(answers) if a.job != b.job)]
+    for at_us, job, versions in answers:
+        for version, state in _passed(job):
+            element_at.setdefault(version, state)
+        for server in {*versions, *(s for s, _ in served.open.items())}:
+            served.set(server, versions.get(server), at_us)
+        late = sorted(s for s, v in versions.items() if v < job.schema_version and job.state not in records.ENDS)
+        for server in {*late, *waits.open}:
+            because = f"{server} works with schema version {versions.get(server)} of {job.schema_version}"
+            waits.set(server, because if server in late[:1] else None, at_us)
+    states = sorted(element_at.items())
+    end_us = last.at_us
+    return JobProgress(
+        cluster,
+        last.job,
+        pd.DataFrame([(s, v, _state_at(states, v), a, b) for s, v, a, b in served.end(end_us)], columns=list(SERVED)),
+        pd.DataFrame(
+            [
+                (a.job.state, a.job.schema_state, a.job.row_count, a.job.owner, a.at_us, ends_us)
+                for a, ends_us in zip(steps, [*(s.at_us for s in steps[1:]), end_us], strict=True)
+            ],
+            columns=list(STEPS),
+        ),
+        pd.DataFrame(waits.end(end_us), columns=list(WAITS)),
+        first.at_us,
+        next((a.at_us for a in answers if a.job.state in records.ENDS), end_us),
+    )
+
+
+def _passed(job: records.Job) -> list[tuple[int, str]]:
+    """The schema versions that a job has made, and the states: one of each rung, also where nobody looked then."""
+    ladder = jobs.LADDERS.get(job.kind, ())
+    if not job.schema_version:
+        return []
+    if job.state not in (records.RUNNING, records.DONE) or job.schema_state not in ladder:
+        return [(job.schema_version, job.schema_state)]
+    rungs = ladder[: ladder.index(job.schema_state) + 1]
+    versions = range(job.schema_version, job.schema_version - len(rungs), -1)
+    return [(v, state) for v, state in zip(versions, reversed(rungs), strict=True) if v > 0]
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -18,17 +18,34 @@ ENDS = frozenset({DONE, ROLLED_BACK, CANCELLED})
 
 
 class Cluster(NamedTuple):
-    """A registered cluster: where its store is, and the version of its tidb-servers."""
+    """A registered cluster.
+
+    Attributes
+    ----------
+    store_addr
+        Its PDs, as its user has written them last.
+    version
+        Of its tidb-servers.
+    store
+        The name of its store in the service: the address it was known by first. Empty in records of earlier versions.
+    """
 
     store_addr: str
     version: str
+    store: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The name of its store, which a change of its addresses does not change."""
+        return self.store or self.store_addr
 
 
 class Worker(NamedTuple):
-    """A worker: its version, and the status of each cluster whose DDL it runs."""
+    """A worker: the versions of clusters that it serves, and the status of each cluster whose DDL it runs."""
 
     version: str
     running: tuple[tuple[str, str], ...] = ()
+    oldest: str = ""
 
 
 class Job(NamedTuple):
@@ -58,6 +75,8 @@ class Job(NamedTuple):
         Rows that were backfilled at a time, last.
     error
         Why it was rejected or rolled back.
+    request
+        What it was sent with: no two jobs of a cluster have the same.
     """
 
     id: int
@@ -75,11 +94,12 @@ class Job(NamedTuple):
     owner: str = ""
     batch: int = 0
     error: str = ""
+    request: str = ""
 
     @property
     def element(self) -> str:
-        """What stands under the schema's prefix."""
-        return f"{self.table}/{self.name}"
+        """What stands under the schema's prefix; a slash in a name is no border between names."""
+        return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (self.table, self.name))
 
 
 def written(record: Cluster | Worker | Job) -> str:
@@ -100,7 +120,7 @@ def cluster(text: str) -> Cluster:
 def worker(text: str) -> Worker:
     """Read a worker."""
     fields = _known(text, Worker._fields)
-    return Worker(fields["version"], tuple(sorted(fields["running"].items())))
+    return Worker(fields["version"], tuple(sorted(fields["running"].items())), fields.get("oldest", ""))
 
 
 @lru_cache(maxsize=65_536)

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.ddl_service.connection import Connection, answered, aske
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.owner import values
 from ticdc_lab.simulate.ddl_service.server_state import HABITS, PREFIXES, Habits, Schema, ServerState, Slow
-from ticdc_lab.simulate.ddl_service.store_messages import Done, Put
+from ticdc_lab.simulate.ddl_service.store_messages import Done, Found, Put
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
@@ -55,7 +55,7 @@ class Server:
 
     def step(self, state: ServerState, event: Event, now: Now) -> tuple[ServerState, list[Output]]:
         """Take an answer, a timer or a wish, after a look at the clock."""
-        if is_over(state.link, now) and "serves on" not in self.habits.bugs:
+        if is_over(state.link, now):
             state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)
             return state, [*outputs, *more]
@@ -93,22 +93,22 @@ class Server:
         if link is None:
             return state, [Ignored(message, "it answers an earlier session")]
         state = state._replace(link=link)
-        if is_over(link, now) and "serves on" not in self.habits.bugs:
+        if is_over(link, now):
             state, outputs = self.ended(state, GONE)
         else:
             outputs = []
-            if isinstance(message, Done):
-                state = self._settled(state, message)
+            if isinstance(message, (Done, Found)):
+                state, outputs = self._settled(state, message, now)
         state, more = self._acted(state, now)
         return state, [*outputs, *more]
 
-    def _settled(self, state: ServerState, done: Done) -> ServerState:
-        what: str = done.tag[2]  # type: ignore[index]
-        if what == "publish" and done.succeeded:
-            return state._replace(published=state.publishing)
-        if what == "wish" and done.succeeded:
-            return state._replace(wishes=state.wishes[1:])
-        return state
+    def _settled(self, state: ServerState, answer: Done | Found, now: Now) -> tuple[ServerState, list[Output]]:
+        what: str = answer.tag[2]  # type: ignore[index]
+        if what in server_duties.WISHES:
+            return server_duties.answered_wish(state, answer, now)
+        if what == "publish" and isinstance(answer, Done) and answer.succeeded:
+            return state._replace(published=state.publishing), []
+        return state, []
 
     def _acted(self, state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
         link, outputs = kept(state.link, self.habits.terms, now)
@@ -127,20 +127,18 @@ class Server:
         if state.loading is None and (state.loaded is None or state.loaded.version != newest):
             state = state._replace(loading=Schema(newest, values(mirror.under(keys.SCHEMA))))
             outputs.append(Wake(state.slow_us or self.habits.load_us, "loaded"))
-        state, more = self._tells(state, newest, now)
+        state, more = self._tells(state, now)
         outputs += more
         loaded = state.loaded
         if state.serves is not None or loaded is None or not server_duties.is_bootstrapped(mirror, self.habits):
             return state, outputs
-        if state.published == loaded.version == newest or "serves unverified" in self.habits.bugs:
+        if state.published == loaded.version == newest:
             state = state._replace(serves=loaded)
             outputs.append(Changed("schema", None, loaded.version, "it is published, and still the newest"))
         return state, outputs
 
-    def _tells(self, state: ServerState, newest: int, now: Now) -> tuple[ServerState, list[Output]]:
+    def _tells(self, state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
         version = state.loaded.version if state.loaded else -1
-        if "publishes first" in self.habits.bugs:
-            version = newest
         if version < 0 or version == state.published or "publish" in state.link.pending:
             return state, []
         puts = [Put(keys.VERSIONS + state.ddl_id, str(version), state.link.lease)]

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import asked
+from ticdc_lab.simulate.ddl_service.connection import asked, reading
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, unchanged
-from ticdc_lab.simulate.ddl_service.records import CANCELLING, QUEUEING, RUNNING, Job
+from ticdc_lab.simulate.ddl_service.records import CANCELLING, DONE, QUEUEING, RUNNING, Job
 from ticdc_lab.simulate.ddl_service.server_state import Cancel, Habits, ServerState, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Op, Put
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Done, Found, Op, Put
 from ticdc_lab.simulate.ddl_service.versions import parsed
-from ticdc_lab.simulate.machine import Now, Output, Wake
+from ticdc_lab.simulate.machine import Now, Output, Told, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
+WISHES = ("wish", "looks up")
+"""What is asked of the store for a user: that it be written, and whether it was."""
 
 
 def shown(state: ServerState) -> list[Put]:
@@ -30,13 +32,37 @@ def shown(state: ServerState) -> list[Put]:
 def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
     """Bootstrap if that is due, and see to the first wish."""
     state, outputs = _bootstrapped(state, mirror, habits, now)
-    if not state.wishes or state.serves is None or "wish" in state.link.pending:
+    if not state.wishes or state.serves is None or any(w in state.link.pending for w in WISHES):
         return state, outputs
-    txn = _wished(state.wishes[0], mirror, habits)
-    if txn is None:
-        return state._replace(wishes=state.wishes[1:]), outputs
+    wish: Any = state.wishes[0]
+    if isinstance(wish, Submit) and not wish.request:
+        wish = wish._replace(request=f"{state.ddl_id}-{state.sent + 1}")
+        state = state._replace(wishes=(wish, *state.wishes[1:]), sent=state.sent + 1)
+    txn = _wished(wish, mirror, habits, now)
+    if isinstance(txn, str):
+        return granted(state), [*outputs, Told(wish, txn)]
     link, more = asked(state.link, "wish", *txn, now)
     return state._replace(link=link), [*outputs, *more]
+
+
+def granted(state: ServerState) -> ServerState:
+    """Go on to the next wish."""
+    return state._replace(wishes=state.wishes[1:])
+
+
+def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[ServerState, list[Output]]:
+    """Take the answer to a wish; which job a statement has become is looked up.
+
+    One that could not be written may have been written before: its answer was lost with the session it was asked in.
+    """
+    wish: Any = state.wishes[0]
+    if isinstance(message, Found):
+        found = dict(message.entries).get(keys.REQUESTS + wish.request)
+        return (granted(state), [Told(wish, int(found.value))]) if found else (state, [])
+    if not isinstance(wish, Submit):
+        return (granted(state), [Told(wish, DONE)]) if message.succeeded else (state, [])
+    link, outputs = reading(state.link, "looks up", (keys.REQUESTS + wish.request,), now)
+    return state._replace(link=link), outputs
 
 
 # Bootstrap: a lock of its own, for the owner of the DDL may be in the service, which upgrades nobody's meta
@@ -50,10 +76,8 @@ def is_bootstrapped(mirror: Mirror, habits: Habits) -> bool:
 
 
 def _bootstrapped(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    if is_bootstrapped(mirror, habits) or state.upgrading or "bootstraps as the owner" in habits.bugs:
-        return state, []  # no tidb-server of a registered cluster is the owner
-    if "bootstraps without the lock" in habits.bugs:
-        return state._replace(upgrading=True), [Wake(habits.bootstrap_us, "upgraded")]
+    if is_bootstrapped(mirror, habits) or state.upgrading:
+        return state, []
     lock = mirror.under(keys.BOOTSTRAP_LOCK).get("")
     if lock is None:
         put = Put(keys.BOOTSTRAP_LOCK, state.ddl_id, state.link.lease)
@@ -78,7 +102,10 @@ def upgraded(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState,
 
 
 def collected(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    """Let GC go on to what no transaction and no backfill reads any more."""
+    """Let GC go on to what no transaction and no backfill reads any more.
+
+    Who begins to read says so under :data:`.keys.NEWEST_TS` too: GC that has not yet heard of it writes nothing.
+    """
     mirror = state.link.mirror
     if mirror is None or not state.link.lease or now.at_us < habits.gc_life_us:
         return state, []
@@ -86,25 +113,34 @@ def collected(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState
     safe_ts = min([ts_of(now.at_us - habits.gc_life_us), *held])
     if safe_ts <= int(mirror.value(keys.SAFE_POINT) or "0"):
         return state, []
-    same = unchanged(keys.SAFE_POINT, mirror.under(keys.SAFE_POINT).get(""))
-    link, outputs = asked(state.link, "gc", (same,), (Put(keys.SAFE_POINT, str(safe_ts)),), now)
+    same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.SAFE_POINT, keys.NEWEST_TS))
+    link, outputs = asked(state.link, "gc", same, (Put(keys.SAFE_POINT, str(safe_ts)),), now)
     return state._replace(link=link), outputs
 
 
 # Wishes
 
 
-def _wished(wish: Any, mirror: Mirror, habits: Habits) -> Txn | None:
-    """Give the transaction of a wish; None where there is nothing to do."""
+def _wished(wish: Any, mirror: Mirror, habits: Habits, now: Now) -> Txn | str:
+    """Give the transaction of a wish; why there is nothing to do, where that is so."""
     if isinstance(wish, Submit):
         number = int(mirror.value(keys.LAST_JOB) or "0") + 1
-        job = Job(number, wish.kind, wish.table, wish.name, wish.version or habits.version, wish.rows, wish.fails_at)
-        same = unchanged(keys.LAST_JOB, mirror.under(keys.LAST_JOB).get(""))
-        return (same,), (Put(keys.LAST_JOB, str(number)), Put(f"{keys.JOBS}{number}", records.written(job)))
+        job = Job(
+            number, wish.kind, wish.table, wish.name, wish.version or habits.version, wish.rows, wish.fails_at,
+            request=wish.request,
+        )  # fmt: skip
+        request = keys.REQUESTS + wish.request
+        newest_ts = max(ts_of(now.at_us), int(mirror.value(keys.NEWEST_TS) or "0"))
+        same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.LAST_JOB, keys.NEWEST_TS))
+        puts = (Put(keys.LAST_JOB, str(number)), Put(f"{keys.JOBS}{number}", records.written(job)))
+        newest = Put(keys.NEWEST_TS, str(newest_ts))  # what its backfill reads is no older than the statement
+        return (*same, Compare(request, CREATE, 0)), (*puts, Put(request, str(number)), newest)
     if isinstance(wish, Cancel):
         entry = mirror.under(keys.JOBS).get(str(wish.job))
-        if entry is None or records.job(entry.value).state not in (QUEUEING, RUNNING):
-            return None
+        if entry is None:
+            return f"job {wish.job} is not in the queue"
+        if records.job(entry.value).state not in (QUEUEING, RUNNING):
+            return f"job {wish.job} is {records.job(entry.value).state}"
         job = records.job(entry.value)._replace(state=CANCELLING)
         return (unchanged(f"{keys.JOBS}{wish.job}", entry),), (Put(f"{keys.JOBS}{wish.job}", records.written(job)),)
     assert isinstance(wish, SetVariable)

@@ -20,11 +20,12 @@ PREFIXES = (
     keys.LAST_JOB,
     keys.BOOTSTRAP_LOCK,
     keys.BOOTSTRAPPED,
+    keys.NEWEST_TS,
 )
 
 
 class Submit(NamedTuple):
-    """Asked of a server: a user's DDL statement."""
+    """Asked of a server: a user's DDL statement; two with one ``request`` are the same, without one it gets its own."""
 
     kind: str
     table: str
@@ -32,12 +33,14 @@ class Submit(NamedTuple):
     rows: int = 0
     fails_at: int | None = None
     version: str = ""
+    request: str = ""
 
 
 class Cancel(NamedTuple):
     """Asked of a server: ``admin cancel ddl jobs``."""
 
     job: int
+    request: str = ""
 
 
 class SetVariable(NamedTuple):
@@ -45,6 +48,7 @@ class SetVariable(NamedTuple):
 
     name: str
     value: str
+    request: str = ""
 
 
 class Slow(NamedTuple):
@@ -71,8 +75,6 @@ class Habits:
         How often it looks what GC may delete, and how old that must be.
     tick_us
         How often it looks at everything without being told.
-    bugs
-        Planted ones.
     """
 
     version: str = "v6.5.0"
@@ -82,7 +84,6 @@ class Habits:
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
     tick_us: int = 250_000
-    bugs: frozenset[str] = frozenset()
 
 
 HABITS = Habits()
@@ -118,6 +119,8 @@ class ServerState(NamedTuple):
         What users have asked for and the store does not have yet.
     slow_us
         How long it takes to load a schema, where that is not its habit.
+    sent
+        How many statements this session has sent.
     """
 
     address: Address
@@ -130,6 +133,7 @@ class ServerState(NamedTuple):
     upgrading: bool = False
     wishes: tuple[Submit | Cancel | SetVariable, ...] = ()
     slow_us: int = 0
+    sent: int = 0
 
     @property
     def ddl_id(self) -> str:

@@ -25,15 +25,12 @@ class Duties:
         How often a worker looks at everything without being told.
     batch_us
         How long one batch of a backfill takes.
-    bugs
-        Planted ones, by their names in :mod:`ticdc_lab.simulate.ddl_service.mutants`.
     """
 
     versions: Versions = SUPPORTED
     terms: Terms = USUAL
     tick_us: int = 100_000
     batch_us: int = 20_000
-    bugs: frozenset[str] = frozenset()
 
 
 DUTIES = Duties()

@@ -20,7 +20,7 @@ from ticdc_lab.simulate.ddl_service.connection import answered
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, ServerState, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
+from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
 from ticdc_lab.simulate.ddl_service.small import Small, World
 from ticdc_lab.simulate.ddl_service.store import Store, StoreState
 from ticdc_lab.simulate.ddl_service.store_messages import Done
@@ -62,7 +62,6 @@ def cluster_world(
     expiries: int = 0,
     joins: int = 0,
     stops_at_once: bool = True,
-    bugs: frozenset[str] = frozenset(),
 ) -> Small:
     """Give a cluster whose user has sent a statement.
 
@@ -78,10 +77,8 @@ def cluster_world(
         Sessions, of whomever, that may end.
     stops_at_once
         See :class:`ticdc_lab.simulate.ddl_service.small.Small`.
-    bugs
-        Planted ones.
     """
-    duties, habits = Duties(bugs=bugs, batch_us=0), Habits(bugs=bugs)
+    duties, habits = Duties(batch_us=0), Habits()
     names = [f"tidb-{i + 1}" for i in range(servers)]
     nodes: list[tuple[str, Any]] = [(f"owner-{i + 1}", Alone(duties)) for i in range(owners)]
     nodes += [(name, Server(TIKV, habits)) for name in names]
@@ -116,9 +113,7 @@ def _jobs(store: StoreState) -> dict[int, records.Job]:
     return {job.id: job for job in found}
 
 
-def service_world(
-    *, workers: int = 2, clusters: int = 2, expiries: int = 0, joins: int = 0, bugs: frozenset[str] = frozenset()
-) -> Small:
+def service_world(*, workers: int = 2, clusters: int = 2, expiries: int = 0, joins: int = 0) -> Small:
     """Give a service without its clusters' stores: election, assignment, and workers that come and go.
 
     Parameters
@@ -129,14 +124,13 @@ def service_world(
         Registered ones.
     expiries
         Sessions that may end.
-    bugs
-        Planted ones.
     """
     names = [f"node-{i + 1}" for i in range(workers)]
     registered = tuple(
-        (f"{keys.REGISTERS}c{i + 1}", records.written(records.Cluster("elsewhere", "v6.5.0"))) for i in range(clusters)
+        (f"{keys.REGISTERS}c{i + 1}", records.written(records.Cluster(f"tikv://c{i + 1}:1", "v6.5.0")))
+        for i in range(clusters)
     )
-    nodes = tuple((name, Worker(name, PD, Duties(bugs=bugs))) for name in names)
+    nodes = tuple((name, Worker(name, PD, DUTIES)) for name in names)
     late = frozenset(names[workers - joins :])
     return Small(PD, Store(registered), nodes, service_fault, expiries, late)
 

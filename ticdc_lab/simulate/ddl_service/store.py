@@ -18,6 +18,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Expire,
     Expired,
     ExpireOf,
+    Found,
     Grant,
     Granted,
     Happened,
@@ -26,6 +27,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Observe,
     Op,
     Put,
+    Read,
     Revoke,
     Snapshot,
     Txn,
@@ -117,10 +119,13 @@ class Store:
             number = state.last_lease + 1
             lease = Lease(sender, message.ttl_us, now.at_us + message.ttl_us)
             state = state._replace(leases=state.leases.set(number, lease), last_lease=number)
-            answer = Send(sender, Granted(message.tag, number, message.sent_us))
-            return state, [Wake(message.ttl_us, number), answer]
+            granted = Granted(message.tag, number, message.sent_us)
+            return state, [Wake(message.ttl_us, number), Send(sender, granted)]
         if isinstance(message, Observe):
             return self._observed(state, sender, message)
+        if isinstance(message, Read):
+            answer = Found(message.tag, state.revision, _under(state, message.prefixes))
+            return state, [Send(sender, answer)]
         assert isinstance(message, Revoke)
         if message.lease not in state.leases:
             return state, [Ignored(message, "the lease had ended")]
@@ -138,9 +143,8 @@ class Store:
         if asked.lease not in state.leases:
             return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
         observer = Observer(sender, asked.tag, asked.prefixes, asked.lease)
-        found = tuple(sorted((k, e) for k, e in state.keys.items() if k.startswith(asked.prefixes)))
         state = state._replace(observers=(*state.observers, observer))
-        return state, [Send(sender, Snapshot(asked.tag, state.revision, found))]
+        return state, [Send(sender, Snapshot(asked.tag, state.revision, _under(state, asked.prefixes)))]
 
     def _transacted(self, state: StoreState, sender: Address, txn: Txn) -> tuple[StoreState, list[Output]]:
         failed = next((c for c in txn.compares if not holds(state.keys, c)), None)
@@ -166,6 +170,10 @@ class Store:
                 state, more = ended(state, number, "a fault ended it")
                 outputs += more
         return state, outputs
+
+
+def _under(state: StoreState, prefixes: tuple[str, ...]) -> tuple[tuple[str, Entry], ...]:
+    return tuple(sorted((k, e) for k, e in state.keys.items() if k.startswith(prefixes)))
 
 
 def holds(keys: Map[str, Entry], compare: Compare) -> bool:

@@ -108,6 +108,21 @@ class Done(NamedTuple):
     revision: int
 
 
+class Read(NamedTuple):
+    """Give all under some prefixes as it is now: the answer is never older than the question."""
+
+    tag: Hashable
+    prefixes: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """All under the prefixes, as of a revision that was the newest after the question was asked."""
+
+    tag: Hashable
+    revision: int
+    entries: tuple[tuple[str, Entry], ...]
+
+
 class Observe(NamedTuple):
     """Give all under some prefixes, and then tell each change, for as long as the lease lives (a get and a watch)."""
 
@@ -144,5 +159,5 @@ class ExpireOf(NamedTuple):
     node: str
 
 
-Request: TypeAlias = Grant | KeepAlive | Revoke | Txn | Observe
-Answer: TypeAlias = Granted | KeptAlive | Expired | Done | Snapshot | Happened
+Request: TypeAlias = Grant | KeepAlive | Revoke | Txn | Read | Observe
+Answer: TypeAlias = Granted | KeptAlive | Expired | Done | Found | Snapshot | Happened

@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import records
+from ticdc_lab.simulate.ddl_service.mirror import Part
+
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[-+][\w.+-]*)?")
 
 
@@ -34,3 +39,14 @@ def unsupported(version: str, service: Versions) -> str | None:
     if numbers < oldest:
         return f"version {version} is too old: the service supports {service.oldest} and later"
     return None
+
+
+def as_numbers(version: str) -> tuple[int, int, int]:
+    """Give the numbers of a version for comparing; one that is none is below all others."""
+    return parsed(version) or (0, 0, 0)
+
+
+def serving(part: Part) -> Map[str, Versions]:
+    """Give what each worker can serve; one of an earlier version of the service does not say what is too old for it."""
+    found = {name: records.worker(entry.value) for name, entry in part.items()}
+    return Map({name: Versions(own.version, own.oldest or "v0.0.0") for name, own in found.items()})

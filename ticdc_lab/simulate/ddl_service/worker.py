@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import following, leading, owner, planted
+from ticdc_lab.simulate.ddl_service import following, leading, owner, registering
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Done
+from ticdc_lab.simulate.ddl_service.store_messages import Done, Found
 from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
 from ticdc_lab.simulate.machine import (
     Address,
@@ -60,7 +60,7 @@ class Worker:
 
     def step(self, state: WorkerState, event: Event, now: Now) -> tuple[WorkerState, list[Output]]:
         """Take an answer or a timer, after a look at the clock: a session that may be gone ends everything first."""
-        if is_over(state.service, now) and "keeps on" not in self.duties.bugs:
+        if is_over(state.service, now):
             state, outputs = self.ended(state, GONE)
             state, more = self.step(state, event, now)
             return state, [*outputs, *more]
@@ -74,6 +74,8 @@ class Worker:
             return self._asked(state, event.command, now)
         state, outputs = self._acted(state, now)
         state, more = self._all_owners(state, now)
+        outputs += more
+        state, more = registering.again(state, self.duties, now)
         again = [Wake(self.duties.tick_us, "tick")] if isinstance(event, Fired) and event.name == "tick" else []
         return state, [*again, *outputs, *more]
 
@@ -82,7 +84,7 @@ class Worker:
         outputs: list[Output] = [o for _, own in sorted(state.owners.items()) for o in owner.stopped(own, because)]
         if state.leads:
             outputs.append(Changed("leader", state.leads, None, because))
-        outputs += left(state.service)
+        outputs += [*registering.given_up(state, because), *left(state.service)]
         return WorkerState(state.node, renewed(state.service), lives=state.lives), outputs
 
     def _asked(self, state: WorkerState, command: Any, now: Now) -> tuple[WorkerState, list[Output]]:
@@ -91,7 +93,7 @@ class Worker:
             state, outputs = self.ended(state, because)
             return state, [*outputs, Exit(command.back_us, because)]
         if not isinstance(command, Resign):
-            return following.asked_for(state, command, self.duties, now)
+            return registering.wished(state, command, now)
         own = state.owners.get(command.cluster)
         if own is None or own.status != IS_OWNER:
             return state, [Ignored(command, f"{state.node} does not own the DDL of {command.cluster}")]
@@ -108,11 +110,15 @@ class Worker:
             if link is None:
                 return state, [Ignored(message, "it answers an earlier session")]
             state = state._replace(service=link)
-            if is_over(link, now) and "keeps on" not in self.duties.bugs:
+            if is_over(link, now):
                 state, outputs = self.ended(state, GONE)
                 state, more = self._acted(state, now)
                 return state, [*outputs, *more]
-            return self._acted(state, now)
+            outputs = []
+            if isinstance(message, (Done, Found)):
+                state, outputs = registering.went_on(state, message, self.duties, now)
+            state, more = self._acted(state, now)
+            return state, [*outputs, *more]
         own = state.owners.get(name)
         link = answered(own.link, message, self.duties.terms) if own else None
         if own is None or link is None:
@@ -126,9 +132,8 @@ class Worker:
         own = state.owners.get(cluster)
         if own is None:
             return state, []
-        after, outputs = owner.acted(own, self.duties, now, planted.statics(state.owners, self.duties))
+        after, outputs = owner.acted(own, self.duties, now)
         state = state._replace(owners=state.owners.set(cluster, after))
-        outputs = planted.misdirected(state.owners, self.duties, outputs)
         if after.status != own.status:
             state, more = following.published(state, self.duties, now)
             outputs = [*outputs, *more]
@@ -153,7 +158,7 @@ class Worker:
             return state, [*outputs, *more]
         state, more = following.followed(state, mirror, self.duties, now)
         outputs += more
-        state, more = leading.led(state, mirror, self.duties, now)
+        state, more = leading.led(state, mirror, now)
         outputs += more
         state, more = following.published(state, self.duties, now)
         return state, [*outputs, *more]

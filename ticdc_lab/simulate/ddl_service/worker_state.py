@@ -17,6 +17,69 @@ SERVICE = ""
 PREFIXES = (keys.REGISTERS, keys.WORKERS, keys.ASSIGNMENTS, keys.LEADER)
 
 
+class Register(NamedTuple):
+    """Asked of a worker: register a cluster, or update it.
+
+    Attributes
+    ----------
+    cluster, store_addr
+        Its id, and its PDs.
+    version
+        Empty for the one it is registered with, the service's own for a new one.
+    request
+        By which the answer is known.
+    """
+
+    cluster: str
+    store_addr: str
+    version: str = ""
+    request: str = ""
+
+
+class Unregister(NamedTuple):
+    """Asked of a worker: a cluster leaves the service; ``if_idle``, only where no job is in its queue."""
+
+    cluster: str
+    request: str = ""
+    if_idle: bool = False
+
+
+class Look(NamedTuple):
+    """Asked of a worker: what the service's store holds now."""
+
+    request: str = ""
+
+
+class LookAtJobs(NamedTuple):
+    """Asked of a worker: the jobs in a cluster's queue, or one job (0: all), and the schema versions of its servers."""
+
+    cluster: str
+    job: int = 0
+    request: str = ""
+
+
+class Wish(NamedTuple):
+    """What a user has asked for.
+
+    Attributes
+    ----------
+    command, since_us
+        What, and when, on the worker's own clock.
+    doing
+        ``read`` or ``write`` while the store is asked, ``jobs`` while the cluster's is, ``wait`` until the next tick.
+    tries
+        How often it was begun.
+    write
+        What is to be written.
+    """
+
+    command: Register | Unregister | Look | LookAtJobs
+    since_us: int
+    doing: str = "read"
+    tries: int = 0
+    write: Any = None
+
+
 class WorkerState(NamedTuple):
     """A worker.
 
@@ -36,6 +99,8 @@ class WorkerState(NamedTuple):
         The registered clusters and the assignments that it has acted on.
     planned
         What it has planned from, as leader.
+    wishes, wished
+        What users ask for and are not yet told about, by number, and the last number.
     """
 
     node: str
@@ -45,20 +110,8 @@ class WorkerState(NamedTuple):
     leads: int = 0
     followed: tuple[Part, ...] = ()
     planned: tuple[Any, ...] = ()
-
-
-class Register(NamedTuple):
-    """Asked of a worker: register a cluster, or update it."""
-
-    cluster: str
-    store_addr: str
-    version: str
-
-
-class Unregister(NamedTuple):
-    """Asked of a worker: a cluster leaves the service."""
-
-    cluster: str
+    wishes: Map[str, Wish] = Map()
+    wished: int = 0
 
 
 class Resign(NamedTuple):

@@ -80,6 +80,7 @@ def machines(settings: Settings) -> dict[str, Any]:
         (keys.REGISTERS + c, records.written(records.Cluster(store_of(c), settings.habits.version)))
         for c in names[: len(names) - settings.unregistered]
     )
+    registered += tuple((keys.PDS + store_of(c).removeprefix("tikv://"), store_of(c)) for c in names)
     found: dict[str, Any] = {PD: Store(registered)}
     found |= {store_of(c): Store(((keys.BOOTSTRAPPED, settings.bootstrapped),)) for c in names}
     for server in settings.server_names():

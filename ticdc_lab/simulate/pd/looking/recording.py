@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.giving_up import still_wanted
+from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
 from ticdc_lab.simulate.pd.operators import Kind

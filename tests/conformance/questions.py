@@ -1,0 +1,149 @@
+"""Every public transform, as a question to a frame of events that each engine must answer equally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from ticdc_lab.audit import audit, events_at
+from ticdc_lab.catalog import catalog_of
+from ticdc_lab.checksum_findings import verify_checksums
+from ticdc_lab.consumer import POLICIES
+from ticdc_lab.consumer.causes import delivery_causes
+from ticdc_lab.consumer.consumption import consumer_anomalies, consumer_steps, consumption
+from ticdc_lab.consumer.episodes import delivery_episodes
+from ticdc_lab.consumer.narrow import narrow
+from ticdc_lab.consumer.study import study_frame
+from ticdc_lab.dispatch.changefeed import changefeed_from_toml
+from ticdc_lab.dispatch.conflict import conflict_placements, dispatch_by_conflict
+from ticdc_lab.dispatch.conflict_alignments import alignments
+from ticdc_lab.dispatch.dispatching import dispatch
+from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
+from ticdc_lab.dispatch.infer import infer_rules, move_causes
+from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
+from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
+from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.facts.gaps import offset_gaps
+from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
+from ticdc_lab.facts.stall_causes import stall_causes
+from ticdc_lab.facts.stalls import stalls
+from ticdc_lab.facts.watermarks import (
+    partition_progress,
+    partition_watermarks,
+    table_watermarks,
+    topic_watermarks,
+    watermark_timeline,
+)
+from ticdc_lab.faults import plan_fault, read_log, with_faults
+from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.produce import produce
+from ticdc_lab.repartition.consumer import consumer_findings
+from ticdc_lab.schema import EVENTS
+from ticdc_lab.summary import (
+    contents,
+    ddl_list,
+    incidents,
+    transaction_sample,
+    transaction_totals,
+    watermark_steps,
+)
+from ticdc_lab.tables import table_as_of
+from ticdc_lab.tables.history import table_history
+from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
+
+Question = Callable[[DataFrame], DataFrame]
+
+FEED = changefeed_from_toml('[sink]\nprotocol = "open-protocol"\ndispatchers = [{matcher=["*.*"], partition="ts"}]\n')
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "table": {},
+    "ts": {},
+    "index-value": {},
+    "columns": {"columns": ["id"]},
+}
+
+
+def _dispatched(strategy: str) -> Question:
+    return lambda e: dispatch(e, strategy=strategy, partitions=5, catalog=catalog_of(e), **STRATEGIES[strategy]).drop(
+        "columns", "before"
+    )
+
+
+def _caused(e: DataFrame) -> DataFrame:
+    return audit(e, protocol="canal-json", causes=move_causes(e))
+
+
+def _faulty(e: DataFrame) -> DataFrame:
+    log = read_log(e, seed=3)
+    return with_faults(e, [plan_fault(log, "row_dropped", 1)])
+
+
+def _as_of(e: DataFrame, schema_name: str, table_name: str) -> DataFrame:
+    """Of one golden topic: the others are not resolved where it is."""
+    return table_as_of(e.where("topic = 'golden-0'"), schema_name=schema_name, table_name=table_name).rows
+
+
+def _by_policy(ask: Callable[..., DataFrame], name: str) -> Question:
+    return lambda e: ask(e, policy=POLICIES[name])
+
+
+QUESTIONS: dict[str, Question] = {
+    "audit": lambda e: audit(e, protocol="canal-json"),
+    "audit with causes": _caused,
+    "audit capped": lambda e: audit(e, protocol="open-protocol", max_per_guarantee=2),
+    "audit without commit_ts": lambda e: audit(e, protocol="canal-json", has_commit_ts=False),
+    "events_at": lambda e: events_at(e, [(0, 3), (1, 5)], around=2),
+    "verify_checksums": verify_checksums,
+    "consumption": _by_policy(consumption, "seed-row"),
+    "consumer_steps": _by_policy(consumer_steps, "strict"),
+    "consumer_anomalies": _by_policy(consumer_anomalies, "seed-transaction"),
+    "delivery_causes": delivery_causes,
+    "delivery_episodes": delivery_episodes,
+    "narrow": narrow,
+    "study_frame": study_frame,
+    "conflict_placements": lambda e: conflict_placements(e, partitions=4, catalog=catalog_of(e)),
+    "dispatch_by_conflict": lambda e: dispatch_by_conflict(e, partitions=4, catalog=catalog_of(e)),
+    "alignments": lambda e: alignments(e, partitions=4, catalog=catalog_of(e)),
+    **{f"dispatch by {s}": _dispatched(s) for s in STRATEGIES},
+    "guarantees": lambda e: guarantees(dispatch(e, strategy="ts", partitions=3)),
+    "balance": lambda e: balance(dispatch(e, strategy="index-value", partitions=3), partitions=3),
+    "skew": lambda e: skew(balance(dispatch(e, strategy="table", partitions=3), partitions=3)),
+    "infer_rules": infer_rules,
+    "move_causes": move_causes,
+    "split_updates": split_updates,
+    "joined_updates": joined_updates,
+    "without_old_value": without_old_value,
+    "with_settings": lambda e: with_settings(e, changefeed=FEED),
+    "setting_effects": lambda e: setting_effects(e.where("topic LIKE 'random-%'"), changefeed=FEED, partitions=3),
+    "key_update_counts": key_update_counts,
+    "with_unique_keys": lambda e: with_unique_keys(e, catalog=catalog_of(e)),
+    "with_faults": _faulty,
+    "offset_gaps": offset_gaps,
+    "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),
+    "with_image_hashes": lambda e: with_image_hashes(e.select(*EVENTS.names)),
+    "laggard_spans": laggard_spans,
+    "unresolved_over_offsets": unresolved_over_offsets,
+    "produce": lambda e: produce(e, protocol="open-protocol", strategy="table", partitions=2, topic="again"),
+    "consumer_findings": consumer_findings,
+    "stall_causes": stall_causes,
+    "stalls": stalls,
+    "contents": contents,
+    "ddl_list": ddl_list,
+    "incidents": incidents,
+    "transaction_sample": lambda e: transaction_sample(transactions(e)),
+    "transaction_totals": lambda e: transaction_totals(transactions(e)),
+    "watermark_steps": watermark_steps,
+    "table_history": lambda e: table_history(e, schema_name="Fin_Ops", table_name="Ledger"),
+    "table_as_of": lambda e: _as_of(e, "shop", "orders"),
+    "table_as_of without a key": lambda e: _as_of(e, "Fin_Ops", "nopk"),
+    "duplicates": duplicates,
+    "split_key_updates": split_key_updates,
+    "transaction_rows": lambda e: transaction_rows(e).drop("columns", "before"),
+    "transactions": transactions,
+    "partition_progress": partition_progress,
+    "partition_watermarks": partition_watermarks,
+    "table_watermarks": table_watermarks,
+    "topic_watermarks": topic_watermarks,
+    "watermark_timeline": watermark_timeline,
+}

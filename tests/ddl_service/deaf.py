@@ -1,0 +1,64 @@
+"""A store whose changes one worker hears late: its mirror is behind, as after a pause or on a slow line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ticdc_lab.ddl_service.node import Backend
+from ticdc_lab.ddl_service.store_time import StoreTime
+from ticdc_lab.simulate.ddl_service.store_messages import Answer, Done, Happened, Request
+
+
+class Deaf:
+    """A store, as its worker hears it.
+
+    Attributes
+    ----------
+    hears
+        While it is not set the worker is told nothing of what others change, until it changes something itself: who
+        has the answer to a transaction has been told all before it.
+    """
+
+    def __init__(self, store: Backend) -> None:
+        self._store = store
+        self.hears = threading.Event()
+        self.hears.set()
+        self._held: list[tuple[str, Answer]] = []
+        self._has_written = False
+
+    def ask(self, store: str, request: Request) -> list[Answer]:
+        """Hand it on."""
+        answers = self._store.ask(store, request)
+        self._has_written |= _is_written(answers)
+        return answers
+
+    def news(self) -> list[tuple[str, Answer]]:
+        """Give what is new, but changes only while it hears."""
+        found = [*self._held, *self._store.news()]
+        is_held = not (self.hears.is_set() or self._has_written or _is_written([a for _, a in found]))
+        self._has_written = False
+        self._held = [n for n in found if is_held and isinstance(n[1], Happened)]
+        return [n for n in found if not (is_held and isinstance(n[1], Happened))]
+
+    @property
+    def time(self) -> StoreTime:
+        """Hand it on."""
+        return self._store.time
+
+    @property
+    def trouble(self) -> str:
+        """Hand it on."""
+        return self._store.trouble
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Hand it on."""
+        self._store.ring(bell)
+
+    def close(self) -> None:
+        """Hand it on."""
+        self._store.close()
+
+
+def _is_written(answers: list[Answer]) -> bool:
+    return any(isinstance(a, Done) and a.succeeded for a in answers)

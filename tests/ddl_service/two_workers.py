@@ -1,0 +1,67 @@
+"""Two workers of one service in this process, over either store; the first can be made deaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import real_etcd
+from deaf import Deaf
+from fleet import START_S, until
+
+from ticdc_lab.ddl_service import Listening, history, running
+from ticdc_lab.ddl_service.client import Client, ServiceError
+from ticdc_lab.ddl_service.etcd_rpc import Etcd
+from ticdc_lab.ddl_service.etcd_store import EtcdStore
+from ticdc_lab.ddl_service.history import Written
+from ticdc_lab.ddl_service.node import Backend
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.simulate.ddl_service.connection import Terms
+from ticdc_lab.simulate.ddl_service.settings import Duties
+
+STORES = ("sqlite", "etcd")
+TERMS = Terms(20_000_000, 4_000_000)
+"""Long: a slow machine must not make a test of something else lose its sessions."""
+
+
+class Two:
+    """Two workers, ``one`` and ``two``, as their clients see them; ``ear`` is what the first hears through."""
+
+    def __init__(self, open_store: Callable[[], Backend], read: Callable[[], list[Written]]) -> None:
+        self.open, self.written = open_store, read
+        self.ear = Deaf(open_store())
+        self.endpoint = ""
+        self.one: Client
+        self.two: Client
+
+
+@contextmanager
+def two_workers(kind: str, folder: Path) -> Iterator[Two]:
+    """Start both, and wait until each has a session."""
+    with ExitStack() as stack:
+        if kind == "etcd":
+            server = real_etcd.begun(folder)
+            stack.callback(server.kill)
+            etcd = Etcd(server.endpoint)
+            found = Two(lambda: EtcdStore(etcd), lambda: history.of_etcd(etcd))
+            found.endpoint = server.endpoint
+        else:
+            found = Two(lambda: SqliteStore(folder), lambda: list(history.of_folder(folder)))
+        duties = Duties(terms=TERMS)
+        ports = [
+            stack.enter_context(running(name, store, Listening(port=0), duties))
+            for name, store in (("one", found.ear), ("two", found.open()))
+        ]
+        found.one, found.two = (Client(f"http://127.0.0.1:{port}") for port in ports)
+        for client in (found.one, found.two):
+            until(lambda c=client: has_both(c), START_S)  # type: ignore[misc]
+        yield found
+
+
+def has_both(client: Client) -> bool:
+    """Whether a worker sees both."""
+    try:
+        return len(client.workers()) == 2
+    except ServiceError:
+        return False

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab import load
+from ticdc_lab.engine import workers
+from ticdc_lab.engine.classic import ARROW_OPTIONS, _require_class
+from ticdc_lab.engine.sessions import session
+from ticdc_lab.engine.workers import require_workers
+from ticdc_lab.errors import SetupError
+
+pytestmark = pytest.mark.spark
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "ticdc_lab"
+FRESH_PROCESS = """
+import json, sys
+from pyspark.sql import functions as F
+from ticdc_lab import session
+
+spark = session("spark", cores=2, driver_memory="1g")
+spark.range(3).write.format("delta").save(sys.argv[1])
+worker = spark.range(1).select(F.udf(lambda _: sys.executable)("id")).first()[0]
+spark.range(1).createOrReplaceTempView("v")
+spark.sql("create table t using delta as select * from v")
+print(json.dumps({"n": spark.read.format("delta").load(sys.argv[1]).count(), "worker": worker}))
+"""
+
+
+def test_asked_again_for_the_same(spark: SparkSession) -> None:
+    """A notebook cell may be run twice: the same settings give the same session."""
+    assert session("spark", cores=2) is spark
+
+
+def test_another_session_is_left_alone(spark: SparkSession) -> None:
+    """With other settings an active session is neither changed nor handed out."""
+    with pytest.raises(SetupError, match="already active") as caught:
+        session("spark", cores=2, extra={"spark.sql.ansi.enabled": "false"})
+    assert "Stop it first" in caught.value.hint
+    assert spark.range(1).count() == 1
+
+
+def test_found_from_another_thread(spark: SparkSession) -> None:
+    """Spark's active session is per thread; a widget's thread gets the same one all the same."""
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(session, "spark", cores=2).result()
+    assert found.sparkContext is spark.sparkContext
+    assert found.range(1).count() == 1
+
+
+def test_a_java_without_delta(spark: SparkSession) -> None:
+    """A session over a Java that another session has started without our jars is refused, as Delta would fail later."""
+    _require_class("io.delta.sql.DeltaSparkSessionExtension")
+    with pytest.raises(SetupError, match=r"a Java without io\.delta\.Missing\.") as caught:
+        _require_class("io.delta.Missing")
+    assert "Restart" in caught.value.hint
+
+
+def test_times_are_utc(spark: SparkSession) -> None:
+    """A timestamp has the same text on every machine."""
+    assert spark.range(1).select(F.timestamp_seconds(F.lit(0)).cast("string")).first() == ("1970-01-01 00:00:00",)
+
+
+def test_delta_writes_merges_and_tells_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """The session knows Delta: write, SQL MERGE, change data feed."""
+    path = str(tmp_path / "table")
+    spark.range(2).write.format("delta").option("delta.enableChangeDataFeed", "true").save(path)
+    spark.sql(
+        f"merge into delta.`{path}` t using (select * from range(1, 4)) s on t.id = s.id when not matched then insert *"
+    )
+    assert sorted(spark.read.format("delta").load(path).collect()) == [(0,), (1,), (2,), (3,)]
+    changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(path)
+    assert sorted(changes.select("id", "_change_type").collect()) == [(2, "insert"), (3, "insert")]
+
+
+def test_quiet_offline_and_clean_in_a_fresh_process(spark: SparkSession, tmp_path: Path) -> None:
+    """What a cluster user has set is overridden for the local session, nothing is fetched, printed or left behind."""
+    no_network = tmp_path / "ivysettings.xml"
+    no_network.write_text("<ivysettings/>")
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    misleading = {
+        "PYSPARK_PYTHON": "/usr/bin/python2",
+        "SPARK_HOME": "/nowhere",
+        "SPARK_CONF_DIR": "/nowhere",
+        "TICDC_LAB_IVY_SETTINGS": str(no_network),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "table")],
+        cwd=cwd,
+        env=os.environ | misleading,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"n": 3, "worker": sys.executable}
+    assert done.stderr == (
+        f"PYSPARK_PYTHON=/usr/bin/python2 is not this Python; the local workers use {sys.executable}\n"
+    )
+    assert list(cwd.iterdir()) == []
+
+
+def test_an_unstartable_jvm_is_one_sentence() -> None:
+    """When Java itself gives up, its own reason is in the sentence."""
+    code = "from ticdc_lab import session; session('spark', driver_memory='1000t')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    last = done.stderr.strip().splitlines()[-3:]
+    assert last[0].startswith("ticdc_lab.errors.SetupError: Java did not start Spark: ")
+    assert "heap" in last[0]
+
+
+def test_workers_of_a_local_spark_are_fit(spark: SparkSession) -> None:
+    """The local session's workers run this Python and find the package."""
+    require_workers(spark)
+
+
+def test_workers_with_another_python(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python of another minor version in the workers is a sentence instead of a stack trace."""
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.8")
+    with pytest.raises(SetupError, match=r"workers run Python .* but the driver runs") as caught:
+        require_workers(spark)
+    assert "PYSPARK_PYTHON" in caught.value.hint
+
+
+def test_workers_without_python(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that is not on the workers is named."""
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python3")
+    with pytest.raises(SetupError, match=r"no Python at /nowhere/python3\."):
+        require_workers(spark)
+
+
+def test_load_tries_the_workers_of_a_session_of_the_callers_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user meets the sentence at the first load, not a stack trace at the first action."""
+    monkeypatch.setattr(workers, "made_here", lambda session: False)
+    monkeypatch.setattr(workers, "_FIT", set())
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.8")
+    sample = PACKAGE.parent / "data/messages_canal-json-tidb_small.jsonl.gz"
+    with pytest.raises(SetupError, match="workers run Python"):
+        load(spark, str(sample))
+
+
+def test_arrow_checks_are_off_in_the_jvm(spark: SparkSession) -> None:
+    """Without these options decoding costs more than twice the JVM time, so they may not get lost."""
+    assert ARROW_OPTIONS in spark.conf.get("spark.driver.extraJavaOptions")

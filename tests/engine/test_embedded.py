@@ -1,0 +1,265 @@
+"""The embedded engine: closed to others, ends with its starter, says what it cannot do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ticdc_lab.engine import embedded
+from ticdc_lab.engine.embedded import SailProcess
+from ticdc_lab.engine.sail_process import SOCKET
+from ticdc_lab.errors import SetupError
+
+STRANGER = 65534
+"""The user nobody."""
+
+PROBE = """
+import os, socket, sys
+os.setgroups([]); os.setgid({user}); os.setuid({user})
+def reached(family, address):
+    with socket.socket(family) as s:
+        try:
+            s.connect(address)
+        except OSError as error:
+            return error.strerror
+        return "connected"
+print(reached(socket.AF_UNIX, sys.argv[1]))
+ports = [int(p) for p in sys.argv[2].split(",") if p]
+print(sum(reached(socket.AF_INET, ("127.0.0.1", port)) == "connected" for port in ports))
+"""
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+closes = pytest.mark.skipif(embedded.cannot_be_closed() is not None, reason="no network namespace can be had here")
+
+
+@pytest.fixture
+def sail() -> Iterator[SailProcess]:
+    """Give a running engine."""
+    process = embedded.start(cores=1)
+    yield process
+    process.stop()
+
+
+def listening() -> set[int]:
+    """TCP ports of this machine on which somebody listens, as its users see them."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return {int(fields[1].rpartition(":")[2], 16) for fields in lines if fields[3] == "0A"}
+
+
+def as_a_stranger(process: SailProcess, ports: set[int]) -> tuple[str, int]:
+    """What another user reaches: the socket, and how many of the ports."""
+    command = [sys.executable, "-c", PROBE.format(user=STRANGER), str(process.folder / SOCKET)]
+    done = subprocess.run([*command, ",".join(map(str, ports))], capture_output=True, text=True, check=True)
+    said, n = done.stdout.splitlines()
+    return said, int(n)
+
+
+@closes
+@needs_root
+def test_another_user_reaches_nothing(sail: SailProcess) -> None:
+    """Neither the socket, which is for its owner alone, nor a port, as none is open."""
+    before = listening()
+    process = embedded.start(cores=1)
+    try:
+        assert process.closed
+        assert process.folder.stat().st_mode & 0o777 == 0o700
+        assert (process.folder / SOCKET).stat().st_mode & 0o777 == 0o600
+        assert as_a_stranger(process, listening() - before) == ("Permission denied", 0)
+        process.folder.chmod(0o755)  # the socket refuses alone, too
+        assert as_a_stranger(process, set())[0] == "Permission denied"
+    finally:
+        process.stop()
+
+
+@needs_root
+def test_the_probe_gets_in_where_it_is_open() -> None:
+    """Planted: without its own network, and with a socket for all, another user connects to both."""
+    before = listening()
+    process, said = embedded._begin(cores=1, closed=False)
+    try:
+        assert "pid" in said
+        process.folder.chmod(0o755)
+        (process.folder / SOCKET).chmod(0o666)
+        found, n = as_a_stranger(process, listening() - before)
+        assert found == "connected"
+        assert n >= 1
+    finally:
+        process.stop()
+
+
+def test_where_it_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone on a machine loopback will do; with others on it nothing is opened, and it is said why."""
+    begin = embedded._begin
+    opened: list[bool] = []
+
+    def refusing(*, cores: int, closed: bool) -> object:
+        opened.append(closed)
+        process, said = begin(cores=cores, closed=False)
+        if closed:
+            process.stop()
+            return process, {"refused": "a network namespace cannot be had here (Operation not permitted)"}
+        return process, said
+
+    monkeypatch.setattr(embedded, "_begin", refusing)
+    monkeypatch.setattr(embedded, "shared_with", lambda: None)
+    process = embedded.start(cores=1)
+    process.stop()
+    assert opened == [True, False]
+    opened.clear()
+    monkeypatch.setattr(embedded, "shared_with", lambda: "'ada' is logged in too")
+    with pytest.raises(SetupError, match="run programs as you, and 'ada' is logged in too") as caught:
+        embedded.start(cores=1)
+    assert "--engine spark" in caught.value.hint
+    assert opened == [True]
+    monkeypatch.setattr(embedded, "cannot_be_closed", lambda: "no network namespace (planted)")
+    assert "'ada' is logged in too, and it cannot be closed" in (embedded.missing() or "")
+
+
+STARTER = """
+import os, signal
+from ticdc_lab.engine import embedded
+process = embedded.start(cores=1)
+print(process.folder, process.process.pid, process.pid, flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)"])
+def test_it_ends_with_its_starter(end: str) -> None:
+    """However that ends: no process and no socket stay behind."""
+    done = subprocess.run([sys.executable, "-c", STARTER.format(end=end)], capture_output=True, text=True, check=False)
+    folder, *pids = done.stdout.split()
+    assert len(pids) == 2
+    _soon(lambda: not Path(folder).exists() and not any(Path("/proc", pid).exists() for pid in pids))
+
+
+def test_a_killed_carrier_takes_sail_with_it(sail: SailProcess) -> None:
+    """Nothing runs on that nobody can reach."""
+    os.kill(sail.process.pid, signal.SIGKILL)
+    _soon(lambda: _state(sail.pid) in ("", "Z"))
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def _soon(holds: object) -> None:
+    assert callable(holds)
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+SESSION = """
+import os, sys, time
+from ticdc_lab import engine_of, session
+from ticdc_lab.errors import EngineError, SetupError, TiCDCLabError
+spark = session("embedded", cores=2)
+"""
+
+
+def in_a_process(code: str) -> str:
+    """What a fresh Python prints that runs this on the embedded engine."""
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_session_of_it() -> None:
+    """It computes in UTC, tells its name, is given again, and makes room for another when it is stopped."""
+    said = in_a_process("""
+        from pyspark.sql import functions as F
+        from ticdc_lab.engine import is_sail, is_several_machines, parallelism
+        print(engine_of(spark), engine_of(spark.range(1)) == engine_of(spark), session() is spark)
+        print(spark.range(3).count(), parallelism(spark), is_sail(spark), is_several_machines(spark))
+        print(spark.range(1).select(F.timestamp_seconds(F.lit(0)).cast("string")).head()[0])
+        for wanted in ({"engine": "spark"}, {"source": "kafka://h:1/t"}, {"cores": 1}):
+            try:
+                session(**wanted)
+            except SetupError as error:
+                print("already active" in error.message, "Stop it first" in error.hint)
+        spark.stop()
+        print(session("embedded").range(4).count(), "pyspark.core.context" in sys.modules and "used")
+    """).splitlines()
+    assert said[0].startswith("embedded (Sail 0.") and said[0].endswith(" True True")
+    assert said[1:6] == ["3 2 True False", "1970-01-01 00:00:00", *["True True"] * 3]
+    assert said[6].startswith("4 ")
+
+
+def test_its_death_is_an_error_of_ours() -> None:
+    """Killed in the middle of a job: said at once, with Spark as the way out, and a new session computes on."""
+    said = in_a_process("""
+        import signal, threading
+        from ticdc_lab.engine.sessions import sail_process_of
+        def slow(batches):
+            for batch in batches:
+                time.sleep(20)
+                yield batch
+        pid = sail_process_of(spark).pid
+        threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
+        begun = time.monotonic()
+        try:
+            spark.range(10).mapInArrow(slow, "id bigint").collect()
+        except EngineError as error:
+            print(error.message, "--engine spark" in error.hint, time.monotonic() - begun < 10)
+        try:
+            spark.range(1).count()
+        except EngineError as error:
+            print("again")
+        print(session("embedded").range(5).count())
+    """).splitlines()
+    assert said == [
+        "The embedded engine has ended in the middle of its work (killed by signal 9). True True",
+        "again",
+        "5",
+    ]
+
+
+def test_what_it_lacks_is_said() -> None:
+    """A function of Spark's that it does not have is no other answer and no trace of gRPC."""
+    said = in_a_process("""
+        try:
+            spark.sql("select from_avro(x'00', '\\"int\\"')").collect()
+        except EngineError as error:
+            print(error.message, "--engine spark" in error.hint)
+        def planted(batches):
+            for batch in batches:
+                raise ValueError("planted 17")
+                yield batch
+        try:
+            spark.range(1).mapInArrow(planted, "id bigint").collect()
+        except Exception as error:
+            print(type(error).__name__, "ValueError: planted 17" in str(error), "grpc" in str(error))
+    """).splitlines()
+    assert said == ["The embedded engine cannot do this: function: from_avro. True", "PythonException True False"]
+
+
+def test_no_port_is_open_while_a_closed_one_computes(sail: SailProcess) -> None:
+    """Its port is in its own network: on ours the number is free."""
+    if not sail.closed:
+        pytest.skip("no network namespace can be had here")
+    inside = Path(f"/proc/{sail.pid}/net/tcp").read_text().splitlines()[1:]
+    ports = {int(line.split()[1].rpartition(":")[2], 16) for line in inside if line.split()[3] == "0A"}
+    assert len(ports) == 1
+    with socket.socket() as ours, pytest.raises(ConnectionRefusedError):
+        ours.connect(("127.0.0.1", ports.pop()))

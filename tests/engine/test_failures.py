@@ -1,0 +1,108 @@
+"""What engines throw is said in a sentence, with a hint; no trace reaches who asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import golden
+from engines import session_of, using
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PythonException
+from pyspark.sql import functions as F
+
+from ticdc_lab.cli import main
+from ticdc_lab.engine import embedded, sessions
+from ticdc_lab.engine.failures import engine_errors, in_our_words
+from ticdc_lab.engine.paths import stored_parquet
+from ticdc_lab.errors import EngineError, ProtocolError, SourceError, in_words
+
+WORKER = """
+An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "ticdc_lab/decoding.py", line 1, in decode
+    raise ProtocolError("no", hint="take avro")
+"""
+
+
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_a_question_that_an_engine_refuses(engine: str) -> None:
+    """A missing column, and a function that fails in a worker: one line each, whichever engine says it."""
+    with using(engine):
+        spark = session_of(engine)
+        with pytest.raises(EngineError, match="refuses the question") as refused, engine_errors():
+            spark.range(1).select("nothing").collect()
+        assert "Hint:" in str(refused.value) and "Traceback" not in str(refused.value)
+        assert "\n" not in refused.value.message and "SQLSTATE" not in refused.value.message
+
+        def broken(batches: object) -> object:
+            raise ZeroDivisionError("planted")
+
+        with pytest.raises(EngineError, match="ZeroDivisionError: planted") as failed, engine_errors():
+            spark.range(1).mapInArrow(broken, "id bigint").collect()  # type: ignore[arg-type]
+        assert "\n" not in failed.value.message
+
+
+@pytest.mark.parametrize("engine", ["embedded", "spark"])
+def test_an_error_of_ours_comes_out_of_a_worker_as_it_was(engine: str) -> None:
+    """With its class, its message and its hint."""
+
+    def broken(batches: object) -> object:
+        raise ProtocolError("The bytes are no avro.", hint="Say which protocol it is.")
+
+    with using(engine), pytest.raises(ProtocolError) as told, engine_errors():
+        session_of(engine).range(1).mapInArrow(broken, "id bigint").collect()  # type: ignore[arg-type]
+    assert (told.value.message, told.value.hint) == ("The bytes are no avro.", "Say which protocol it is.")
+
+
+def test_what_is_wrong_with_the_machine() -> None:
+    """Memory, a full disk, an engine that has ended."""
+    for said, words in (
+        ("java.lang.OutOfMemoryError: Java heap space", "not enough memory"),
+        ("java.io.IOException: No space left on device", "disk is full"),
+        ("Answer from Java side is empty", "has ended"),
+    ):
+        ours = in_our_words(Py4JNetworkError(said))
+        assert isinstance(ours, EngineError) and words in ours.message and ours.hint
+    assert in_our_words(PythonException(f"{WORKER}ValueError: x")) is not None
+
+
+def test_other_exceptions_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """A defect of a notebook's own stays one; an engine's exception is said there in words."""
+    assert in_our_words(KeyError("x")) is None
+    with pytest.raises(KeyError), engine_errors():
+        raise KeyError("x")
+    with in_words():
+        session_of("embedded").range(1).select(F.col("nothing")).collect()
+    assert "refuses the question" in capsys.readouterr().out
+
+
+def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
+    """The embedded engine by itself reads nothing from them, and says so to nobody."""
+    with pytest.raises(SourceError, match="not there any more"):
+        stored_parquet(session_of("embedded"), str(tmp_path / "gone"))
+
+
+def test_a_command_whose_engine_dies_says_what_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in the midst of decoding: exit 2, one sentence, a hint to Spark, no trace, no answer."""
+    process = embedded.start(cores=1)
+    spark = embedded.connect(process, {"spark.sql.session.timeZone": "UTC"})
+    monkeypatch.setitem(sessions._facts, spark, sessions._Facts(True, 1, process.name, process))
+
+    def dies(*_: object) -> None:
+        os.kill(process.pid, signal.SIGKILL)
+        spark.range(3).count()
+
+    monkeypatch.setattr("ticdc_lab.cli.common.say_counts", dies)
+    try:
+        told = CliRunner().invoke(main, ["watermarks", str(golden("messages_simple_small.jsonl.gz"))], obj=spark)
+    finally:
+        with using("embedded"):
+            spark.stop()
+            type(spark)._set_default_and_active_session(session_of("embedded"))  # type: ignore[attr-defined]
+    assert told.exit_code == 2 and told.stdout == ""
+    assert "has ended in the middle of its work" in told.stderr and "--engine spark" in told.stderr
+    assert "Traceback" not in told.stderr

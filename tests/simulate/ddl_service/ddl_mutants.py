@@ -1,0 +1,183 @@
+"""Planted bugs: each breaks one rule, and the auditor must see it, or our checks cannot fail."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from ddl_planted import planted
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service.checks import (
+    BALANCED,
+    HIDDEN,
+    IN_ORDER,
+    KEPT,
+    NEIGHBOURS,
+    ONE_OWNER,
+    ONE_UPGRADE,
+    OWN_IDS,
+    OWN_VARIABLES,
+    OWNED,
+    SERVED,
+    SUPPORTED,
+)  # fmt: skip
+from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH
+from ticdc_lab.simulate.ddl_service.worker_state import Register
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Relink
+from ticdc_lab.simulate.network import Link
+
+SECOND = 1_000_000
+FIRST = "cluster1/tidb-1"
+STATEMENT = Submit("add index", "orders", "by_day", rows=2000)
+INDEX = Ask(3 * SECOND, FIRST, STATEMENT)
+OWNER = "ddl-service-node-1"
+"""Of the first cluster, with seed 0."""
+
+THREE = Settings(workers=3, clusters=3)
+_SLOW: Settings = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
+_CUT: tuple[Fault, ...] = (
+    *(Part(2_900_000, OWNER, peer, for_us=12 * SECOND) for peer in (PD, store_of("cluster1"))),
+    INDEX,
+)
+_LATE: tuple[Fault, ...] = (
+    INDEX,
+    Relink(3_080_000, OWNER, store_of("cluster1"), Link((9 * SECOND, 9 * SECOND)), for_us=100_000),
+    Crash(3_200_000, OWNER),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A planted bug.
+
+    Attributes
+    ----------
+    bug
+        Its name: what is put in the place of which rule is in :data:`ddl_planted.PLANTED`.
+    breaks
+        The rule, in a sentence.
+    invariant
+        What catches it.
+    faults, settings
+        The run that shows it; without the bug the same run is clean.
+    """
+
+    bug: str
+    breaks: str
+    invariant: str
+    faults: tuple[Fault, ...] = (INDEX,)
+    settings: Settings = THREE
+
+    def run(self, *, sound: bool = False) -> Run:
+        """Run it, or the same without the bug."""
+        with nullcontext() if sound else planted(self.bug):
+            return simulate(self.settings, faults=self.faults, until_us=25 * SECOND)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("keeps on", "A worker owns nothing when its session may be gone.", ONE_OWNER, _CUT),
+    Mutant("writes without its campaign", "What an owner of the past still sends changes nothing.", IN_ORDER, _LATE),
+    Mutant("waits for nobody", "A job goes on when every server has the last version.", NEIGHBOURS, settings=_SLOW),
+    Mutant(
+        "tells GC nothing",
+        "GC keeps what a backfill reads: the owner publishes its min start ts.",
+        KEPT,
+        (Ask(3 * SECOND, FIRST, Submit("add index", "orders", "by_day", rows=50_000)),),
+    ),
+    Mutant(
+        "shares variables",
+        "A variable of scope global is the cluster's, not the process's.",
+        OWN_VARIABLES,
+        (Ask(2 * SECOND, "cluster2/tidb-1", SetVariable(BATCH, "64")), INDEX),
+        Settings(workers=1, clusters=2),
+    ),
+    Mutant(
+        "never reloads variables",
+        "A session of an owner begins with the cluster's global value, and keeps up with it.",
+        OWN_VARIABLES,
+        (
+            Ask(2 * SECOND, FIRST, SetVariable(BATCH, "64")),
+            Ask(14 * SECOND, FIRST, STATEMENT),
+        ),
+    ),
+    Mutant(
+        "shares the ddl id",
+        "Owners of different clusters in one worker have different DDL ids.",
+        OWN_IDS,
+        (),
+        Settings(workers=1, clusters=2),
+    ),
+    Mutant(
+        "shares the infosyncer",
+        "Each owner has an infosyncer of its own, with the store of its cluster.",
+        OWN_IDS,
+        (Ask(3 * SECOND, "cluster2/tidb-1", STATEMENT),),
+        Settings(workers=1, clusters=2),
+    ),
+    Mutant("shows server info", "No server info of a worker is in a cluster: users would see its address.", HIDDEN),
+    Mutant("shows topology", "TiDB-Dashboard of a cluster knows no worker.", HIDDEN),
+    Mutant(
+        "takes any version",
+        "No cluster is newer than the service.",
+        SUPPORTED,
+        (Ask(3 * SECOND, OWNER, Register("cluster9", "tikv://nine:2379", "v9.0.0")),),
+    ),
+    Mutant(
+        "runs any job",
+        "A job of a version that is not supported any more is rejected.",
+        SUPPORTED,
+        (Ask(3 * SECOND, FIRST, Submit("add column", "orders", "day", version="v5.0.0")),),
+    ),
+    Mutant(
+        "ignores removals",
+        "A worker stops the owner of a cluster that is assigned to another.",
+        OWNED,
+        (Join(5 * SECOND, "ddl-service-node-3"),),
+    ),
+    Mutant("keeps the lost", "The clusters of a worker that is gone go to others.", OWNED, (Crash(5 * SECOND, OWNER),)),
+    Mutant(
+        "never rebalances",
+        "A worker that joins gets its share.",
+        BALANCED,
+        (Join(5 * SECOND, "ddl-service-node-3"),),
+        Settings(workers=3, clusters=6),
+    ),
+    Mutant(
+        "serves on",
+        "A server whose schema lease may be over serves nobody.",
+        NEIGHBOURS,
+        (Part(2_900_000, "cluster1/tidb-2", store_of("cluster1"), for_us=12 * SECOND), INDEX),
+    ),
+    Mutant(
+        "publishes first",
+        "A server publishes a schema version when it uses it, not before.",
+        NEIGHBOURS,
+        settings=_SLOW,
+    ),
+    Mutant(
+        "serves unverified",
+        "A new server serves when what it has published is still the newest.",
+        NEIGHBOURS,
+        (Join(2_800_000, "cluster1/tidb-2"), INDEX),
+        _SLOW,
+    ),
+    Mutant(
+        "bootstraps as the owner",
+        "The meta is upgraded under a lock of its own, for the DDL owner may be in the service.",
+        SERVED,
+        (),
+        Settings(bootstrapped="v6.1.0"),
+    ),
+    Mutant(
+        "bootstraps without the lock",
+        "One tidb-server at a time upgrades the meta.",
+        ONE_UPGRADE,
+        (),
+        Settings(bootstrapped="v6.1.0"),
+    ),
+)
+"""Of workers, then of tidb-servers."""

@@ -1,0 +1,62 @@
+"""Lines without an end, and what lies in a folder and is not read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ticdc_lab.sources.capture import read_gzip, read_range
+from ticdc_lab.sources.places import data_files, left_out
+
+
+def line(offset: int, size: int = 0) -> bytes:
+    """A capture line with a field of no meaning."""
+    fields = {"topic": "t", "partition": 0, "offset": offset, "key": None, "value": None, "x": "x" * size}
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_line_that_is_too_long_is_one_row_of_quarantine(zipped: bool, end: bytes, tmp_path: Path) -> None:
+    """It is not kept, wherever it stands, and every line beside it is read."""
+    sizes = [0, 200_000, 10, 200_000, 200_000, 10, 200_000]
+    raw = b"\n".join(line(i, size) for i, size in enumerate(sizes)) + end
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(gzip.compress(raw) if zipped else raw)
+    pieces = list(read_gzip(path, 1_000) if zipped else read_range(path, 0, len(raw), 1_000))
+    assert [o for m, _ in pieces for o in m.column("offset").to_pylist()] == [0, 2, 5]
+    rows = [r for _, rejected in pieces for r in rejected.to_pylist()]
+    assert [r["error_class"] for r in rows] == ["too-large"] * 4 and "bound `line`" in rows[0]["reason"]
+    assert all(r["value"] is None and f"{len(line(1, 200_000)):,} bytes" in r["reason"] for r in rows)
+
+
+def test_ranges_of_a_file_with_a_long_line_read_each_line_once(tmp_path: Path) -> None:
+    """Wherever the cut between two ranges lies."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join(line(i, 3_000 if i == 2 else 5) for i in range(6)) + b"\n")
+    size = path.stat().st_size
+    for cut in range(1, size, 97):
+        pieces = [p for a, b in ((0, cut), (cut, size)) for p in read_range(path, a, b, 1_000)]
+        assert [o for m, _ in pieces for o in m.column("offset").to_pylist()] == [0, 1, 3, 4, 5]
+        assert sum(r.num_rows for _, r in pieces) == 1
+
+
+def test_what_a_folder_holds_and_is_not_read_is_said(tmp_path: Path) -> None:
+    """An empty file, a link that leads nowhere, a pipe, a folder with a capture's name; hidden ones are nobody's."""
+    (tmp_path / "a.jsonl").write_bytes(line(0) + b"\n")
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    said = " ".join(left_out(str(tmp_path)))
+    assert [f.name for f in data_files(str(tmp_path)) or []] == ["a.jsonl"]
+    for words in ("empty.jsonl is empty", "gone.jsonl is a link that leads nowhere", "pipe.jsonl is no file",
+                  "folder.jsonl is a folder without"):  # fmt: skip
+        assert words in said
+    assert "_SUCCESS" not in said and len(left_out(str(tmp_path))) == 4
+    assert left_out(str(tmp_path / "a.jsonl")) == () and left_out("s3://a/b") == ()

@@ -1,0 +1,29 @@
+"""Each promise of `docs/promises.md` names a test that is there, and the bounds are those of the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ticdc_lab.codecs.bounds import BOUNDS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED)
+def test_a_promise_names_a_test_that_is_there(file: str, name: str) -> None:
+    """A test that was renamed leaves no promise without one."""
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_promise_has_a_test_and_every_bound_its_number() -> None:
+    """Rows of the table without a test, and numbers that have changed, are seen."""
+    rows = PAGE.split("## Promises")[1].split("## Bounds")[0].count("\n| ") - 1
+    assert len(NAMED) == rows > 15
+    for field in fields(BOUNDS):
+        assert f"`{field.name}`" in PAGE and f"{getattr(BOUNDS, field.name):,}" in PAGE

@@ -1,0 +1,80 @@
+"""A full disk is said in words, and what is written is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_lab import whole_files
+from ticdc_lab.errors import SourceError
+from ticdc_lab.report.page import page
+from ticdc_lab.whole_files import room_for, write_whole
+
+
+def full(*_: Any, **__: Any) -> None:
+    """What a write to a full disk raises."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of before stays, nothing lies beside it, and with room it is written."""
+    target = tmp_path / "report.html"
+    write_whole(target, "before")
+    with monkeypatch.context() as m:
+        m.setattr(Path, "replace", full)
+        with pytest.raises(SourceError, match=r"No space is left.*report\.html"):
+            write_whole(target, "after")
+    assert target.read_text() == "before" and [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    write_whole(target, "after")
+    assert target.read_text() == "after"
+
+
+@pytest.mark.parametrize("text", ["[Errno 28] No space left on device", "java.io.IOException: No space left on device"])
+def test_a_folder_begun_on_a_full_disk_is_removed(text: str, tmp_path: Path) -> None:
+    """Whatever passed the system's error on; a folder that was there before is left as it is."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+
+    def begin(folder: Path) -> None:
+        with room_for(folder):
+            folder.mkdir(exist_ok=True)
+            (folder / "part").write_text("half")
+            raise RuntimeError(text)
+
+    for folder in (old, new):
+        with pytest.raises(SourceError, match="No space is left"):
+            begin(folder)
+    assert not new.exists() and (old / "part").exists()
+
+
+def test_a_lake_that_found_no_room_is_kept(tmp_path: Path) -> None:
+    """What ingest has written whole stays, and is gone on with."""
+    lake = tmp_path / "lake"
+
+    def begin() -> None:
+        with room_for(lake, keep=True):
+            lake.mkdir()
+            full()
+
+    with pytest.raises(SourceError, match="what was written whole stays"):
+        begin()
+    assert lake.is_dir()
+
+
+def test_another_error_goes_through(tmp_path: Path) -> None:
+    """Only a full disk is said so."""
+    with pytest.raises(KeyError), room_for(tmp_path / "x"):
+        raise KeyError("x")
+    assert whole_files._is_full(OSError(errno.EDQUOT, "quota"))
+
+
+def test_a_page_says_which_scripts_may_run_in_it() -> None:
+    """Its own, by their hashes, and nothing is asked of anybody."""
+    found = page("<script>alert(1)</script>", lead="x", sections=[])
+    policy = found.split('Content-Security-Policy" content="')[1].split('"')[0]
+    assert "default-src 'none'" in policy and policy.count("'sha256-") == 2
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0] and "<script>alert" not in found

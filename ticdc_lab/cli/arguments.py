@@ -1,0 +1,81 @@
+"""What is wrong with the arguments of a command, told before an engine starts and before a library is imported.
+
+Names and sizes of files are looked at; nothing is read but small files that an option names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.places import is_kafka, local_path, require_kind, require_source
+
+_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+
+def check_reading(where: Mapping[str, Any]) -> None:
+    """Raise an error of this package if one of the options that say how a source is read cannot be right."""
+    from ticdc_lab.codecs.registry import require_protocol
+
+    if where.get("protocol", "auto") != "auto":
+        require_protocol(where["protocol"])
+    require_kind(where.get("source_kind") or "auto")
+    folder, schemas = where.get("claim_check"), where.get("schema_registry")
+    if folder and (place := local_path(folder)) is not None and not place.is_dir():
+        raise SourceError(f"{folder} is no folder, so no large message can be looked for in it.")
+    if schemas and (place := local_path(schemas)) is not None and not place.is_file():
+        raise SourceError(
+            f"The schemas of {schemas} cannot be read: there is no such file.",
+            hint="Expected a file of JSON Lines such as data/avro_schemas_small.jsonl.gz, or a URL.",
+        )
+
+
+def check_source(source: str, where: Mapping[str, Any]) -> None:
+    """Raise an error of this package if nothing can be read at ``source``, or not with these options."""
+    from ticdc_lab.codecs.csv_settings import settings_among
+
+    kind = where.get("source_kind") or "auto"
+    require_source(source, kind)
+    _, others = settings_among(where.get("options", {}))
+    if kind == "kafka" or (kind == "auto" and is_kafka(source)):
+        from ticdc_lab.sources.kafka import topics_of
+
+        topics_of(source, others)
+    elif others:
+        from ticdc_lab.sources.places import unknown_options
+
+        raise unknown_options(source, others)
+
+
+def check_outs(source: str | None, *outs: str | None) -> None:
+    """Raise :class:`SourceError` if one of ``outs`` would replace the source, or cannot be written."""
+    from ticdc_lab.export import require_apart
+
+    if source is not None:
+        require_apart(source, *outs)
+    for out in outs:
+        if out:
+            _check_out(out)
+
+
+def _check_out(out: str) -> None:
+    place = local_path(out)
+    if place is None:
+        return
+    above = next(p for p in place.parents if p.exists())
+    if out.endswith(_LINES) and not place.parent.is_dir():
+        raise SourceError(
+            f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
+        )
+    if not above.is_dir():
+        raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place.")
+    if out.endswith(_LINES) and place.is_dir():
+        raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
+
+
+def existing_file(path: str | Path, what: str) -> None:
+    """Raise :class:`SourceError` unless a file that an option names is there."""
+    if not Path(path).is_file():
+        raise SourceError(f"{what} {path} does not exist.", hint="Check the path and the working directory.")

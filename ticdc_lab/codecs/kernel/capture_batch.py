@@ -1,0 +1,38 @@
+"""One batch of capture lines through the kernel, and the result as Arrow arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.capture_lines import Lines
+from ticdc_lab.codecs.kernel import capture, faults
+from ticdc_lab.codecs.kernel.arrow import numbers, spans, texts
+from ticdc_lab.codecs.kernel.state import fresh_state
+
+_PLACE = (1 << 40) - 1
+
+
+def read_lines(lines: pa.Array) -> Lines:
+    """What :func:`ticdc_lab.codecs.capture_lines.read_lines` gives."""
+    data, starts, ends = spans(lines)
+    n, items, room = len(lines), len(lines) + 64, len(data) + 4096
+    while True:
+        st, found = fresh_state(items, room), np.zeros(n, np.int64)
+        if capture.read_lines(data, starts, ends, st, found) == faults.OK:
+            break
+        items, room = 2 * items, 2 * room
+    wrong = found != 0
+    places = np.maximum((found & _PLACE) - starts, 0)
+    st.byte[:3, :n] &= ~wrong
+    partition, offset, timestamp_ms = (numbers(st.number[k], st.byte[k], n) for k in range(3))
+    return Lines(
+        texts(st, capture.TOPIC, n, pa.string()),
+        partition,
+        offset,
+        timestamp_ms,
+        texts(st, capture.KEY, n, pa.binary()),
+        texts(st, capture.VALUE, n, pa.binary()),
+        texts(st, capture.HEADERS, n, pa.string()),
+        np.where(wrong, found >> 40 << 40 | places, 0),
+    )

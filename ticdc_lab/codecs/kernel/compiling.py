@@ -1,0 +1,78 @@
+"""Compile the kernels into the cache: ``python -m ticdc_lab.codecs.kernel.compiling``.
+
+One process of a machine does it at a time; what is in the cache is not compiled again. An argument is added to the
+process's niceness.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.kernel import cache
+
+_TYPES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+
+
+def _no_messages() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({name: pa.array([], kind) for name, kind in _TYPES.items()})
+
+
+def _decoder(protocol: str) -> None:
+    from ticdc_lab.codecs.kernel.batch import decode_batch
+
+    decode_batch(_no_messages(), protocol)
+
+
+def _hashes() -> None:
+    from ticdc_lab.codecs.kernel.hashing import hash_columns
+    from ticdc_lab.codecs.laid_out import lay_out
+
+    hash_columns(lay_out([]), np.zeros(0, np.int64))
+
+
+def _capture() -> None:
+    from ticdc_lab.codecs.kernel.capture_batch import read_lines
+
+    read_lines(pa.array([], pa.binary()))
+
+
+def _csv() -> None:
+    from ticdc_lab.codecs import csv
+    from ticdc_lab.codecs.csv_settings import DEFAULTS
+    from ticdc_lab.codecs.kernel import csv as kernel
+
+    data = np.frombuffer(b'"I","t","s"\r\n', np.uint8).copy()
+    records = csv.find_records(data, quote=DEFAULTS.csv_quote, terminator="\r\n")
+    given = csv.layout(None, DEFAULTS, csv.shape_of(data, records, 0, DEFAULTS), "\r\n", kernel.PLAIN)
+    kernel.join_updates(data, records.starts, records.ends, 0, given)
+    kernel.gather(data, records.starts, records.ends, data.copy())
+    list(csv.decode_csv(_no_messages(), given))
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "capture": _capture,
+    "canal-json": lambda: _decoder("canal-json"),
+    "open-protocol": lambda: _decoder("open-protocol"),
+    "hashes": _hashes,
+    "csv": _csv,
+}
+"""Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
+
+
+def main(niceness: int) -> None:
+    """Compile what is not in the cache, unless another process does."""
+    os.nice(niceness)
+    with cache.filling() as mine:
+        for part, compile_it in PARTS.items() if mine else ():
+            if not cache.has(part):
+                compile_it()
+                cache.note(part)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else 0)

@@ -1,0 +1,36 @@
+"""The numbers by which decoders name kinds of events and operations, and kernels the places in their state."""
+
+from __future__ import annotations
+
+# Text columns. An image has three: names, types, values. What follows BEFORE's three is scratch.
+SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE, AFTER, BEFORE = 0, 1, 2, 3, 4, 7
+NAMES, TYPES, VALUES = 0, 1, 2
+TYPE_NAMES, TYPE_TEXTS, KEY_NAMES = 10, 11, 12
+N_TEXTS = 13
+
+# Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message;
+# TYPE_USED is the last image, counted from 0 in its message, that has a column of a scratch type.
+MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
+AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED = 9, 10, 11, 12, 13, 14
+N_NUMBERS = 15
+
+# Bytes: of an event, of a column, of a scratch type.
+KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(
+    10
+)
+AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(10, 16)
+N_BYTES = 16
+
+# What a message may become (:class:`ticdc_lab.codecs.bounds.Bounds`).
+MAX_GROWTH, MAX_GROWTH_FREE, MAX_EVENTS, MAX_COLUMNS = range(4)
+N_LIMITS = 4
+
+# Counters.
+N_EVENTS, N_AFTER, N_BEFORE = 0, 1, 2
+
+ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
+KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
+INSERT, UPDATE, DELETE = 0, 1, 2
+OPS = ("insert", "update", "delete")
+WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = 0, 1, 2
+INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing")

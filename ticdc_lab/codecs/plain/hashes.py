@@ -1,0 +1,223 @@
+"""The hashes of :mod:`ticdc_lab.keys` in numpy: many texts at once, each step of a chain of hashes over all rows.
+
+Compiled, for large logs: :mod:`ticdc_lab.codecs.kernel.identity` and :mod:`ticdc_lab.codecs.kernel.xxh64`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.kernel.numbering import DELETE, INSERT, OPS, UPDATE
+from ticdc_lab.codecs.laid_out import Image, LaidOut, integers
+
+Hashes = np.ndarray
+"""Unsigned 64-bit numbers."""
+
+SEED = np.uint64(42)
+_P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+_P3, _P4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_LOW = np.uint64(0xFFFFFFFF)
+_BLOCK, _WORD, _HALF = 32, 8, 4
+
+
+def _rotated(x: Hashes, n: int) -> Hashes:
+    rotated: Hashes = (x << np.uint64(n)) | (x >> np.uint64(64 - n))
+    return rotated
+
+
+def _round(acc: Hashes, lane: Hashes) -> Hashes:
+    mixed: Hashes = _rotated(acc + lane * _P2, 31) * _P1
+    return mixed
+
+
+def _avalanche(h: Hashes) -> Hashes:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    mixed: Hashes = h ^ (h >> np.uint64(32))
+    return mixed
+
+
+class Texts:
+    """A string array whose texts can be folded into hashes."""
+
+    def __init__(self, column: pa.Array) -> None:
+        n = len(column)
+        offsets = np.frombuffer(column.buffers()[1], np.int32)[: n + 1].astype(np.int64) if n else np.zeros(1, np.int64)
+        data = column.buffers()[2]
+        raw = b"" if data is None else data.to_pybytes()[: offsets[-1]]
+        self.start, self.length = offsets[:-1], offsets[1:] - offsets[:-1]
+        self.valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+        self._bytes = np.frombuffer(raw + bytes(_WORD), np.uint8)
+        self._words = np.ndarray((len(raw) + 1,), "<u8", self._bytes, strides=(1,))
+        """The eight bytes from each position on."""
+
+    def fold(self, h: Hashes, which: np.ndarray) -> Hashes:
+        """Spark's ``xxhash64`` of some of the texts, each with a running hash as its seed; null leaves it as it is."""
+        some = self.valid[which]
+        return np.where(some, self._hashed(h, self.start[which], np.where(some, self.length[which], 0)), h)
+
+    def _hashed(self, seed: Hashes, start: np.ndarray, length: np.ndarray) -> Hashes:
+        p, left = start.copy(), length.copy()
+        h = self._blocks(seed, p, left) + length.astype(np.uint64)
+        while len(at := np.flatnonzero(left >= _WORD)):
+            word = self._words[p[at]]
+            h[at] = _rotated(h[at] ^ _round(np.zeros_like(word), word), 27) * _P1 + _P4
+            p[at] += _WORD
+            left[at] -= _WORD
+        if len(at := np.flatnonzero(left >= _HALF)):
+            h[at] = _rotated(h[at] ^ (self._words[p[at]] & _LOW) * _P1, 23) * _P2 + _P3
+            p[at] += _HALF
+            left[at] -= _HALF
+        while len(at := np.flatnonzero(left)):
+            h[at] = _rotated(h[at] ^ self._bytes[p[at]].astype(np.uint64) * _P5, 11) * _P1
+            p[at] += 1
+            left[at] -= 1
+        return _avalanche(h)
+
+    def _blocks(self, seed: Hashes, p: np.ndarray, left: np.ndarray) -> Hashes:
+        """What the blocks of 32 bytes of the longer texts give; ``p`` and ``left`` go on behind them."""
+        h = seed + _P5
+        if not len(long := np.flatnonzero(left >= _BLOCK)):
+            return h
+        s = seed[long]
+        lanes = [s + _P1 + _P2, s + _P2, s.copy(), s - _P1]
+        while len(at := np.flatnonzero(left[long] >= _BLOCK)):
+            here = long[at]
+            for k, lane in enumerate(lanes):
+                lane[at] = _round(lane[at], self._words[p[here] + k * _WORD])
+            p[here] += _BLOCK
+            left[here] -= _BLOCK
+        mixed = reduce(np.add, (_rotated(lane, n) for lane, n in zip(lanes, (1, 7, 12, 18), strict=True)))
+        for lane in lanes:
+            mixed = (mixed ^ _round(np.zeros_like(lane), lane)) * _P1 + _P4
+        h[long] = mixed
+        return h
+
+
+def _fold_flag(h: Hashes, flag: np.ndarray) -> Hashes:
+    """Go on with a boolean, as Spark hashes it: the int 1 or 0."""
+    return _avalanche(_rotated(h + _P5 + np.uint64(4) ^ flag.astype(np.uint64) * _P1, 23) * _P2 + _P3)
+
+
+_OP_TEXTS = Texts(pa.array(OPS, pa.string()))
+
+
+class _Folded:
+    """An image's columns, with their hashes by themselves."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.names, self.values = Texts(image.names), Texts(image.values)
+        every = np.arange(len(image.names))
+        self.name_hash = self.names.fold(np.full(len(every), SEED), every)
+        self.value_hash = self._value(self.name_hash, every)
+
+    def _value(self, h: Hashes, which: np.ndarray) -> Hashes:
+        return _fold_flag(self.values.fold(h, which), ~self.values.valid[which])
+
+    def chain(self, h: Hashes, rows: np.ndarray) -> None:
+        """Fold names and values of the images of some events into ``h``, which has a place for every event."""
+        low, high = self.image.ends[rows], self.image.ends[rows + 1]
+        k = 0
+        while len(rows):
+            more = high - low > k
+            rows, low, high = rows[more], low[more], high[more]
+            h[rows] = self._value(self.names.fold(h[rows], low + k), low + k)
+            k += 1
+
+    def sums(self, of: Hashes) -> Hashes:
+        """The XOR of a number of each column over the columns of each event."""
+        sums = np.bitwise_xor.accumulate(np.concatenate([np.zeros(1, np.uint64), of]))
+        ends = self.image.ends
+        found: Hashes = sums[ends[1:]] ^ sums[ends[:-1]]
+        return found
+
+
+def hash_columns(laid: LaidOut) -> dict[str, pa.Array]:
+    """The columns of :data:`ticdc_lab.schema.KEYS` and :data:`~ticdc_lab.schema.IMAGE_HASHES` of the events."""
+    n, op = len(laid.is_row), laid.op
+    after, before = _Folded(laid.after), _Folded(laid.before)
+    every = np.arange(n)
+    table = Texts(laid.schema_name).fold(np.full(n, SEED), every)
+    table = Texts(laid.table_name).fold(table, every)
+    change = _OP_TEXTS.fold(table, op)
+    after.chain(change, np.flatnonzero(laid.is_row & (op != DELETE)))
+    before.chain(change, np.flatnonzero(laid.is_row & (op != INSERT)))
+    other = _others(laid)
+    key, has_key, before_key, has_before_key = _keys(laid, after, before, table, other)
+    old, there = after.value_hash.copy(), other >= 0
+    old[there] = before.value_hash[other[there]]
+    deleted = op == DELETE
+    names = np.where(deleted, before.sums(before.name_hash), after.sums(after.name_hash))
+    old_values = np.where(deleted, before.sums(before.value_hash), after.sums(old))
+    has_before = laid.before.there & (np.diff(laid.before.ends) > 0)
+    return {
+        "key_hash": integers(key, has_key),
+        "before_key_hash": integers(before_key, has_before_key),
+        "change_hash": integers(change, laid.is_row),
+        "after_hash": integers(_both(names, after.sums(after.value_hash)), laid.after.there),
+        "before_hash": integers(_both(names, old_values), has_before),
+    }
+
+
+def _both(names: Hashes, values: Hashes) -> Hashes:
+    return names << np.uint64(32) | values & _LOW
+
+
+def _others(laid: LaidOut) -> np.ndarray:
+    """For each column of a new image the place of its name in the old one; below zero where that lacks it."""
+    other = np.full(len(laid.after.names), -1)
+    new, old = laid.after.name_list, laid.before.name_list
+    a, b = laid.after.ends, laid.before.ends
+    for i in np.flatnonzero(laid.is_row & (laid.op == UPDATE)).tolist():
+        a0, a1, b0, b1 = int(a[i]), int(a[i + 1]), int(b[i]), int(b[i + 1])
+        if old[b0:b1] == new[a0:a1]:
+            other[a0:a1] = np.arange(b0, b1)
+        else:
+            other[a0:a1] = _places(new[a0:a1], old[b0:b1], b0)
+    return other
+
+
+def _places(new: Sequence[str], old: Sequence[str], b0: int) -> list[int]:
+    """The same place if the name is there, else the first place that has it."""
+    where = {name: b0 + k for k, name in reversed(list(enumerate(old)))}
+    return [b0 + k if k < len(old) and old[k] == name else where.get(name, -1) for k, name in enumerate(new)]
+
+
+def _keys(
+    laid: LaidOut, after: _Folded, before: _Folded, table: Hashes, other: np.ndarray
+) -> tuple[Hashes, np.ndarray, Hashes, np.ndarray]:
+    """The hash of each row's handle key and whether it has one; the same before an update that changed the key."""
+    key, has_key = table.copy(), np.zeros(len(table), bool)
+    for image, rows in ((before, laid.op == DELETE), (after, laid.op != DELETE)):
+        for which, columns in _key_columns(image.image, np.flatnonzero(laid.is_row & rows)):
+            has_key[which] = True
+            key[which] = image.values.fold(key[which], columns)
+    old_key, changed = table.copy(), np.zeros(len(table), bool)
+    was, now = laid.before.value_list, laid.after.value_list
+    for which, columns in _key_columns(after.image, np.flatnonzero(laid.is_row & (laid.op == UPDATE))):
+        places = other[columns]
+        here = places >= 0
+        h = old_key[which]
+        h[here] = before.values.fold(h[here], places[here])
+        h[~here] = after.values.fold(h[~here], columns[~here])
+        old_key[which] = h
+        pairs = zip(places.tolist(), columns.tolist(), strict=True)
+        changed[which] |= np.array([o >= 0 and was[o] != now[c] for o, c in pairs], bool)
+    return key, has_key, old_key, changed & (old_key != key)
+
+
+def _key_columns(image: Image, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows that have a first column in their handle key and that column, then those that have a second, and so on."""
+    keys = np.flatnonzero(image.is_key)
+    low, high = np.searchsorted(keys, image.ends[rows]), np.searchsorted(keys, image.ends[rows + 1])
+    steps = []
+    for k in range(int((high - low).max(initial=0))):
+        more = high - low > k
+        steps.append((rows[more], keys[low[more] + k]))
+    return steps

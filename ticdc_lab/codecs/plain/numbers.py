@@ -1,0 +1,98 @@
+"""Numbers and bytes in the forms that formats write, as the text that MySQL would print."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+
+from ticdc_lab.codecs.kernel.faults import BAD_BASE64, BAD_ESCAPE, BAD_UTF8, NOT_LATIN1, OUT_OF_RANGE
+from ticdc_lab.codecs.plain.json_text import Fault
+
+_FLOAT = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_EXPONENT_DIGITS_MAX = 12
+_EXPONENT_MAX = 400
+_GO_SIMPLE = dict(zip(b"abfnrtv\\\"'", b"\a\b\f\n\r\t\v\\\"'", strict=True))
+_GO_ESCAPE = re.compile(rb"\\(?:([abfnrtv\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|)")
+
+
+def is_number(text: str) -> bool:
+    """Whether text is a decimal number, leading zeros or not."""
+    return _FLOAT.fullmatch(text) is not None
+
+
+def float_text(number: str, at: int) -> str:
+    """A decimal number as MySQL prints a double: exponent form below 1e-15 and from 1e15 on.
+
+    Works on the digits, so that nothing is rounded.
+    """
+    sign, whole, part, exponent_sign, exponent = _FLOAT.fullmatch(number).groups(default="")  # type: ignore[union-attr]
+    digits = (whole + part).lstrip("0")
+    if not digits:
+        return sign + "0"
+    exponent = exponent.lstrip("0") or "0"
+    shift = int(exponent) if len(exponent) <= _EXPONENT_DIGITS_MAX else 1 << 40
+    tens = len(digits) - 1 - len(part) + (-shift if exponent_sign == "-" else shift)
+    if abs(tens) > _EXPONENT_MAX:
+        raise Fault(OUT_OF_RANGE, at)
+    digits = digits.rstrip("0")
+    if not -15 <= tens < 15:
+        return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{tens}"
+    if tens < 0:
+        return f"{sign}0.{'0' * (-tens - 1)}{digits}"
+    digits = digits.ljust(tens + 1, "0")
+    return f"{sign}{digits[: tens + 1]}{'.' if digits[tens + 1 :] else ''}{digits[tens + 1 :]}"
+
+
+def holds_integer(text: str, n_bytes: int) -> bool:
+    """Whether text is an integer that a type of so many bytes can hold, signed or not."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= (20 if n_bytes == 8 else 18)):
+        return False
+    return -(1 << 8 * n_bytes - 1) <= int(text) < 1 << 8 * n_bytes
+
+
+def integer_text(number: str, at: int) -> str:
+    """A JSON number that must be an integer between -2^63 and 2^64 - 1."""
+    digits = number.removeprefix("-")
+    if not digits.isdigit() or len(digits) > 20 or not -(1 << 63) <= int(number) < 1 << 64:
+        raise Fault(OUT_OF_RANGE, at)
+    return "0" if number == "-0" else number
+
+
+def latin1_hex(text: str, at: int) -> str:
+    """Text each character of which stands for one byte, as ``0x..`` (canal-json's binary columns)."""
+    try:
+        return "0x" + text.encode("latin-1").hex()
+    except UnicodeEncodeError:
+        raise Fault(NOT_LATIN1, at) from None
+
+
+def go_quoted_hex(text: str, at: int) -> str:
+    """What Go's ``strconv.Quote`` wrote, without its quotes, as ``0x..`` (open-protocol's binary columns)."""
+
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        simple, byte, *rune = found.groups()
+        if simple:
+            return bytes([_GO_SIMPLE[simple[0]]])
+        if byte:
+            return bytes([int(byte, 16)])
+        digits = rune[0] or rune[1]
+        if digits is None or int(digits, 16) > 0x10FFFF or 0xD800 <= int(digits, 16) < 0xE000:
+            raise Fault(BAD_ESCAPE, at)
+        return chr(int(digits, 16)).encode()
+
+    return "0x" + _GO_ESCAPE.sub(unescaped, text.encode()).hex()
+
+
+def base64_text(text: str, binary: bool, at: int) -> str:
+    """What base64 stands for: as ``0x..``, or as text that must be UTF-8."""
+    if len(text.encode()) % 4 or not _BASE64.fullmatch(text):
+        raise Fault(BAD_BASE64, at)
+    raw = b64decode(text)
+    if binary:
+        return "0x" + raw.hex()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Fault(BAD_UTF8, at) from None

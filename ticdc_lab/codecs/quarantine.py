@@ -1,0 +1,70 @@
+"""Messages that could not be decoded, as rows of the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.event import Malformed, Outgrown
+from ticdc_lab.codecs.kernel.arrow import in_form
+from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.schema import DECODED
+
+Decode = Callable[[pa.RecordBatch, pa.RecordBatch], Iterator[pa.RecordBatch]]
+"""Messages with nothing packed in them, and as they were, to rows of DECODED."""
+
+
+class TooMuchError(Exception):
+    """What a batch becomes is too large; of fewer messages it may not be."""
+
+
+def one_by_one(
+    decode: Decode, batch: pa.RecordBatch, original: pa.RecordBatch, protocol: str
+) -> Iterator[pa.RecordBatch]:
+    """What ``decode`` gives of a batch; where it fails, of its halves, and a message that fails alone is in quarantine.
+
+    One message that nobody foresaw must not end the load of all others. An error of this package goes through: it is
+    none of the messages'.
+    """
+    try:
+        found = list(decode(batch, original))
+    except (TiCDCLabError, Outgrown):
+        raise
+    except Exception as fault:
+        if batch.num_rows <= 1:
+            said = unforeseen(fault)
+            yield refused(original, [said.error_class], [utf8(said.reason)], protocol=protocol)
+            return
+    else:
+        yield from found
+        return
+    half = batch.num_rows // 2
+    for start, stop in ((0, half), (half, batch.num_rows)):
+        n = stop - start
+        yield from one_by_one(decode, batch.slice(start, n), original.slice(start, n), protocol)
+
+
+def unforeseen(fault: Exception) -> Malformed:
+    """Why a message is in quarantine on which its decoder failed."""
+    if isinstance(fault, MemoryError | TooMuchError):
+        return Malformed("too-large", f"the memory does not hold what this one message becomes: {str(fault)[:200]}")
+    return Malformed("codec-error", f"the decoder failed on this message: {type(fault).__name__}: {str(fault)[:200]}")
+
+
+def utf8(text: str) -> str:
+    """Text with what is no character of it, half a surrogate pair, as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
+    """Messages as rows of the quarantine, each with its class and reason."""
+    n = batch.num_rows
+    columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
+        "seq": pa.array(np.zeros(n, np.int32)),
+        "protocol": pa.array([protocol] * n, pa.string()),
+        "error_class": pa.array(classes, pa.string()),
+        "reason": pa.array(reasons, pa.string()),
+    }
+    return in_form(columns, n, DECODED)

@@ -1,0 +1,46 @@
+"""Names of dispatch rules; needs nothing else, so that a wrong name is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ticdc_lab.errors import DispatchError
+
+CONFLICT = "conflict"
+"""The seed's conflict detection: it needs the order of changes, so it is no function of one row."""
+
+STRATEGY_NAMES = (
+    "table", "default", "ts", "index-value", "rowid", "columns", "tidb-rowid", "default-no-old-value",
+)  # fmt: skip
+"""The keys of :data:`ticdc_lab.dispatch.strategies.STRATEGIES`."""
+
+
+def check_strategy(strategy: str) -> None:
+    """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
+    if strategy.lower() not in {CONFLICT, *STRATEGY_NAMES}:
+        raise DispatchError(
+            f"Unknown dispatch rule {strategy!r}; expected one of {sorted((CONFLICT, *STRATEGY_NAMES))}.",
+            hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
+        )
+
+
+def check_request(strategy: str, partitions: int, columns: Sequence[str] | None) -> None:
+    """Raise :class:`DispatchError` for a rule that cannot be applied to any row."""
+    check_strategy(strategy)
+    check_partitions(partitions)
+    if strategy.lower() == "columns":
+        check_columns(columns)
+
+
+def check_partitions(partitions: int) -> int:
+    """Give the number of partitions back, or raise :class:`DispatchError` where there is no such topic."""
+    if not 1 <= partitions < 2**31:
+        raise DispatchError(f"partitions must be from 1 to {2**31 - 1}; found {partitions}.")
+    return partitions
+
+
+def check_columns(columns: Sequence[str] | None) -> Sequence[str]:
+    """Give the columns of the rule ``columns`` back, or raise :class:`DispatchError` where there are none."""
+    if columns is None:
+        raise DispatchError("The columns dispatcher was given no columns.", hint="Pass columns=['user_id', ...].")
+    return columns

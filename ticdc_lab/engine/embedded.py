@@ -1,0 +1,245 @@
+"""The embedded engine: Sail in a child process that is closed to other users, spoken to as to Spark Connect."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ticdc_lab.engine.neighbouring_users import shared_with
+from ticdc_lab.engine.sail_process import SOCKET
+from ticdc_lab.errors import EngineError, SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ticdc_lab.engine.channel import Calls
+
+USE_SPARK = "Run it on Apache Spark: --engine spark, or in Python engine='spark'."
+_PROCESS = Path(__file__).with_name("sail_process.py")
+_LOG = "sail.log"
+_END_S = 2.0
+_TALKING = 2
+"""Threads that are free to answer while Python functions hold one each."""
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_COMMENTS_DIFFER = "SET datafusion.execution.skip_physical_aggregate_schema_check = true"
+"""Sail loses columns' comments in unions, and DataFusion would then take its own plan for a wrong one."""
+
+_FOR_EVER_S = 10**9
+
+
+@dataclass(slots=True)
+class SailProcess:
+    """A running engine.
+
+    Attributes
+    ----------
+    process
+        What carries the bytes; it ends when Sail ends.
+    folder
+        Where its socket and its log are.
+    pid
+        Of Sail, in which the Python functions run.
+    closed
+        Whether nobody but this user can reach it.
+    cores
+        How many threads compute.
+    calls
+        What runs on it; None before there is a session.
+    """
+
+    process: subprocess.Popen[str]
+    folder: Path
+    pid: int
+    closed: bool
+    cores: int
+    calls: Calls | None = None
+    stopped: bool = False
+
+    @property
+    def name(self) -> str:
+        """In words, with its version."""
+        return f"embedded (Sail {version('pysail')})"
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / SOCKET
+
+    @property
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self.process.poll() is not None
+
+    def stop(self) -> None:
+        """End it, with all that it has begun."""
+        self.stopped = True
+        assert self.process.stdin
+        self.process.stdin.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # Sail dies with it
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def stop_functions(self) -> None:
+        """Raise ``KeyboardInterrupt`` in each Python function that is running in it, and wait until none does.
+
+        One that is inside a compiled function or waits for the system gets it afterwards, and is not waited for long.
+        """
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("stop")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+    def require_alive(self) -> None:
+        """Raise :class:`~ticdc_lab.errors.EngineError` if it has ended.
+
+        Called when a connection broke, so an end that is under way is waited for.
+        """
+        try:
+            status = self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return
+        if self.stopped:
+            raise EngineError("The session of the embedded engine was stopped.", hint="Call ticdc_lab.session() again.")
+        raise EngineError(
+            f"The embedded engine has ended in the middle of its work ({_how(status)}).",
+            hint=f"{USE_SPARK} Or try again with a new session: ticdc_lab.session().",
+        )
+
+
+def missing() -> str | None:
+    """Say what keeps the embedded engine from running here; None where nothing does."""
+    from importlib.util import find_spec
+
+    for module in ("pysail", "grpc", "grpc_status", "google.rpc", "pandas"):
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return f"the module {module} is not installed"
+    others = shared_with()
+    if others is not None and (refusal := cannot_be_closed()) is not None:
+        return f"{others}, and it cannot be closed to other users: {refusal}"
+    return None
+
+
+def cannot_be_closed() -> str | None:
+    """Say why no process here can have a network of its own; None where it can."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(_PROCESS), "probe"], capture_output=True, text=True, timeout=60, check=False
+    )
+    lines = done.stderr.strip().splitlines()
+    return None if done.returncode == 0 else f"no network namespace ({lines[-1] if lines else 'no reason given'})"
+
+
+def start(*, cores: int) -> SailProcess:
+    """Start the engine, closed to other users.
+
+    Raises
+    ------
+    SetupError
+        It cannot be closed, and other people work on this machine; or it does not start.
+    """
+    begun, said = _begin(cores=cores, closed=True)
+    if "pid" not in said and (others := shared_with()) is None:
+        begun, said = _begin(cores=cores, closed=False)
+    elif "pid" not in said:
+        raise SetupError(
+            f"The embedded engine cannot be closed to other users here: {said.get('refused')}. Without that each of "
+            f"them could run programs as you, and {others}.",
+            hint=USE_SPARK,
+        )
+    if "pid" not in said:
+        raise SetupError(f"The embedded engine does not start: {said.get('refused')}.", hint=USE_SPARK)
+    return begun
+
+
+def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
+    folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-"))
+    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open"]
+    with (folder / _LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            env=_environment(folder, cores),
+        )  # fmt: skip
+    assert process.stdout
+    line = process.stdout.readline()
+    said = json.loads(line) if line else {"refused": _last_words(folder / _LOG)}
+    begun = SailProcess(process, folder, int(said.get("pid", 0)), closed, cores)
+    if "pid" in said:
+        atexit.register(begun.stop)
+    else:
+        begun.stop()
+    return begun, said
+
+
+def _environment(folder: Path, cores: int) -> dict[str, str]:
+    """Functions find their modules as here; a session lives as long as its process."""
+    ours = {
+        "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(cores),
+        "TOKIO_WORKER_THREADS": str(cores + _TALKING),
+        "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(_FOR_EVER_S),
+        "RUST_LOG": os.environ.get("RUST_LOG", "warn"),
+        "TMPDIR": str(folder),
+    }
+    return {k: v for k, v in os.environ.items() if k not in (CONNECT_MODE, "SPARK_REMOTE")} | ours
+
+
+def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
+    """Open a session with these settings on a running engine; stopping it ends the engine."""
+    be_no_doctest()
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    from ticdc_lab.engine.channel import Calls, Closed, WhileAlive
+
+    process.calls = Calls(process)
+    session = ConnectSession(connection=Closed(process, process.calls))  # type: ignore[arg-type]
+    session.client.set_retry_policies([WhileAlive(process)])
+    ConnectSession._set_default_and_active_session(session)
+    os.environ[CONNECT_MODE] = "1"
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    session.sql(_COMMENTS_DIFFER)  # a command: run at once
+    stop = session.stop
+
+    def stop_all() -> None:
+        if not process.stopped:
+            session.release_session_on_close = not process.ended
+            stop()
+            os.environ.pop(CONNECT_MODE, None)
+            process.stop()
+
+    session.stop = stop_all  # type: ignore[method-assign]
+    return session  # type: ignore[return-value]
+
+
+def be_no_doctest() -> None:
+    """Keep PySpark from taking ``python -c`` for a run of its own tests, for which it wants all of Spark installed."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is None and not hasattr(main, "__file__"):
+        main.__spec__ = ModuleSpec("__main__", None)
+
+
+def _how(status: int) -> str:
+    return f"killed by signal {status - 128}" if status > 128 else f"status {status}"
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,121 @@
+"""Is this machine fit for Spark: the Java that Spark would start, and our cache folder.
+
+Only the standard library, so that ``./lab`` can ask before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ticdc_lab.errors import SetupError
+
+JAVA_MIN = 17
+_VECTOR_MODULE = "jdk.incubator.vector"
+_INSTALLERS = {
+    "apt-get": "sudo apt-get install -y openjdk-17-jre-headless",
+    "dnf": "sudo dnf install -y java-17-openjdk-headless",
+    "apk": "sudo apk add openjdk17-jre-headless",
+    "brew": 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that Spark can start with."""
+
+    executable: Path
+    version: int
+
+
+def require_java() -> Java:
+    """Find the Java that Spark will start, and check that Spark can start with it.
+
+    Spark takes ``$JAVA_HOME/bin/java`` if ``JAVA_HOME`` is set, else the first ``java`` on the ``PATH``.
+
+    Returns
+    -------
+    Java
+        The executable and its feature version, at least 17.
+
+    Raises
+    ------
+    SetupError
+        There is none, it does not run, it is older than 17, or it lacks the module with which Spark 4 starts.
+    """
+    executable, where = _find_java()
+    said = _run(executable, "-version")
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        raise SetupError(f"{where} does not run: it says {_first_line(said)!r}.", hint=install_java_hint())
+    version = int(found[1])
+    if version < JAVA_MIN:
+        raise SetupError(f"{where} is Java {version}, but Spark needs {JAVA_MIN} or newer.", hint=install_java_hint())
+    if 'version "' not in _run(executable, f"--add-modules={_VECTOR_MODULE}", "-version"):
+        raise SetupError(
+            f"{where} lacks the module {_VECTOR_MODULE}, with which Spark starts.", hint=install_java_hint()
+        )
+    return Java(executable, version)
+
+
+def install_java_hint() -> str:
+    """Give the command that installs a fitting Java with what this machine has."""
+    known = installer(_INSTALLERS)
+    unset = "unset JAVA_HOME; " if os.environ.get("JAVA_HOME") else ""
+    return f"Run: {unset}{known or 'conda env create -f environment-spark.yml && conda activate ticdc-lab-spark'}"
+
+
+def installer(commands: Mapping[str, str]) -> str | None:
+    """Give the command of the first package tool that this machine has; None where it has none of them."""
+    return next((command for tool, command in commands.items() if shutil.which(tool)), None)
+
+
+def cpus() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder() -> Path:
+    """Folder for what is fetched or compiled once: ``$TICDC_LAB_CACHE``, else ``ticdc_lab`` in the user's cache."""
+    if own := os.environ.get("TICDC_LAB_CACHE"):
+        return Path(own).expanduser().absolute()
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user_cache) / "ticdc_lab"
+
+
+def _find_java() -> tuple[Path, str]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        executable = Path(home) / "bin" / "java"
+        if not os.access(executable, os.X_OK):
+            raise SetupError(
+                f"JAVA_HOME is {home!r}, where there is no bin/java.",
+                hint="Run: unset JAVA_HOME" if shutil.which("java") else install_java_hint(),
+            )
+        return executable, f"JAVA_HOME ({home})"
+    on_path = shutil.which("java")
+    if on_path is None:
+        raise SetupError(
+            f"No Java found (JAVA_HOME is not set, no java on the PATH), and Spark needs {JAVA_MIN} or newer.",
+            hint=install_java_hint(),
+        )
+    return Path(on_path), on_path
+
+
+def _run(executable: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [executable, *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr + done.stdout
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["nothing"])[0]

@@ -1,0 +1,83 @@
+"""What an engine throws, as an error of this package: in a sentence, with what can be done about it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+
+from ticdc_lab.engine.task_errors import raised_as, said_in_a_task
+from ticdc_lab.errors import EngineError, TiCDCLabError
+from ticdc_lab.whole_files import SAID_OF_A_FULL_DISK
+
+_ROOTS = ("pyspark.errors", "py4j", "grpc", "pyspark.sql.connect")
+"""Modules whose exceptions come from an engine."""
+
+_PYTHON = re.compile(r"^(?!\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): (.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+;?")
+
+_ENDED = ("Connection refused", "Answer from Java side is empty", "Error while sending or receiving", "UNAVAILABLE")
+_MEMORY = ("OutOfMemoryError", "Resources exhausted", "MemoryError")
+
+
+def in_our_words(error: BaseException) -> TiCDCLabError | None:
+    """The error of this package that an engine's exception is; None for an exception that no engine threw.
+
+    Parameters
+    ----------
+    error
+        Spark's, as of its analysis or of a task, classic or by Connect; what gRPC or the gateway to the JVM throws
+        where an engine has ended; or an error of a Python function that a worker ran, in what the engine says of it.
+
+    Returns
+    -------
+    TiCDCLabError or None
+        An error of this package that a worker raised comes as it was, with its hint; the rest as
+        :class:`~ticdc_lab.errors.EngineError`. One of this package is given back.
+    """
+    if isinstance(error, TiCDCLabError):
+        return error
+    if not any(kind.__module__.startswith(_ROOTS) for kind in type(error).__mro__):
+        return None
+    said = str(error).strip() or type(error).__name__
+    return said_in_a_task(error) or _of_the_machine(said) or _of_the_question(said)
+
+
+def engine_errors() -> AbstractContextManager[None]:
+    """Raise what an engine throws in the body as an error of this package."""
+    return raised_as(in_our_words)
+
+
+def _of_the_machine(said: str) -> EngineError | None:
+    if any(words in said for words in SAID_OF_A_FULL_DISK):
+        return EngineError(
+            "The disk is full: the engine cannot write what it keeps meanwhile.",
+            hint="Free some space where TMPDIR lies, or set TMPDIR to a folder of a larger disk.",
+        )
+    if any(words in said for words in _MEMORY):
+        return EngineError(
+            "The engine has not enough memory for this.",
+            hint="Give Spark a larger heap: --driver-memory 8g, in Python session('spark', driver_memory='8g'). "
+            "A sample of the log needs less: --tables, --from, --to.",
+        )
+    if any(words in said for words in _ENDED):
+        return EngineError(
+            "The engine has ended in the middle of its work.",
+            hint="Try again with a new session: ticdc_lab.session(). The embedded engine needs none of Spark's memory: "
+            "--engine embedded; what it cannot do runs with --engine spark.",
+        )
+    return None
+
+
+def _of_the_question(said: str) -> EngineError:
+    python = _PYTHON.findall(said) if "Traceback" in said else []
+    if python:
+        kind, what = python[-1]
+        return EngineError(
+            f"A function of the engine's workers failed: {kind.rpartition('.')[2]}: {what}",
+            hint="Run with --debug for the whole trace; please report it.",
+        )
+    first = _CONDITION.sub("", said.splitlines()[0]).strip()
+    return EngineError(
+        f"The engine refuses the question: {first}",
+        hint="Run with --debug for the whole trace. Another engine may take it: --engine spark, or --engine embedded.",
+    )

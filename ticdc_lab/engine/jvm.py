@@ -1,0 +1,159 @@
+"""What only the JVM of classic Spark can do: Hadoop's file systems, Kafka's admin client, the version of Java."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ticdc_lab.engine.sessions import engine_of, has_jvm
+from ticdc_lab.errors import SetupError, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STATUS = re.compile(r"\w*FileStatus\{path=(.*); isDirectory=false; length=(\d+); .*", re.DOTALL)
+_BETWEEN = "\x00"
+"""Stands in no path."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopFolder:
+    """All files below a URL.
+
+    Attributes
+    ----------
+    root
+        The URL as Hadoop writes it, with a slash at its end.
+    files
+        Full path and bytes of each.
+    """
+
+    root: str
+    files: list[tuple[str, int]]
+
+
+def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
+    """List every file below a URL that the session's Hadoop configuration can read.
+
+    Four calls to the JVM, however many files there are: object stores list a whole prefix at once. Do not send it to
+    a local file system with many files: Hadoop runs a program for each to tell its owner (5 ms a file).
+
+    Raises
+    ------
+    SetupError
+        The session has no JVM of its own.
+    SourceError
+        Nothing can be listed there.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm = _jvm(spark, f"Reading {url}")
+    try:
+        system, path = _place(spark, url)
+        root = str(system.makeQualified(path).toString()).rstrip("/") + "/"
+        listed = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(path, True))
+    except Py4JJavaError as e:
+        said = str(e.java_exception.toString()).splitlines()[0]
+        raise SourceError(f"{url} cannot be listed: {said}", hint="Check the URL and its credentials.") from e
+    text = jvm.org.apache.commons.lang3.StringUtils.join(listed, _BETWEEN)
+    return HadoopFolder(root, [_file(url, status) for status in text.split(_BETWEEN)] if text else [])
+
+
+def hadoop_exists(spark: SparkSession, path: str) -> bool:
+    """Whether a file or folder is there, on whatever file system Hadoop reads the path."""
+    system, place = _place(spark, path)
+    return bool(system.exists(place))
+
+
+def hadoop_read_text(spark: SparkSession, path: str) -> str | None:
+    """Read a small UTF-8 file; None where there is none."""
+    system, place = _place(spark, path)
+    if not system.exists(place):
+        return None
+    file = system.open(place)
+    try:
+        return str(_jvm(spark, f"Reading {path}").org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
+    finally:
+        file.close()
+
+
+def hadoop_write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a small file that is not there yet; who reads it finds all of it or nothing."""
+    system, place = _place(spark, path)
+    _, draft = _place(spark, f"{path}.new")
+    file = system.create(draft, True)
+    file.write(text.encode())
+    file.close()
+    system.rename(draft, place)
+
+
+def kafka_offsets(
+    spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]
+) -> dict[tuple[str, int], Span]:
+    """First and end offset of every partition of the topics, as the broker says now.
+
+    Parameters
+    ----------
+    spark
+        Classic Spark with the Kafka connector.
+    settings
+        Of Kafka's admin client, ``bootstrap.servers`` among them.
+    topics
+        Their names.
+
+    Raises
+    ------
+    SetupError
+        The session has no JVM, or the JVM no Kafka connector.
+    Exception
+        What Kafka's client throws comes as it is.
+    """
+    jvm = _jvm(spark, "Reading Kafka")
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
+        raise SetupError(
+            "This Spark session has no Kafka connector.",
+            hint="Start it with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:"
+            f"{spark.version}, or use ticdc_lab.session('spark').",
+        )
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(dict(settings))
+    try:
+        described = admin.describeTopics(list(topics)).allTopicNames().get()
+        at = [(name, p.partition()) for name in sorted(described) for p in described[name].partitions()]
+        spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+        places = [jvm.org.apache.kafka.common.TopicPartition(*one) for one in at]
+        first, end = (
+            admin.listOffsets(dict.fromkeys(places, which)).all().get() for which in (spec.earliest(), spec.latest())
+        )
+        return {one: (first[p].offset(), end[p].offset()) for one, p in zip(at, places, strict=True)}
+    finally:
+        admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def java_version(spark: SparkSession) -> str | None:
+    """Version of the Java in which the session's driver runs; None where it has none of its own."""
+    return str(_jvm(spark, "").java.lang.System.getProperty("java.version")) if has_jvm(spark) else None
+
+
+def _jvm(spark: SparkSession, what: str) -> Any:
+    if not has_jvm(spark):
+        raise SetupError(
+            f"{what} needs Apache Spark in this process, but the session is {engine_of(spark)}.",
+            hint="Run it with --engine spark, without SPARK_REMOTE; in Python: ticdc_lab.session('spark').",
+        )
+    return spark.sparkContext._jvm
+
+
+def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system of a path, and the path in it."""
+    place = _jvm(spark, f"Reading {path}").org.apache.hadoop.fs.Path(path)
+    return place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), place
+
+
+def _file(url: str, status: str) -> tuple[str, int]:
+    if not (found := _STATUS.fullmatch(status)):
+        raise SourceError(f"{url}: the file system describes a file in an unknown form: {status[:200]}")
+    return found[1], int(found[2])

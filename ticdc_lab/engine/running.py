@@ -1,0 +1,321 @@
+"""What runs in Spark for a while: how far it is, how long it takes, and how to stop it.
+
+The command line (:func:`shown`) and the widgets show the same numbers, those of :func:`watched`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ticdc_lab.engine.giving_up import given_up, still_wanted
+from ticdc_lab.engine.jobs import TAG, Tasks, counted, stop_tagged, tagged
+from ticdc_lab.errors import TiCDCLabError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_S = 0.3
+_KNOWN_AFTER_S = 1.0
+_KNOWN_FROM = 0.03
+"""The part that must be done before what is left is told from it."""
+
+Result = TypeVar("Result")
+Measured = Callable[[], tuple[int, int] | None]
+"""How much is done, and the whole, in something finer than Spark's tasks; None while that is not known."""
+
+_numbers = itertools.count()
+
+
+class Cancelled(TiCDCLabError):
+    """Work was stopped because somebody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far work is.
+
+    Attributes
+    ----------
+    what
+        What is done, in words.
+    done, whole
+        In ``unit``; whole is None where nobody knows.
+    elapsed_s, left_s
+        Seconds; what is left is None where nothing tells.
+    """
+
+    what: str
+    done: int = 0
+    whole: int | None = None
+    unit: str = "tasks"
+    elapsed_s: float = 0.0
+    left_s: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The part that is done, 0 to 1; below 1 until it is over, as the whole may be an estimate."""
+        return min(0.99, self.done / self.whole) if self.whole else None
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        about = "about " if self.unit == "messages" else ""
+        so_far = f"{self.done:,} of {about}{self.whole:,} {self.unit}, " if self.whole else ""
+        left = "" if self.left_s is None else f", about {seconds(self.left_s)} left"
+        return f"{self.what}: {so_far}{seconds(self.elapsed_s)}{left}"
+
+
+def seconds(s: float) -> str:
+    """A duration in words: ``3 s``, ``2 min 10 s``."""
+    n = max(0, round(s))
+    return f"{n} s" if n < 100 else f"{n // 60} min {n % 60} s"
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Reads the numbers of what runs."""
+
+    what: str
+    tasks: Tasks
+    measured: Measured | None = None
+    expected_s: float | None = None
+    begun: float = field(default_factory=time.monotonic)
+    first: tuple[float, int] | None = None
+    """When something was measured first, and what: Spark takes a while to start, which tells nothing of the rest."""
+
+    def now(self) -> Progress:
+        elapsed = time.monotonic() - self.begun
+        found = self.measured() if self.measured is not None else None
+        unit = "tasks" if found is None else "messages"
+        done, whole = found if found is not None else self.tasks()
+        left = self._measured_left(elapsed, done, whole) if found is not None else None
+        if left is None and self.expected_s is not None and self.expected_s > elapsed:
+            left = self.expected_s - elapsed  # of tasks nothing is told: their number grows
+        return Progress(self.what, done, whole or None, unit, elapsed, left)
+
+    def _measured_left(self, elapsed: float, done: int, whole: int) -> float | None:
+        self.first = self.first or (elapsed, done)
+        since, part = elapsed - self.first[0], done - self.first[1]
+        if since < _KNOWN_AFTER_S or part < _KNOWN_FROM * whole:
+            return None
+        return since * max(0, whole - done) / part
+
+
+@contextmanager
+def watched(
+    spark: SparkSession,
+    what: str,
+    said: Callable[[Progress], None],
+    *,
+    measured: Measured | None = None,
+    expected_s: float | None = None,
+    tag: str | None = None,
+) -> Iterator[None]:
+    """Tell ``said`` every now and then, from a thread of its own, how far the body is.
+
+    Parameters
+    ----------
+    spark
+        The session whose jobs count.
+    what
+        What is done, in words.
+    said
+        Takes each :class:`Progress`.
+    measured
+        Something finer than tasks, see :data:`Measured`.
+    expected_s
+        Seconds that it should take, until something is measured.
+    tag
+        The tag of the body's jobs; without one all active jobs count.
+    """
+    over = threading.Event()
+
+    def poll(watch: _Watch) -> None:
+        while not over.wait(EVERY_S):
+            with suppress(Exception):  # the session may end while it is asked, and what is told must not stop work
+                said(watch.now())
+
+    with counted(spark, tag) as tasks:
+        watch = _Watch(what, tasks, measured, expected_s)
+        thread = threading.Thread(target=poll, args=(watch,), name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def shown(spark: SparkSession, what: str, *, measured: Measured | None = None) -> Iterator[None]:
+    """Show ``what`` and how far it is on stderr while the body runs; nothing unless it is a terminal.
+
+    ``measured`` is as for :func:`watched`.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    try:
+        with watched(spark, what, _print, measured=measured):
+            yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+
+
+def _print(progress: Progress) -> None:
+    sys.stderr.write(f"\r\x1b[K{progress.words}")
+    sys.stderr.flush()
+
+
+class Running(Generic[Result]):
+    """A function in a thread of its own: with progress, and stopped when asked.
+
+    Parameters
+    ----------
+    spark
+        The session it uses, or what gives it, which may take a while.
+    what
+        What is done, in words.
+    work
+        The function. Its Spark jobs carry a tag of their own, so only they are stopped. It stops between two jobs, or
+        in one; what it does in Python alone goes on until its next job.
+    measured, expected_s
+        As for :func:`watched`.
+    said
+        Takes each :class:`Progress`, in a thread of its own.
+    after
+        Called once at the end, in the thread of the work, whatever came of it; :meth:`wait` waits for it too.
+
+    Notes
+    -----
+    The session stays usable: other jobs in it are not touched.
+    """
+
+    def __init__(
+        self, spark: SparkSession | Callable[[], SparkSession], what: str, work: Callable[[], Result], *,
+        measured: Measured | None = None,
+        expected_s: float | None = None, said: Callable[[Progress], None] | None = None,
+        after: Callable[[Running[Result]], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.tag = f"{TAG}{next(_numbers)}"
+        self.progress = Progress(what, left_s=expected_s)
+        self.error: BaseException | None = None
+        self._session, self._work, self._said, self._after = spark, work, said, after
+        self._spark: SparkSession | None = None
+        self._how = (measured, expected_s)
+        self._result: Result | None = None
+        self._ended = False
+        self._asked, self._over = threading.Event(), threading.Event()
+        _in_thread(self._run, name=self.tag)
+
+    @property
+    def state(self) -> str:
+        """``running``, ``done``, ``failed`` or ``cancelled``."""
+        if not self._ended:
+            return "running"
+        return "done" if self.error is None else "cancelled" if isinstance(self.error, Cancelled) else "failed"
+
+    def wait(self, timeout_s: float | None = None) -> Result:
+        """What the function gave.
+
+        Raises
+        ------
+        Cancelled
+            It was stopped.
+        TimeoutError
+            It still runs after ``timeout_s``.
+        """
+        if not self._over.wait(timeout_s):
+            raise TimeoutError(f"{self.progress.what} still runs after {timeout_s} s.")
+        if self.error is not None:
+            raise self.error
+        return self._result  # type: ignore[return-value]
+
+    def cancel(self) -> None:
+        """Stop its jobs, and those it would start; gives at once, :meth:`wait` tells when it is over."""
+        if not self._asked.is_set() and not self._over.is_set():
+            self._asked.set()
+            _stop_jobs(self.tag, lambda: self._spark, self._over)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._watched(self._session() if callable(self._session) else self._session)
+        except BaseException as error:
+            self.error = error
+        if self._asked.is_set():
+            self.error = Cancelled(f"{self.progress.what} was stopped after {seconds(self.progress.elapsed_s)}.")
+            self._result = None
+        self._ended = True
+        try:
+            if self._after is not None:
+                self._after(self)
+        finally:
+            self._over.set()
+
+    def _watched(self, spark: SparkSession) -> Result:
+        self._spark = spark
+        measured, expected_s = self._how
+        with (
+            tagged(spark, self.tag, self.progress.what),
+            watched(spark, self.progress.what, self._say, measured=measured, expected_s=expected_s, tag=self.tag),
+        ):
+            if self._asked.is_set():
+                raise Cancelled("not begun")
+            return self._work()
+
+    def _say(self, progress: Progress) -> None:
+        self.progress = progress
+        if self._said is not None:
+            self._said(progress)
+
+
+@contextmanager
+def jobs_given_up(spark: SparkSession) -> Iterator[None]:
+    """Stop the jobs that the body starts once the computing around is given up (:mod:`ticdc_lab.engine.giving_up`).
+
+    Raises
+    ------
+    GivenUpError
+        It was, in place of what Spark says of a job that was stopped.
+    """
+    event = given_up()
+    if event is None:
+        yield
+        return
+    tag, over = f"{TAG}{next(_numbers)}", threading.Event()
+    _stop_jobs(tag, lambda: spark if event.is_set() else None, over)
+    try:
+        with tagged(spark, tag):
+            yield
+    except Exception:
+        still_wanted()
+        raise
+    finally:
+        over.set()
+
+
+def _stop_jobs(tag: str, of: Callable[[], SparkSession | None], over: threading.Event) -> None:
+    """Stop the jobs with a tag until it is over: another may begin after one was stopped; None: not now."""
+
+    def stop() -> None:
+        while not over.wait(EVERY_S):
+            if (spark := of()) is not None:
+                stop_tagged(spark, tag)
+
+    _in_thread(stop, name=f"{tag}-stop")
+
+
+def _in_thread(work: Callable[[], None], *, name: str) -> None:
+    """Run in a thread that has, in classic Spark, a thread of Java's to itself, where tags of jobs are kept."""
+    from pyspark import InheritableThread
+    from pyspark.sql import is_remote
+
+    kind = threading.Thread if is_remote() else InheritableThread
+    kind(target=work, name=name, daemon=True).start()

@@ -1,0 +1,201 @@
+"""Sail's server in a process that nobody but its user can reach.
+
+``pysail`` listens on a TCP port and asks nobody who he is. So it runs in a network namespace of its own, where no other
+process has a port, and what comes in over a Unix socket of mode 0600 in a folder of mode 0700 is handed on to it.
+
+Two processes: this one carries bytes, its child is Sail with the Python functions, so that neither waits for the
+other's interpreter. Both end with the process that started them. Standard library only: this file is run as a script.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+SOCKET = "sail.sock"
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
+_DIE_WITH_PARENT = 1
+_CHUNK = 1 << 18
+_LOOK_S, _STOP_S = 1.0, 2.0
+
+
+def main(folder: Path, *, closed: bool) -> int:
+    """Serve until the starter ends, closes our standard input, or Sail dies; the status is Sail's."""
+    starter = os.getppid()
+    if closed:
+        try:
+            leave_the_network()
+        except OSError as error:
+            _say(refused=f"a network namespace cannot be had here ({os.strerror(error.errno or errno.EPERM)})")
+            return 0
+    sail, told = _start_sail()
+    if not (port := os.read(told, 16)):
+        _say(refused="Sail did not start")
+        return _status(sail)
+    server = _listen(folder / SOCKET)
+    _say(pid=sail, closed=closed)
+    wanted = _serve(server, int(port), sail, told, starter)
+    with suppress(ProcessLookupError):
+        os.kill(sail, signal.SIGKILL)
+    if wanted:
+        (folder / SOCKET).unlink(missing_ok=True)  # the log stays, for who asks what happened
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _status(sail)
+
+
+def leave_the_network() -> None:
+    """Go to a network namespace of our own, of which only its loopback device is up.
+
+    Raises
+    ------
+    OSError
+        The system does not let us.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    uid, gid = os.getuid(), os.getgid()
+    if not hasattr(libc, "unshare"):
+        raise OSError(errno.ENOSYS, "unshare")
+    if libc.unshare(_NEW_NETWORK) != 0:
+        if libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        asked = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(s, _GET_FLAGS, asked))[1]
+        fcntl.ioctl(s, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
+
+
+def _start_sail() -> tuple[int, int]:
+    """Its process, and a pipe on which it says its port and which ends when it does."""
+    told, tell = os.pipe()
+    life, _ours = os.pipe()  # our end stays open as long as we live
+    sail = os.fork()
+    if sail == 0:
+        os.close(told)
+        os.close(_ours)
+        _be_sail(tell, life)
+    os.close(tell)
+    os.close(life)
+    return sail, told
+
+
+def _be_sail(tell: int, life: int) -> None:
+    """Run the server until our parent ends; never returns."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    try:
+        from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
+
+        signal.signal(signal.SIGUSR1, lambda *_: _stop_functions(tell))
+        server = SparkConnectServer("127.0.0.1", 0)
+        server.start(background=True)
+        assert server.listening_address
+        os.write(tell, str(server.listening_address[1]).encode())
+        os.close(0)
+        os.close(1)
+        os.read(life, 1)
+    finally:
+        os._exit(1)
+
+
+def _stop_functions(tell: int) -> None:
+    """Raise ``KeyboardInterrupt`` in every Python function that Sail's threads are running, until none does."""
+    until, own = time.monotonic() + _STOP_S, threading.get_ident()
+    while (others := sys._current_frames().keys() - {own}) and time.monotonic() < until:
+        for thread in others:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
+        time.sleep(_STOP_S / 100)
+    os.write(tell, b"s")
+
+
+def _listen(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        server.bind(str(path))
+    finally:
+        os.umask(before)
+    server.listen()
+    return server
+
+
+def _serve(server: socket.socket, port: int, sail: int, told: int, starter: int) -> bool:
+    """Carry bytes; True when Sail has ended, False when who started us has."""
+    waiting = selectors.DefaultSelector()
+    for what in (server, told, 0):
+        waiting.register(what, selectors.EVENT_READ)
+    while os.getppid() == starter:
+        for key, _ in waiting.select(_LOOK_S):
+            if key.fileobj is server:
+                _carry(server.accept()[0], port)
+            elif key.fileobj == told:
+                if not os.read(told, 1):
+                    return True
+                _say(functions="stopped")
+            elif not os.read(0, 64):
+                return False
+            else:
+                os.kill(sail, signal.SIGUSR1)
+    return False
+
+
+def _carry(client: socket.socket, port: int) -> None:
+    try:
+        sail = socket.create_connection(("127.0.0.1", port))
+    except OSError:
+        client.close()
+        return
+    sail.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for source, target in ((client, sail), (sail, client)):
+        threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    buffer = memoryview(bytearray(_CHUNK))
+    with suppress(OSError):
+        while n := source.recv_into(buffer):
+            target.sendall(buffer[:n])
+    for end, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
+        with suppress(OSError):
+            end.shutdown(how)
+
+
+def _status(sail: int) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(sail, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def _say(**words: object) -> None:
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def _probe() -> None:
+    """End with 0 where a network namespace can be had."""
+    try:
+        leave_the_network()
+    except OSError as error:
+        sys.exit(os.strerror(error.errno or errno.EPERM))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["probe"]:
+        _probe()
+    else:
+        sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed"))

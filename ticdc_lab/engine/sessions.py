@@ -1,0 +1,270 @@
+"""One session for one process, on either engine; and what can be asked of any session without knowing which runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ticdc_lab.engine import embedded
+from ticdc_lab.engine.choosing import Choice, choose
+from ticdc_lab.engine.environment import cpus
+from ticdc_lab.errors import SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CONNECT = "pyspark.sql.connect"
+_LOCK = threading.RLock()
+MADE_HERE = "spark.ticdc_lab.here"
+_STOP = "Stop it first (session.stop()), or work in another process; in a notebook restart the kernel."
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    app_name: str = "ticdc_lab"
+    driver_memory: str = "4g"
+    cores: str = "*"
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Active:
+    """The session of this process that :func:`session` has made."""
+
+    session: SparkSession
+    engine: str
+    asked: _Asked
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is asked of a Connect server once a session."""
+
+    sail: bool
+    cores: int
+    name: str
+    process: embedded.SailProcess | None = None
+
+
+_active: _Active | None = None
+_facts: WeakKeyDictionary[Any, _Facts] = WeakKeyDictionary()
+
+
+def session(
+    engine: str = "auto",
+    *,
+    source: str | None = None,
+    needs_spark: str | None = None,
+    app_name: str = "ticdc_lab",
+    driver_memory: str = "4g",
+    cores: int | str = "*",
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start an engine, or give the session that is there.
+
+    A process has one session at a time, and so one engine. Who asks for the same again, or for nothing in particular,
+    gets the same; with ``auto`` any session made here will do that can read the source.
+
+    Parameters
+    ----------
+    engine
+        ``embedded`` (Sail, without Java), ``spark`` (Apache Spark: local, or at ``SPARK_REMOTE``), or ``auto``: as
+        :func:`choose` says.
+    source, needs_spark
+        As for :func:`choose`.
+    app_name
+        Name of the Spark application.
+    driver_memory
+        Heap of Spark's JVM, as Spark writes it: ``4g``, ``900m``. Fixed when the process starts its first JVM.
+    cores
+        Number of cores, or ``*`` for all.
+    extra
+        Spark settings that override those of a local Spark; ``spark.driver.extraJavaOptions`` adds to them. With
+        ``spark.jars`` among them, the package's own jars are neither fetched nor used.
+
+    Returns
+    -------
+    SparkSession
+        UTC session time zone, Delta, no web page, no progress bar, functions on this very Python.
+
+    Raises
+    ------
+    SetupError
+        The engine cannot run here, or another session is active in this process.
+    """
+    global _active
+    asked = _Asked(app_name, driver_memory, str(cores), tuple(sorted((extra or {}).items())))
+    with _LOCK:
+        choice = choose(source, engine=engine, needs_spark=needs_spark, settings=extra)
+        active = _of_this_process()
+        if active is not None and active is not _active:
+            raise SetupError(f"Another session ({engine_of(active.session)}) is active in this process.", hint=_STOP)
+        if active is not None:
+            return _again(active, choice, asked, engine)
+        _active = _Active(_begin(choice, app_name, driver_memory, cores, extra or {}), choice.engine, asked)
+        return _active.session
+
+
+def engine_of(of: SparkSession | DataFrame) -> str:
+    """Say in words what computes a session's or a frame's answers.
+
+    Parameters
+    ----------
+    of
+        Any session, or any frame.
+
+    Returns
+    -------
+    str
+        ``embedded (Sail 0.7.2)``, ``Apache Spark 4.2.0, local[2]`` or ``Spark Connect at host:15002``.
+    """
+    spark = _session_of(of)
+    if _is_connect(spark):
+        return _asked_once(spark).name
+    return f"Apache Spark {spark.version}, {spark.sparkContext.master}"
+
+
+def is_sail(spark: SparkSession) -> bool:
+    """Whether the session's engine is Sail; asked of a server once a session."""
+    return _is_connect(spark) and _asked_once(spark).sail
+
+
+def made_here(spark: SparkSession) -> bool:
+    """Whether its functions run in the Python and with the files of this machine: :func:`session` made it here."""
+    return sail_process_of(spark) is not None or (has_jvm(spark) and spark.conf.get(MADE_HERE, "") != "")
+
+
+def has_jvm(spark: SparkSession) -> bool:
+    """Whether the session is classic Spark, with a JVM of this process's own."""
+    return not _is_connect(spark)
+
+
+def sail_process_of(spark: SparkSession) -> embedded.SailProcess | None:
+    """The process of an embedded session; None of any other."""
+    found = _facts.get(spark)
+    return None if found is None else found.process
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks compute at the same time."""
+    return _asked_once(spark).cores if _is_connect(spark) else spark.sparkContext.defaultParallelism
+
+
+def is_several_machines(spark: SparkSession) -> bool:
+    """Whether functions may run on another machine than this one, with other files."""
+    if _is_connect(spark):
+        return sail_process_of(spark) is None
+    return not str(spark.sparkContext.master).startswith("local")
+
+
+def _session_of(of: SparkSession | DataFrame) -> SparkSession:
+    return of.sparkSession if hasattr(of, "sparkSession") else of
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith(_CONNECT)
+
+
+def _asked_once(spark: SparkSession) -> _Facts:
+    found = _facts.get(spark)
+    if found is None:
+        found = _facts[spark] = _ask(spark)
+    return found
+
+
+def _ask(spark: SparkSession) -> _Facts:
+    """A server that does not name its master is no Spark: its rows are brought together as on Sail, right on any."""
+    from pyspark.sql import functions as F
+
+    master = spark.conf.get("spark.master", "") or ""
+    parts = spark.range(1 << 16).select(F.spark_partition_id().alias("p")).agg(F.max("p")).head()
+    assert parts is not None
+    return _Facts(master == "", int(parts[0]) + 1, f"Spark Connect at {spark.client.host}")
+
+
+def _again(active: _Active, choice: Choice, asked: _Asked, engine: str) -> SparkSession:
+    same = asked in (active.asked, _Asked())
+    if (
+        not same
+        or (engine != "auto" and engine != active.engine)
+        or (choice.engine, active.engine)
+        == (
+            "spark",
+            "embedded",
+        )
+    ):
+        wanted = (
+            "with other settings than those asked for" if not same else f"but {choice.engine} is needed: {choice.why}"
+        )
+        raise SetupError(
+            f"A session ({engine_of(active.session)}) is already active in this process, {wanted}.", hint=_STOP
+        )
+    return active.session
+
+
+def _of_this_process() -> _Active | None:
+    """The active session: ours, or one that somebody else has made, which is then no :data:`_active`."""
+    global _active
+    if _active is not None and _stopped(_active.session):
+        _active = None
+    if _active is not None:
+        return _active
+    for module, name in ((f"{_CONNECT}.session", "SparkSession"), ("pyspark.sql.session", "SparkSession")):
+        if module in sys.modules and (found := _default(getattr(sys.modules[module], name))) is not None:
+            return _Active(found, "", _Asked())
+    return None
+
+
+def _default(kind: Any) -> SparkSession | None:
+    if kind.__module__.startswith(_CONNECT):
+        return kind.getActiveSession() or kind._get_default_session()  # type: ignore[no-any-return]
+    found = kind._instantiatedSession
+    return None if found is None or _stopped(found) else found
+
+
+def _stopped(spark: SparkSession) -> bool:
+    if _is_connect(spark):
+        process = sail_process_of(spark)
+        if process is not None and process.ended:
+            spark.stop()
+        return bool(spark.is_stopped)  # type: ignore[attr-defined]
+    return spark.sparkContext._jsc is None or bool(spark.sparkContext._jsc.sc().isStopped())
+
+
+def _begin(
+    choice: Choice, app_name: str, driver_memory: str, cores: int | str, extra: Mapping[str, str]
+) -> SparkSession:
+    if choice.engine == "embedded":
+        return _embedded(cores, extra)
+    os.environ.pop(embedded.CONNECT_MODE, None)  # of a process that had started this one
+    if remote := os.environ.get("SPARK_REMOTE") or extra.get("spark.remote"):
+        return _connected(remote, extra)
+    from ticdc_lab.engine.classic import local_spark
+
+    return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, extra=extra)
+
+
+def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:
+    n_cores = cpus() if cores == "*" else int(cores)
+    process = embedded.start(cores=n_cores)
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    settings |= {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
+    begun = embedded.connect(process, settings)
+    _facts[begun] = _Facts(True, n_cores, process.name, process)
+    return begun
+
+
+def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
+    embedded.be_no_doctest()
+    from pyspark.sql import SparkSession
+
+    begun = SparkSession.builder.remote(remote).getOrCreate()
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    for name, value in (settings | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}).items():
+        begun.conf.set(name, value)
+    return begun

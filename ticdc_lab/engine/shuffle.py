@@ -1,0 +1,190 @@
+"""Rows brought together for a kernel: all of a key, or all there are.
+
+A kernel is a function over Arrow batches. On Spark it sees a stream of sorted batches, so a task never holds more than
+one of them. The embedded engine keeps neither grouping nor order through ``repartition`` and ``sortWithinPartitions``;
+there keys are put into buckets, and each bucket is sorted before the kernel sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from math import ceil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ticdc_lab.engine.sessions import is_sail
+
+Batches = Iterator[pa.RecordBatch]
+Kernel = Callable[[Batches], Batches]
+KernelOf = Callable[[pa.Table], Kernel]
+"""A kernel that first wants a small table, which it knows whole."""
+
+BUCKETS = 16
+"""Into how many parts the embedded engine cuts the keys; one part is in memory for each core."""
+
+_BUCKET = "_bucket"
+_BESIDE = "_beside"
+
+
+def by_key(
+    rows: DataFrame, key: str | Sequence[str], kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()
+) -> DataFrame:
+    """Run a kernel over rows of which those with the same key come together, in order.
+
+    Parameters
+    ----------
+    rows
+        Any frame.
+    key
+        Columns that tell rows apart. A call of the kernel sees whole keys, many of them, rising (nulls first).
+    kernel
+        From batches to batches. It must not depend on where a batch ends.
+    schema
+        Of what the kernel yields.
+    order
+        Columns that order the rows of a key.
+
+    Returns
+    -------
+    DataFrame
+        What the kernel yields, in no order.
+    """
+    keys = [key] if isinstance(key, str) else list(key)
+    if not is_sail(rows.sparkSession):
+        return rows.repartition(*keys).sortWithinPartitions(*keys, *order).mapInArrow(kernel, schema)
+    bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
+    named = rows.select("*", bucket)
+    return named.groupBy(_BUCKET).applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
+
+
+def by_key_beside(
+    rows: DataFrame,
+    key: str | Sequence[str],
+    kernel: KernelOf,
+    schema: StructType | str,
+    *,
+    beside: DataFrame,
+    order: Sequence[str] = (),
+) -> DataFrame:
+    """:func:`by_key` with a kernel that knows all rows of a small frame, such as what a log says as a whole.
+
+    Parameters
+    ----------
+    beside
+        A few rows, in no order. Every task holds them; no job is started for them here.
+    rows, key, kernel, schema, order
+        As of :func:`by_key`; ``kernel(table)`` gives the kernel.
+
+    Returns
+    -------
+    DataFrame
+        What the kernel yields, in no order.
+    """
+    keys = [key] if isinstance(key, str) else list(key)
+    if not is_sail(rows.sparkSession):
+        whole = beside.select(F.collect_list(F.struct(*beside.columns)).alias(_BESIDE)).scalar()
+        # the first row of each task carries them: this is how a broadcast reaches Python
+        is_first = F.expr("(monotonically_increasing_id() & 8589934591) = 0")
+        sorted_rows = rows.repartition(*keys).sortWithinPartitions(*keys, *order)
+        return sorted_rows.withColumn(_BESIDE, F.when(is_first, whole)).mapInArrow(_beside(kernel), schema)
+    bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
+    every = F.explode(F.sequence(F.lit(0), F.lit(BUCKETS - 1))).cast("bigint").alias(_BUCKET)
+    known = beside.toDF(*[f"{_BESIDE}{c}" for c in beside.columns]).withColumn(_BESIDE, F.lit(1))
+    of_rows, of_known = ([f"CAST(NULL AS {t}) AS {n}" for n, t in frame.dtypes] for frame in (rows, known))
+    both = (
+        rows.selectExpr("*", *of_known).select("*", bucket).unionAll(known.selectExpr(*of_rows, "*").select("*", every))
+    )
+    return both.groupBy(_BUCKET).applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
+
+
+def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:
+    """Run a kernel once over all rows of a small frame, in order; over none it may not run at all."""
+    if not is_sail(rows.sparkSession):
+        return rows.repartition(1).sortWithinPartitions(*order).mapInArrow(kernel, schema) if order else (
+            rows.repartition(1).mapInArrow(kernel, schema)
+        )  # fmt: skip
+    named = rows.select("*", F.lit(0).alias(_BUCKET))
+    return named.groupBy(_BUCKET).applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
+
+
+def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy: int) -> list[int]:
+    """Values of a bigint column below which these shares of its values lie, rising; none where it has no value.
+
+    Starts a job. On Spark they are off by a share of ``1 / accuracy`` at most; Sail's own interpolate between values,
+    so there they are counted.
+    """
+    if not is_sail(rows.sparkSession):
+        found = rows.agg(F.percentile_approx(column, list(shares), accuracy).alias("q")).collect()[0]["q"]
+        return list(found or ())
+
+    def run(batches: Batches) -> Batches:
+        values = np.sort(np.concatenate([b.column(0).drop_null().to_numpy(zero_copy_only=False) for b in batches]))
+        at = [max(0, ceil(share * len(values)) - 1) for share in shares] if len(values) else []
+        yield pa.record_batch([pa.array(values[at], pa.int64())], names=["q"])
+
+    return sorted(in_one(rows.select(column), run, "q bigint").toArrow()["q"].to_pylist())
+
+
+def _beside(kernel: KernelOf) -> Kernel:
+    """The kernel over rows of which the first has all of a small frame in its last column."""
+
+    def run(batches: Batches) -> Batches:
+        first = next((b for b in batches if len(b)), None)
+        if first is None:
+            return
+        whole = _unpacked(first.column(_BESIDE)[:1].flatten())
+        yield from kernel(whole)(b.drop_columns([_BESIDE]) for b in chain([first], batches))
+
+    return run
+
+
+def _unpacked(structs: pa.StructArray) -> pa.Table:
+    return pa.Table.from_arrays(structs.flatten(), names=[f.name for f in structs.type])
+
+
+def _of_both(kernel: KernelOf, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    def run(bucket: pa.Table) -> pa.Table:
+        is_known = pc.is_valid(bucket[_BESIDE])
+        names = [c for c in bucket.column_names if c.startswith(_BESIDE)]
+        known = bucket.filter(is_known).select([c for c in names if c != _BESIDE])
+        known = known.rename_columns([c.removeprefix(_BESIDE) for c in known.column_names])
+        rows = bucket.filter(pc.invert(is_known)).drop_columns(names)
+        return _of_bucket(kernel(known), order, arrow)(rows) if rows.num_rows else arrow.empty_table()
+
+    return run
+
+
+def _of_bucket(kernel: Kernel, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    names = arrow.names
+
+    def run(bucket: pa.Table) -> pa.Table:
+        rows = bucket.drop_columns([_BUCKET])
+        if order:
+            rows = rows.take(pc.sort_indices(rows, _nulls_first(order)))
+        found = list(kernel(iter(rows.to_batches())))
+        return pa.Table.from_batches(found).select(names).cast(arrow) if found else arrow.empty_table()
+
+    return run
+
+
+def _nulls_first(order: Sequence[str]) -> list[tuple[str, str, str]]:
+    """As Spark sorts."""
+    return [(c, "ascending", "at_start") for c in order]
+
+
+def _struct(schema: StructType | str) -> StructType:
+    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(found, StructType)
+    return found
+
+
+def _arrow(schema: StructType | str) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(_struct(schema))

@@ -1,0 +1,177 @@
+"""What a log states, gathered in one pass: each task sums up its own part, in a few dozen bytes a watermark and place.
+
+A part's facts have the form of the whole's, so that they can be put together anywhere (:class:`LogFacts` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from ticdc_lab.facts.ladder import Ints
+from ticdc_lab.facts.places import place_number
+from ticdc_lab.facts.schemas import arrow_of
+from ticdc_lab.neighbours import changes_in
+
+FACTS = """
+fact string, topic string, partition int, offset bigint, seq int, commit_ts bigint, schema_name string,
+table_name string, kind string, op string, n bigint, last_ts bigint, last_offset bigint, query string, ddl_type string,
+partition_count int, held bigint, place bigint
+"""
+"""What :func:`log_facts` yields.
+
+``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log; a ``place``,
+one for each topic, partition, schema, table, kind and op, with the least and greatest commit_ts and offset, the number
+``n`` of its events and :func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets
+from ``offset`` on are there (``held``, a bit each). A place or chunk may come in several rows.
+"""
+
+IN_CHUNK = 64
+"""Offsets of which one number says which are there."""
+
+AT_ONCE = 1 << 16
+"""Places, and chunks of offsets, of which a task keeps sums."""
+
+_SQL_TYPES = dict(c.split() for c in FACTS.split(","))
+ARROW = arrow_of(FACTS)
+
+PLACE = ("topic", "partition", "schema_name", "table_name", "kind", "op")
+_READ = ("kind", "commit_ts", "op", "topic", "partition", "offset", "seq", "schema_name", "table_name")
+_SAID = ("query", "ddl_type", "partition_count")
+_NARROW = pa.schema([ARROW.field(n) for n in (*_READ, *_SAID)])
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def log_facts(events: DataFrame) -> DataFrame:
+    """Gather what a log states and covers, in one pass over its events.
+
+    Parameters
+    ----------
+    events
+        The whole log: ``kind, commit_ts``, position and names; of ``op, query, ddl_type, admin`` what is there.
+
+    Returns
+    -------
+    DataFrame
+        :data:`FACTS`, some rows a task; :meth:`ticdc_lab.facts.LogFacts.read` makes them one.
+    """
+    of = {n: n if n in events.columns else "NULL" for n in (*_READ, *_SAID)}
+    of["partition_count"] = "admin.partition_count" if "admin" in events.columns else "NULL"
+    narrow = events.selectExpr(*[f"CAST({c} AS {_SQL_TYPES[n]}) AS {n}" for n, c in of.items()])
+    return narrow.mapInArrow(gathered, FACTS)
+
+
+def narrow_batches(events: pa.Table) -> Batches:
+    """What :func:`gathered` reads, of events in Arrow's form."""
+    n = events.num_rows
+    of = {c: events[c] if c in events.column_names else pa.nulls(n) for c in (*_READ, *_SAID)}
+    if "admin" in events.column_names:
+        of["partition_count"] = pc.struct_field(events["admin"], "partition_count")
+    return iter(pa.table([of[f.name].cast(f.type) for f in _NARROW], schema=_NARROW).to_batches())
+
+
+def gathered(batches: Batches) -> Batches:
+    """Facts of events: what a task holds meanwhile does not grow with their number."""
+    places, offsets = _Sums(sum_places), _Sums(sum_offsets)
+    for batch in batches:
+        if batch.num_rows:
+            events = pa.table(batch.cast(_NARROW) if batch.schema != _NARROW else batch)
+            yield from as_facts(_marks(events))
+            yield from places.add(_places(events))
+            yield from offsets.add(_offsets(events))
+    yield from places.rest()
+    yield from offsets.rest()
+
+
+class _Sums:
+    """Rows that are summed up whenever there are many, and passed on if still many are left."""
+
+    def __init__(self, total: Callable[[pa.Table], pa.Table]) -> None:
+        self._total = total
+        self._parts: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, part: pa.Table) -> Batches:
+        self._parts.append(part)
+        self._rows += part.num_rows
+        if self._rows >= AT_ONCE:
+            whole = self._total(pa.concat_tables(self._parts))
+            self._parts, self._rows = [whole], whole.num_rows
+            if self._rows >= AT_ONCE // 2:
+                yield from self.rest()
+
+    def rest(self) -> Batches:
+        if self._parts:
+            yield from as_facts(self._total(pa.concat_tables(self._parts)))
+        self._parts, self._rows = [], 0
+
+
+def as_facts(rows: pa.Table) -> Batches:
+    """Some columns of :data:`FACTS` as all of them."""
+    if rows.num_rows:
+        of = {c: rows[c] for c in rows.column_names}
+        yield from pa.table([of.get(f.name, pa.nulls(rows.num_rows, f.type)) for f in ARROW], schema=ARROW).to_batches()
+
+
+def _marks(events: pa.Table) -> pa.Table:
+    """Watermarks that have a commit_ts, DDL and Admin events, as they are."""
+    kind = events["kind"]
+    dated = pc.and_(pc.equal(kind, "watermark"), pc.is_valid(events["commit_ts"]))
+    marks = events.filter(pc.or_(dated, pc.is_in(kind, pa.array(["ddl", "admin"]))))
+    return marks.append_column("fact", marks["kind"])
+
+
+def _places(events: pa.Table) -> pa.Table:
+    return sum_places(
+        pa.table({
+            **{c: events[c] for c in (*PLACE, "commit_ts", "offset")},
+            "n": pa.array(np.ones(events.num_rows, dtype=np.int64)),
+            "last_ts": events["commit_ts"],
+            "last_offset": events["offset"],
+        })
+    )  # fmt: skip
+
+
+_OF_PLACE = (("n", "sum"), ("commit_ts", "min"), ("last_ts", "max"), ("offset", "min"), ("last_offset", "max"))
+
+
+def sum_places(rows: pa.Table) -> pa.Table:
+    """One row a place."""
+    found = rows.group_by(PLACE, use_threads=False).aggregate(list(_OF_PLACE))
+    found = found.rename_columns([c.removesuffix("_sum").removesuffix("_min").removesuffix("_max") if c not in PLACE
+                                  else c for c in found.column_names])  # fmt: skip
+    names = zip(*[found[c].to_pylist() for c in PLACE[:4]], strict=True)
+    numbers = pa.array([place_number(*name) for name in names], pa.int64())
+    whole = found.select([*PLACE, *[c for c, _ in _OF_PLACE]]).append_column("place", numbers)
+    return whole.append_column("fact", pa.array(["place"] * whole.num_rows, pa.string()))
+
+
+def _offsets(events: pa.Table) -> pa.Table:
+    placed = events.select(["topic", "partition", "offset"])
+    known = placed.filter(pc.and_(pc.is_valid(placed["partition"]), pc.is_valid(placed["offset"])))
+    offset = known["offset"].to_numpy()
+    held = np.left_shift(np.uint64(1), (offset % IN_CHUNK).astype(np.uint64)).view(np.int64)
+    start = pa.array(offset - offset % IN_CHUNK)
+    return sum_offsets(known.set_column(2, "offset", start).append_column("held", pa.array(held)))
+
+
+def sum_offsets(rows: pa.Table) -> pa.Table:
+    """One row a chunk of offsets."""
+    topics = rows["topic"].combine_chunks().dictionary_encode(null_encoding="encode")
+    topic: Ints = np.asarray(topics.indices).astype(np.int64)
+    partition, offset, held = (rows[c].to_numpy() for c in ("partition", "offset", "held"))
+    order = np.lexsort((offset, partition, topic))
+    topic, partition, offset, held = (a[order] for a in (topic, partition, offset, held))
+    first = np.flatnonzero(changes_in(topic, partition, offset)) if len(topic) else np.empty(0, dtype=np.int64)
+    return pa.table({
+        "fact": pa.array(["offsets"] * len(first), pa.string()),
+        "topic": topics.dictionary.take(pa.array(topic[first])),
+        "partition": pa.array(partition[first].astype(np.int32)),
+        "offset": pa.array(offset[first]),
+        "held": pa.array(np.bitwise_or.reduceat(held, first) if len(first) else held),
+    })  # fmt: skip

@@ -1,0 +1,139 @@
+"""What is known of a whole log, in one value: gathered once, and handed to every kernel that asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.facts.blocking import blocked_tables
+from ticdc_lab.facts.gathering import ARROW, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
+from ticdc_lab.facts.ladder import Ints, Watermarks
+from ticdc_lab.prefix import PARTITION
+
+Home = tuple[str, int]
+
+BLOCKED = pa.list_(pa.struct([("schema", pa.string()), ("table", pa.string())]))
+
+_EVENT = ("topic", "partition", "offset", "seq", "commit_ts")
+_IN_PLACE = [(c, "ascending") for c in ("topic", "partition", "offset", "seq", "commit_ts")]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """Everything that is known of a whole log and is small.
+
+    Attributes
+    ----------
+    homes
+        Topic and partition of each partition that has any event, in order; its index is its number.
+    watermarks
+        Those with a commit_ts, by home.
+    places
+        A row for each topic, partition, ``schema_name``, ``table_name``, ``kind`` and ``op``, in that order: ``n``
+        events, the least and greatest commit_ts (``commit_ts``, ``last_ts``; null without) and offset (``offset``,
+        ``last_offset``), and the number ``place`` of :func:`ticdc_lab.facts.places.place_col`.
+    ddl
+        ``topic, partition, offset, seq, commit_ts, schema_name, table_name, query, ddl_type`` and ``blocked``
+        (:func:`ticdc_lab.facts.blocking.blocked_tables`: list of schema and table) of each DDL event, in order; of some
+        protocols commit_ts is null.
+    admin
+        ``topic, partition, offset, seq, commit_ts, partition_count`` of each Admin event, in order.
+    offsets
+        ``topic, partition, offset, held``: which of 64 offsets from ``offset`` on are there, a bit each, in order.
+    """
+
+    homes: tuple[Home, ...]
+    watermarks: Watermarks
+    places: pa.Table
+    ddl: pa.Table
+    admin: pa.Table
+    offsets: pa.Table
+
+    @classmethod
+    def of(cls, events: pa.Table) -> Self:
+        """Those of events in Arrow's form, without any session.
+
+        Parameters
+        ----------
+        events
+            The events contract, or what of it :func:`ticdc_lab.facts.gathering.log_facts` needs.
+        """
+        return cls.read(pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW))
+
+    @classmethod
+    def read(cls, facts: pa.Table) -> Self:
+        """Those that :func:`ticdc_lab.facts.gathering.log_facts` gathered, in any order and any number of parts."""
+        places = sum_places(_of(facts, "place")).drop_columns(["fact"]).sort_by([(c, "ascending") for c in PLACE])
+        homes = _homes(places)
+        ddl = _of(facts, "ddl").select([*_EVENT, "schema_name", "table_name", "query", "ddl_type"]).sort_by(_IN_PLACE)
+        named = zip(*[ddl[c].to_pylist() for c in ("schema_name", "table_name", "query")], strict=True)
+        blocked = [[{"schema": s, "table": t} for s, t in blocked_tables(*name)] for name in named]
+        return cls(
+            homes=homes,
+            watermarks=_watermarks(_of(facts, "watermark"), homes),
+            places=places,
+            ddl=ddl.append_column("blocked", pa.array(blocked, BLOCKED)),
+            admin=_of(facts, "admin").select([*_EVENT, "partition_count"]).sort_by(_IN_PLACE),
+            offsets=sum_offsets(_of(facts, "offsets")).drop_columns(["fact"]).sort_by(_IN_PLACE[:3]),
+        )
+
+    @classmethod
+    def of_groups(cls, groups: pa.Table) -> Self:
+        """Those without names that :func:`ticdc_lab.facts.watermarks.by_watermark` counted."""
+        dated = pc.and_(pc.equal(groups["kind"], "watermark"), pc.is_valid(groups["last_ts"]))
+        marks = groups.select(["topic", "partition", "kind", "_offset", "_seq", "last_ts"]).filter(dated)
+        marks = marks.rename_columns(["topic", "partition", "kind", "offset", "seq", "commit_ts"])
+        parts = [marks.append_column("fact", marks["kind"])]
+        parts.append(groups.append_column("fact", pa.array(["place"] * groups.num_rows, pa.string())))
+        return cls.read(pa.Table.from_batches([b for p in parts for b in as_facts(p)], schema=ARROW))
+
+    def of_kind(self, *kinds: str) -> pa.Table:
+        """The places of some kinds of events."""
+        return self.places.filter(pc.is_in(self.places["kind"], pa.array(kinds, pa.string())))
+
+    def names(self, home: Ints) -> tuple[pa.Array, pa.Array]:
+        """Topic and partition of homes by number."""
+        topic = pa.array([t for t, _ in self.homes], pa.string())
+        partition = pa.array([p for _, p in self.homes], pa.int32())
+        return topic.take(pa.array(home)), partition.take(pa.array(home))
+
+    def home_of(self, rows: pa.Table) -> Ints:
+        """The number of each row's ``topic`` and ``partition``; -1 where the log has no such partition."""
+        return numbers_of(rows, PARTITION, self.homes)
+
+
+def _of(facts: pa.Table, fact: str) -> pa.Table:
+    return facts.filter(pc.equal(facts["fact"], fact))
+
+
+def _homes(places: pa.Table) -> tuple[Home, ...]:
+    each = places.group_by(["topic", "partition"]).aggregate([]).sort_by(_IN_PLACE[:2])
+    return tuple(zip(each["topic"].to_pylist(), each["partition"].to_pylist(), strict=True))
+
+
+def _watermarks(marks: pa.Table, homes: tuple[Home, ...]) -> Watermarks:
+    seq = pc.fill_null(marks["seq"], 0).to_numpy().astype(np.int64)
+    offset, ts = (pc.fill_null(marks[c], -1).to_numpy() for c in ("offset", "commit_ts"))
+    return Watermarks.ordered(numbers_of(marks, PARTITION, homes), offset, seq, ts, homes=len(homes))
+
+
+def numbers_of(rows: pa.Table, by: tuple[str, str], names: Sequence[tuple[object, object]]) -> Ints:
+    """Which of the names each row has in two columns; -1 for none of them."""
+    first, second = (_coded(rows[c]) for c in by)
+    number = {name: i for i, name in enumerate(names)}
+    code = first[1] * max(len(second[0]), 1) + second[1]
+    pairs, at = np.unique(code, return_inverse=True)
+    own = [number.get((first[0][p // len(second[0])], second[0][p % len(second[0])]), -1) for p in pairs.tolist()]
+    found: Ints = np.array(own, dtype=np.int64)[at]
+    return found
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[object], Ints]:
+    """Its values, each once, and which of them each row has."""
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return coded.dictionary.to_pylist(), np.asarray(coded.indices).astype(np.int64)

@@ -1,0 +1,169 @@
+"""Who holds a topic's resolved_ts back, and how much of each partition was unresolved on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.engine.shuffle import by_key, in_one
+from ticdc_lab.facts.known import LogFacts
+from ticdc_lab.facts.ladder import NO_TS, Ints, nullable, partitions_in, seconds, timestamps
+from ticdc_lab.facts.schemas import SPANS, STATED, UNRESOLVED, arrow_of, together
+from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK, unresolved_s
+from ticdc_lab.neighbours import changes_in
+from ticdc_lab.prefix import PARTITION, POSITION
+from ticdc_lab.schema import require_batch, require_columns
+
+EVERY = 4096
+"""Offsets per point."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def laggard_spans(events: DataFrame) -> DataFrame:
+    """Say which partitions held the topic's resolved_ts back, and for how long.
+
+    Kafka has no order across partitions, and events carry no clock of the broker. The axis is therefore the topic's
+    own: its distinct watermark values in order, each a *step*, because each is broadcast to every partition. At a step
+    a partition stands at the greatest watermark it states up to that value; it is a laggard where that is less than the
+    value itself and the least of all partitions. When all partitions state every value, nobody holds the topic back and
+    the result is empty.
+
+    Parameters
+    ----------
+    events
+        ``kind``, ``commit_ts``, ``topic``, ``partition`` of the events contract.
+
+    Returns
+    -------
+    DataFrame
+        One row per span of steps: ``topic, partition, first_step, last_step`` (from 1), ``steps``, ``steps_total`` (of
+        the topic), ``held_ts`` (where it stood at first; null before its first watermark), ``from_ts``, ``to_ts`` (the
+        values of those steps), ``lag_s_max`` (null where it never had one), ``at_end`` (it still holds the topic back).
+    """
+    require_columns(events, "kind", "commit_ts", *PARTITION)
+    require_batch(events, function="laggard_spans", why="the steps are ordered by value over the whole log")
+
+    def judge(stated: Batches) -> Batches:
+        yield from spans_of(together(stated, STATED)).to_batches()
+
+    return in_one(stated_values(events), judge, SPANS)
+
+
+def stated_values(events: DataFrame) -> DataFrame:
+    """Each value that a partition's watermarks state, once; and a null of each partition with any other event."""
+    value = F.when(F.expr(IS_WATERMARK), F.col("commit_ts")).alias("resolved_ts")
+    return events.select(*PARTITION, value).distinct()
+
+
+def values_of(facts: LogFacts) -> pa.Table:
+    """As :func:`stated_values`, of what is known of a log."""
+    marks, every = facts.watermarks, np.arange(len(facts.homes))
+    home, ts = np.append(marks.home, every), np.append(marks.ts, np.full(len(every), NO_TS))
+    order = np.lexsort((ts, home))
+    once = order[changes_in(home[order], ts[order])] if len(order) else order
+    topics, partitions = facts.names(home[once])
+    return pa.table({"topic": topics, "partition": partitions, "resolved_ts": nullable(ts[once])})
+
+
+def spans_of(stated: pa.Table) -> pa.Table:
+    """As :func:`laggard_spans`, of :func:`values_of`."""
+    found = [s for topic, values in by_topic(stated) for s in _spans(topic, values)]
+    return pa.Table.from_pylist(found, arrow_of(SPANS))
+
+
+def by_topic(stated: pa.Table) -> Iterator[tuple[str, dict[int, Ints]]]:
+    """Of each topic the values of each partition, rising."""
+    ordered = stated.sort_by([(c, "ascending") for c in ("topic", "partition", "resolved_ts")])
+    found: dict[str, dict[int, Ints]] = {}
+    for batch in ordered.combine_chunks().to_batches():
+        ts = timestamps(batch["resolved_ts"])
+        for part in partitions_in(batch, None)[0]:
+            own = ts[part]
+            topic, partition = (batch[c][part.start].as_py() for c in PARTITION)
+            found.setdefault(topic, {})[partition] = own[own != NO_TS]
+    return iter(found.items())
+
+
+def _spans(topic: str, values: dict[int, Ints]) -> Iterator[dict[str, object]]:
+    steps = np.unique(np.concatenate(list(values.values())))
+    least = np.min([_stands(own, steps) for own in values.values()], axis=0)
+    for partition, own in values.items():
+        stands = _stands(own, steps)
+        behind = np.flatnonzero((stands < steps) & (stands == least))
+        for low, high in _runs(behind):
+            held = stands[low:high]
+            lag_s = seconds(held, steps[low:high])[held != NO_TS]
+            yield {
+                "topic": topic, "partition": partition, "first_step": low + 1, "last_step": high, "steps": high - low,
+                "steps_total": len(steps), "held_ts": int(held[held != NO_TS].min()) if len(lag_s) else None,
+                "from_ts": int(steps[low]), "to_ts": int(steps[high - 1]),
+                "lag_s_max": float(lag_s.max()) if len(lag_s) else None, "at_end": high == len(steps),
+            }  # fmt: skip
+
+
+def _stands(own: Ints, steps: Ints) -> Ints:
+    """The greatest of a partition's own values up to each step; NO_TS before its first."""
+    at = np.searchsorted(own, steps, side="right")
+    return np.append(NO_TS, own)[at]
+
+
+def _runs(at: Ints) -> Iterator[tuple[int, int]]:
+    """First and end of each run of neighbours in rising numbers."""
+    cuts = np.flatnonzero(np.diff(at) > 1) + 1
+    for run in np.split(at, cuts) if len(at) else ():
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def unresolved_over_offsets(events: DataFrame, *, every: int = EVERY) -> DataFrame:
+    """Say along each partition how many seconds of changes were not resolved yet.
+
+    Parameters
+    ----------
+    events
+        ``kind``, ``commit_ts`` and the position columns.
+    every
+        Offsets per point.
+
+    Returns
+    -------
+    DataFrame
+        Per ``topic, partition`` and stretch of ``every`` offsets that holds events: ``first_offset``, ``last_offset``,
+        ``n_rows``, and as of ``last_offset``: ``newest_commit_ts`` (of rows so far), ``resolved_ts`` (null before the
+        first watermark),
+        ``unresolved_s`` (from the one to the other; 0 when all rows so far are resolved).
+    """
+    require_columns(events, "kind", "commit_ts", *POSITION)
+    require_batch(
+        events, function="unresolved_over_offsets", why="a running maximum follows the offsets of a partition"
+    )
+    points = events.groupBy(*PARTITION, F.expr(f"offset div {every}L").alias("stretch")).agg(
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+        F.count_if(F.expr(IS_ROW)).alias("n_rows"),
+        F.max(F.when(F.expr(IS_ROW), F.col("commit_ts"))).alias("newest_commit_ts"),
+        F.max(F.when(F.expr(IS_WATERMARK), F.col("commit_ts"))).alias("resolved_ts"),
+    )
+    return by_key(points, PARTITION, so_far, UNRESOLVED, order=("stretch",))
+
+
+def so_far(points: Batches) -> Batches:
+    """What each stretch leaves unresolved, of batches in order of partition and stretch."""
+    key, tops = None, {"newest_commit_ts": NO_TS, "resolved_ts": NO_TS}
+    for batch in points:
+        if not batch.num_rows:
+            continue
+        parts, continues, key = partitions_in(batch, key)
+        of = {c: batch[c] for c in (*PARTITION, "first_offset", "last_offset", "n_rows")}
+        for name, top in tops.items():
+            value = timestamps(batch[name]).copy()
+            value[0] = max(value[0], top) if continues else value[0]
+            value = np.concatenate([np.maximum.accumulate(value[p]) for p in parts])
+            tops[name] = int(value[-1])
+            of[name] = nullable(value)
+        of["unresolved_s"] = unresolved_s(of["newest_commit_ts"], of["resolved_ts"])
+        yield pa.RecordBatch.from_pydict(of)

@@ -1,0 +1,100 @@
+"""Places of a log: topic, partition, schema and table, and the number that names one.
+
+The number is Spark's ``xxhash64(topic, partition, schema_name, table_name)``, so that rows that Spark narrowed to it
+and facts that Python gathered agree.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import Column
+
+_MASK = (1 << 64) - 1
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_SEED = 42
+
+
+def place_col() -> Column:
+    """Number (bigint) that names topic, partition, schema and table."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64("topic", "partition", "schema_name", "table_name")
+
+
+@lru_cache(maxsize=1 << 16)
+def place_number(topic: str | None, partition: int | None, schema_name: str | None, table_name: str | None) -> int:
+    """Number of a place, as :func:`place_col` gives it.
+
+    Examples
+    --------
+    >>> place_number("t", 3, "Fin_Ops", "nopk") == place_number("t", 3, "Fin_Ops", "Ledger")
+    False
+    """
+    h = _SEED if topic is None else _of_bytes(topic.encode(), _SEED)
+    h = h if partition is None else _of_int(partition, h)
+    for name in (schema_name, table_name):
+        h = h if name is None else _of_bytes(name.encode(), h)
+    return h - (1 << 64) if h >> 63 else h
+
+
+def _of_int(value: int, seed: int) -> int:
+    h = (seed + _P5 + 4) & _MASK
+    h ^= ((value & 0xFFFFFFFF) * _P1) & _MASK
+    return _avalanche((_rotate(h, 23) * _P2 + _P3) & _MASK)
+
+
+def _of_bytes(data: bytes, seed: int) -> int:
+    n, p = len(data), 0
+    if n >= 32:
+        lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
+        while p <= n - 32:
+            lanes = [_round(v, data[p + 8 * i : p + 8 * i + 8]) for i, v in enumerate(lanes)]
+            p += 32
+        h = sum(_rotate(v, by) for v, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        for v in lanes:
+            h = ((h ^ _round(0, v.to_bytes(8, "little"))) * _P1 + _P4) & _MASK
+    else:
+        h = (seed + _P5) & _MASK
+    h = (h + n) & _MASK
+    while p <= n - 8:
+        h = (_rotate(h ^ _round(0, data[p : p + 8]), 27) * _P1 + _P4) & _MASK
+        p += 8
+    if p <= n - 4:
+        half = int.from_bytes(data[p : p + 4], "little")
+        h = (_rotate(h ^ (half * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        p += 4
+    for byte in data[p:]:
+        h = (_rotate(h ^ (byte * _P5 & _MASK), 11) * _P1) & _MASK
+    return _avalanche(h)
+
+
+def _round(acc: int, lane: bytes) -> int:
+    return (_rotate((acc + int.from_bytes(lane, "little") * _P2) & _MASK, 31) * _P1) & _MASK
+
+
+def _rotate(x: int, by: int) -> int:
+    return ((x << by) | (x >> (64 - by))) & _MASK
+
+
+def _avalanche(h: int) -> int:
+    h = ((h ^ (h >> 33)) * _P2) & _MASK
+    h = ((h ^ (h >> 29)) * _P3) & _MASK
+    return h ^ (h >> 32)
+
+
+def long_hashes(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Spark's ``xxhash64`` of each bigint."""
+    p1, p2, p4 = np.uint64(_P1), np.uint64(_P2), np.uint64(_P4)
+    h = np.uint64((_SEED + _P5 + 8) & _MASK) ^ (_rotated(values.view(np.uint64) * p2, 31) * p1)
+    h = _rotated(h, 27) * p1 + p4
+    h = (h ^ (h >> np.uint64(33))) * p2
+    h = (h ^ (h >> np.uint64(29))) * np.uint64(_P3)
+    return (h ^ (h >> np.uint64(32))).view(np.int64)
+
+
+def _rotated(x: NDArray[np.uint64], by: int) -> NDArray[np.uint64]:
+    return (x << np.uint64(by)) | (x >> np.uint64(64 - by))

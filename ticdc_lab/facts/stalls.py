@@ -1,0 +1,244 @@
+"""Where a topic's resolved_ts stood, in all partitions or in one, and what was written meanwhile.
+
+A partition's watermarks are a ladder of rising values. Between two rungs lies a stall where they are far apart: in
+event time, which every log has, or in the broker's time, where the recording kept it. A value that other partitions
+state in between says that they went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.engine.columns import in_order
+from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.facts.known import LogFacts
+from ticdc_lab.facts.ladder import NO_TS, Bools, Ints, nullable, seconds, timestamps
+from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
+from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
+from ticdc_lab.neighbours import changes_in, lasts_in
+from ticdc_lab.prefix import PARTITION, POSITION
+from ticdc_lab.schema import require_batch, require_columns
+
+STALL = ("topic", "held_ts", "next_ts", "everywhere")
+"""What names a stall."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame | None = None) -> DataFrame:
+    """Give every stretch in which the watermark stood.
+
+    Parameters
+    ----------
+    events
+        ``kind``, ``commit_ts``, ``start_ts``, ``schema_name``, ``table_name`` and the position columns of the events
+        contract.
+    stall_s
+        Seconds between two rungs, by event time or by the broker's, above which the step is a stall.
+    arrivals
+        ``topic``, ``partition``, ``offset``, ``timestamp`` (the broker's time; null where it is not known), such as
+        :data:`ticdc_lab.schema.MESSAGES`. Without it a watermark that stood and then caught up in small steps cannot be
+        seen: event time has no gap there.
+
+    Returns
+    -------
+    DataFrame
+        A row a stall. ``topic``; ``held_ts``, ``next_ts`` (TSO; null where the log ends); ``everywhere`` (no partition
+        stated a value in between); ``partitions`` (array<int>: where it stood); ``steps_of_others``; ``step_s``
+        (double, event time); ``since``, ``until`` (timestamp, broker) and ``stood_s`` (double), null without arrivals;
+        ``n_repeats`` (how often ``held_ts`` was stated again, in the partition that did so most), ``n_regressed``
+        (lower values stated meanwhile); and of rows between both rungs, of these partitions: ``n_rows``,
+        ``n_replayed`` (at or below held_ts), ``n_above`` (above it), ``n_beyond`` (above next_ts too),
+        ``tables`` (array<string>), ``first`` (struct<commit_ts, table>: the lowest above held_ts),
+        ``newest_commit_ts``, ``biggest`` (struct<rows, commit_ts>: the transaction with most rows), ``longest``
+        (struct<start_ts, commit_ts>: the one above held_ts that lasted longest; null where the protocol keeps no
+        start_ts).
+
+    Raises
+    ------
+    ContractError
+        A column is missing.
+    StreamingError
+        ``events`` is a stream: whether a watermark still stands is known only when the next one came.
+    """
+    require_stalls(events)
+    return with_times(stalls_in_us(events, stall_s=stall_s, arrivals=arrivals))
+
+
+def require_stalls(events: DataFrame) -> None:
+    """Raise an error unless these are events in which stalls can be looked for."""
+    require_columns(events, "kind", "commit_ts", "start_ts", "schema_name", "table_name", *POSITION)
+    require_batch(events, function="stalls", why="a watermark stands until the next one comes")
+
+
+def stalls_in_us(events: DataFrame, *, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
+    """As :func:`stalls`, with ``since_us`` and ``until_us`` (bigint) for ``since`` and ``until``."""
+    gaps = _gaps(events, stall_s, arrivals)
+    whole = gaps.groupBy(*STALL).agg(
+        F.array_sort(F.collect_set("partition")).alias("partitions"),
+        F.max("steps_of_others").alias("steps_of_others"),
+        F.max("step_s").alias("step_s"),
+        F.min("since_us").alias("since_us"),
+        F.min("until_us").alias("until_us"),
+        F.max("stood_s").alias("stood_s"),
+        F.max("n_repeats").alias("n_repeats"),
+        F.max("n_regressed").alias("n_regressed"),
+    )
+    written = _written(events, gaps).withColumnsRenamed({name: f"_{name}" for name in STALL})
+    same = [whole[name].eqNullSafe(written[f"_{name}"]) for name in STALL]
+    counts = {name: F.coalesce(name, F.lit(0)) for name in ("n_rows", "n_replayed", "n_above", "n_beyond")}
+    return whole.join(written, on=same, how="left").drop(*[f"_{name}" for name in STALL]).withColumns(counts)
+
+
+def with_times(stood: DataFrame) -> DataFrame:
+    """The broker's times as timestamps."""
+    of = {f"{end}_us": F.expr(f"timestamp_micros({end}_us)").alias(end) for end in ("since", "until")}
+    return stood.select(*[of.get(c, F.col(c)) for c in stood.columns])
+
+
+def _gaps(events: DataFrame, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
+    """Rungs of each partition that are far from the next one."""
+
+    def judge(groups: Batches) -> Batches:
+        yield from gaps_of(together(groups, GROUPS + ", arrived_us bigint"), stall_s=stall_s).to_batches()
+
+    groups = by_watermark(events)
+    if arrivals is None:
+        timed = groups.withColumn("arrived_us", F.lit(None).cast("bigint"))
+    else:
+        require_columns(arrivals, *PARTITION, "offset", "timestamp", frame="arrivals")
+        at = F.expr("unix_micros(timestamp)").alias("arrived_us")
+        times = arrivals.select(*PARTITION, F.col("offset").alias("_offset"), at)
+        timed = groups.join(times, [*PARTITION, "_offset"], "left")
+    return in_one(timed, judge, RUNGS)
+
+
+def gaps_of(groups: pa.Table, *, stall_s: float = STALL_S) -> pa.Table:
+    """Rungs of each partition that are far from the next one, in event time or in the broker's.
+
+    Parameters
+    ----------
+    groups
+        :data:`ticdc_lab.facts.schemas.GROUPS` in any order, and ``arrived_us`` (bigint; null where it is not known).
+
+    Returns
+    -------
+    pa.Table
+        :data:`ticdc_lab.facts.schemas.RUNGS`: what :func:`stalls` says of each partition, and the offsets of both
+        rungs.
+    """
+    facts = LogFacts.of_groups(groups)
+    ends = facts.of_kind("row", "watermark").group_by(["topic"]).aggregate([("last_ts", "max")])
+    end_of = dict(zip(ends["topic"].to_pylist(), ends["last_ts_max"].to_pylist(), strict=True))
+    ladder, whole = _ladder(facts, groups), []
+    topic_of = np.array([t for t, _ in facts.homes], dtype=object)
+    for topic in dict.fromkeys(t for t, _ in facts.homes):
+        own = ladder.filter(pa.array(topic_of[ladder["home"].to_numpy()] == topic))
+        if own.num_rows:
+            whole.append(_far(own.append_column("topic", pa.array([topic] * own.num_rows)), end_of[topic], stall_s))
+    names = arrow_of(RUNGS).names
+    return pa.concat_tables([t.select(names).cast(arrow_of(RUNGS)) for t in whole]) if whole else (
+        arrow_of(RUNGS).empty_table()
+    )  # fmt: skip
+
+
+def _ladder(facts: LogFacts, groups: pa.Table) -> pa.Table:
+    """The rungs of all partitions, each with the next one: where it was first stated, and what came before the next."""
+    marks, at = facts.watermarks.each_place(), _arrivals(facts, groups)
+    before = marks.highest_before()
+    held = np.maximum(marks.ts, before)
+    first = np.flatnonzero(changes_in(marks.home, held)) if len(held) else np.empty(0, dtype=np.int64)
+    home = marks.home[first]
+    last = ~np.append(home[1:] == home[:-1], False)[: len(home)]
+
+    def following(values: Ints) -> pa.Array:
+        return nullable(np.where(last, NO_TS, np.append(values[1:], NO_TS)[: len(values)]))
+
+    def counted(which: Bools) -> pa.Array:
+        return pa.array(np.add.reduceat(which.astype(np.int64), first) if len(first) else first)
+
+    return pa.table({
+        "home": pa.array(home),
+        "partition": facts.names(home)[1],
+        "held_ts": pa.array(held[first]),
+        "next_ts": following(held[first]),
+        "held_offset": pa.array(marks.offset[first]),
+        "next_offset": following(marks.offset[first]),
+        "since_us": nullable(at[first]),
+        "until_us": following(at[first]),
+        "n_repeats": counted(marks.ts == before),
+        "n_regressed": counted(marks.ts < before),
+    })  # fmt: skip
+
+
+def _arrivals(facts: LogFacts, groups: pa.Table) -> Ints:
+    """When each watermark of a place arrived at the broker, in their order."""
+    stated = groups.filter(pc.and_(pc.equal(groups["kind"], "watermark"), pc.is_valid(groups["last_ts"])))
+    seq, offset, ts = (timestamps(stated[c]) for c in ("_seq", "_offset", "last_ts"))
+    home = facts.home_of(stated)
+    order = np.lexsort((ts, seq, offset, home))
+    last = lasts_in(home[order], offset[order], seq[order]) if len(order) else np.empty(0, dtype=bool)
+    return timestamps(stated["arrived_us"])[order][last]
+
+
+def _far(own: pa.Table, end_ts: int, stall_s: float) -> pa.Table:
+    """The rungs of a topic that are far from the next, with how many steps other partitions took meanwhile."""
+    held, following = own["held_ts"].to_numpy(), timestamps(own["next_ts"])
+    steps = np.unique(held)
+    step = np.searchsorted(steps, held)
+    others = np.where(following == NO_TS, len(steps), np.searchsorted(steps, following)) - step - 1
+    since, until = timestamps(own["since_us"]), timestamps(own["until_us"])
+    timed = (since != NO_TS) & (until != NO_TS)
+    step_s, stood_s = seconds(held, np.where(following == NO_TS, end_ts, following)), (until - since) / 1e6
+    far = (step_s > stall_s) | (timed & (stood_s > stall_s))
+    found = own.append_column("steps_of_others", pa.array(others.astype(np.int32)))
+    found = found.append_column("everywhere", pa.array(others == 0)).append_column("step_s", pa.array(step_s))
+    return found.append_column("stood_s", pa.array(stood_s, mask=~timed)).filter(pa.array(far))
+
+
+def _written(events: DataFrame, gaps: DataFrame) -> DataFrame:
+    """What was written between both rungs, summed up by stall."""
+    places = gaps.select(*STALL, F.col("partition").alias("_partition"), "held_offset", "next_offset")
+    places = F.broadcast(places.withColumnRenamed("topic", "_topic"))
+    table = F.concat_ws(".", "schema_name", "table_name")
+    rows = events.where(IS_ROW).select(*PARTITION, "offset", "commit_ts", "start_ts", table.alias("table"))
+    between = (F.col("offset") > F.col("held_offset")) & (
+        F.col("next_offset").isNull() | (F.col("offset") < F.col("next_offset"))
+    )
+    here = (F.col("topic") == F.col("_topic")) & (F.col("partition") == F.col("_partition"))
+    by_transaction = (
+        rows.join(places, on=here & between)
+        .groupBy(*STALL, "commit_ts")
+        .agg(
+            F.sum(F.lit(1)).alias("rows"),
+            F.min("start_ts").alias("start_ts"),
+            F.collect_set("table").alias("tables"),
+        )
+    )
+    return by_transaction.groupBy(*STALL).agg(*_sums())
+
+
+def _sums() -> list[Column]:
+    above = F.col("commit_ts") > F.col("held_ts")
+    lasting = F.col("commit_ts") - F.col("start_ts")
+    return [
+        F.sum("rows").alias("n_rows"),
+        F.sum(F.when(~above, F.col("rows")).otherwise(0)).alias("n_replayed"),
+        F.sum(F.when(above, F.col("rows")).otherwise(0)).alias("n_above"),
+        F.sum(F.when(F.col("commit_ts") > F.col("next_ts"), F.col("rows")).otherwise(0)).alias("n_beyond"),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_list("tables")))).alias("tables"),
+        F.min_by(F.struct("commit_ts", F.array_min("tables").alias("table")), F.when(above, F.col("commit_ts"))).alias(
+            "first"
+        ),
+        F.max("commit_ts").alias("newest_commit_ts"),
+        F.max_by(F.struct("rows", "commit_ts"), in_order("rows", "commit_ts")).alias("biggest"),
+        F.max_by(
+            F.struct("start_ts", "commit_ts"), F.when(above & lasting.isNotNull(), F.struct(lasting, "commit_ts"))
+        ).alias("longest"),
+    ]

@@ -1,0 +1,379 @@
+"""A figure as plain settings: what plotly draws, as nested dicts, without plotly's own checks.
+
+A figure of a report has thousands of settings, most of them in the frames of its slider. Plotly's classes look at each
+one of them and copy it whenever it moves; here they are written down once and become JSON once. :meth:`Figure.go` gives
+plotly's own figure, checked, to whoever wants one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MIME = "application/vnd.plotly.v1+json"
+"""What JupyterLab and others draw by themselves."""
+
+_WITH_UNDERSCORE = {"paper_bgcolor", "plot_bgcolor"}
+"""Names of plotly's that are one word; in any other an underscore leads into what is nested: ``title_text``."""
+
+_WHOLE = {"meta", "template"}
+"""What is replaced and not merged when it is set again."""
+
+
+class Settings(dict[str, Any]):
+    """Nested settings whose names are attributes, too; what is not set is None, as in plotly's own objects."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = plain(value)
+
+
+def plain(value: Any) -> Any:
+    """Own the nested dicts of a value, without what is None; data is not copied."""
+    if isinstance(value, Mapping):
+        return Settings({k: plain(v) for k, v in value.items() if v is not None})
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value] if value and isinstance(value[0], Mapping) else value
+    return value.to_numpy() if hasattr(value, "to_numpy") else value
+
+
+def put(target: Settings, settings: Mapping[str, Any]) -> None:
+    """Merge settings into others; a name with an underscore leads into what is nested, None takes away."""
+    for name, value in settings.items():
+        head, _, rest = (name, "", "") if name in _WITH_UNDERSCORE else name.partition("_")
+        if rest:
+            put(target.setdefault(head, Settings()), {rest: value})
+        elif value is None:
+            target.pop(head, None)
+        elif isinstance(value, Mapping) and isinstance(target.get(head), Settings) and head not in _WHOLE:
+            put(target[head], value)
+        else:
+            target[head] = value if head == "template" else plain(value)  # a template is shared
+
+
+class Trace(Settings):
+    """What is drawn with one look: data, and how."""
+
+    __slots__ = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(type=type(self).__name__.lower())
+        put(self, settings)
+
+
+class Scatter(Trace):
+    """Points, lines and texts."""
+
+
+class Bar(Trace):
+    """Bars."""
+
+
+class Heatmap(Trace):
+    """Cells of a grid, coloured by a number."""
+
+
+class Table(Trace):
+    """Rows of texts."""
+
+
+class Icicle(Trace):
+    """Nested boxes."""
+
+
+def frame(name: str, data: Iterable[Mapping[str, Any]], **settings: Any) -> Settings:
+    """One position of a slider: the traces that differ, and in ``layout`` what else does."""
+    made = Settings({"name": name, "data": [t if isinstance(t, Settings) else plain(t) for t in data]})
+    put(made, settings)
+    return made
+
+
+class Place(NamedTuple):
+    """The axes of a cell in a grid of plots, as traces name them."""
+
+    x: str = "x"
+    y: str = "y"
+
+
+class Figure:
+    """What is drawn, and how: traces, a layout, and frames of a slider.
+
+    Parameters
+    ----------
+    data
+        Traces, one trace, or a figure whose settings are copied.
+    layout
+        Settings of plotly's layout.
+    grid
+        Row and column of each plot to its axes, where there are several.
+
+    Attributes
+    ----------
+    data, layout, frames
+        As plotly's JSON has them; nested dicts whose names are attributes, too: ``fig.layout.title.text``.
+
+    Notes
+    -----
+    It shows itself in a notebook. Nothing is checked: :meth:`go` does that.
+
+    Examples
+    --------
+    >>> fig = Figure(Scatter(y=[1, 2])).update_layout(title_text="two points")
+    >>> fig.layout.title.text
+    'two points'
+    >>> fig.go().data[0].y
+    (1, 2)
+    """
+
+    def __init__(
+        self, data: Figure | Settings | Iterable[Settings] = (), layout: Mapping[str, Any] | None = None,
+        *, grid: Mapping[tuple[int, int], Place] | None = None,
+    ) -> None:  # fmt: skip
+        of = data if isinstance(data, Figure) else None
+        self.data: list[Settings]
+        if isinstance(data, Figure):
+            self.data = [plain(trace) for trace in data.data]
+        else:
+            traces = [data] if isinstance(data, Settings) else data
+            self.data = [t if isinstance(t, Settings) else plain(t) for t in traces]
+        self.layout = Settings()
+        put(self.layout, layout if layout is not None else of.layout if of else {})
+        self.frames: list[Settings] = list(of.frames) if of else []
+        self.grid: dict[tuple[int, int], Place] = dict(grid or (of.grid if of else {}))
+
+    def add_trace(self, trace: Settings, row: int | None = None, col: int | None = None) -> Figure:
+        """Draw one more, in a cell of the grid."""
+        if row is not None and col is not None:
+            trace["xaxis"], trace["yaxis"] = self.grid[row, col]
+        self.data.append(trace)
+        return self
+
+    def add_traces(self, traces: Iterable[Settings]) -> Figure:
+        """Draw more."""
+        self.data += traces
+        return self
+
+    def update_layout(self, **settings: Any) -> Figure:
+        """Set something of the layout; an underscore leads into what is nested: ``margin_t``."""
+        put(self.layout, settings)
+        return self
+
+    def update_xaxes(self, row: int | None = None, col: int | None = None, **settings: Any) -> Figure:
+        """Set something of all x axes, or of that of a cell."""
+        return self._update_axes("x", row, col, settings)
+
+    def update_yaxes(self, row: int | None = None, col: int | None = None, **settings: Any) -> Figure:
+        """Set something of all y axes, or of that of a cell."""
+        return self._update_axes("y", row, col, settings)
+
+    def _update_axes(self, letter: str, row: int | None, col: int | None, settings: Mapping[str, Any]) -> Figure:
+        names = {f"{letter}axis", *(name for name in self.layout if name.startswith(f"{letter}axis"))}
+        if row is not None or col is not None:
+            names = {
+                f"{letter}axis{getattr(place, letter)[1:]}"
+                for (r, c), place in self.grid.items()
+                if row in (None, r) and col in (None, c)
+            }
+        for name in names:
+            put(self.layout.setdefault(name, Settings()), settings)
+        return self
+
+    def add_annotation(self, **settings: Any) -> Figure:
+        """Write a text somewhere."""
+        return self._add("annotations", settings)
+
+    def update_annotations(self, **settings: Any) -> Figure:
+        """Set something of all texts."""
+        for annotation in self.layout.annotations or ():
+            put(annotation, settings)
+        return self
+
+    def add_shape(self, **settings: Any) -> Figure:
+        """Draw a line or a box somewhere."""
+        return self._add("shapes", settings)
+
+    def _add(self, kind: str, settings: Mapping[str, Any]) -> Figure:
+        made = Settings()
+        put(made, settings)
+        self.layout[kind] = [*(self.layout.get(kind) or ()), made]
+        return self
+
+    def add_vline(self, x: Any, **settings: Any) -> Figure:
+        """Draw a line from the foot of a plot to its top; ``row`` and ``col`` name the plot, else it is in each."""
+        return self._add_spanning("x", {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1}, **settings)
+
+    def add_hline(self, y: Any, **settings: Any) -> Figure:
+        """Draw a line over the width of a plot."""
+        return self._add_spanning("y", {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y}, **settings)
+
+    def add_vrect(self, x0: Any, x1: Any, **settings: Any) -> Figure:
+        """Shade from the foot of a plot to its top."""
+        return self._add_spanning("x", {"type": "rect", "x0": x0, "x1": x1, "y0": 0, "y1": 1}, **settings)
+
+    def add_hrect(self, y0: Any, y1: Any, **settings: Any) -> Figure:
+        """Shade over the width of a plot."""
+        return self._add_spanning("y", {"type": "rect", "x0": 0, "x1": 1, "y0": y0, "y1": y1}, **settings)
+
+    def _add_spanning(
+        self, letter: str, shape: dict[str, Any], *, row: int | None = None, col: int | None = None,
+        annotation_text: str = "", **settings: Any,
+    ) -> Figure:  # fmt: skip
+        """Draw in one plot or in each in which there is something; a text stands at the right end of a line, on top."""
+        for place in self._places(row, col):
+            refs = {"xref": place.x, "yref": f"{place.y} domain"}
+            refs = refs if letter == "x" else {"xref": f"{place.x} domain", "yref": place.y}
+            self.add_shape(**shape, **settings, **refs)
+            if annotation_text:
+                anchors = ("left", "top") if letter == "x" else ("right", "bottom")
+                at = {"x": shape["x1"], "y": shape["y1"], "xanchor": anchors[0], "yanchor": anchors[1]}
+                self.add_annotation(text=annotation_text, showarrow=False, **at, **refs)
+        return self
+
+    def _places(self, row: int | None, col: int | None) -> list[Place]:
+        if not self.grid:
+            return [Place()]
+        filled = {(t.get("xaxis", "x"), t.get("yaxis", "y")) for t in self.data}
+        return [p for at, p in self.grid.items() if tuple(p) in filled and (row is None or at == (row, col))]
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Give what plotly wants to be told, by name."""
+        yield "data", self.data
+        yield "layout", self.layout
+        if self.frames:
+            yield "frames", self.frames
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all settings; the same objects that the figure has."""
+        return dict(self.parts())
+
+    def to_json(self) -> str:
+        """Give all settings as plotly's JSON."""
+        return as_json(self.to_dict())
+
+    def go(self) -> go.Figure:
+        """Give plotly's own figure, every setting checked.
+
+        Raises
+        ------
+        ValueError
+            A setting is none of plotly's.
+        """
+        import plotly.graph_objects as go  # costs half a second, which most who draw need not spend
+
+        return go.Figure(self.to_dict())
+
+    def show(self) -> None:
+        """Show it: in the notebook, or from a script in a browser."""
+        notebook = sys.modules.get("IPython.display")  # there where a kernel runs; figures need none
+        if notebook is not None:
+            notebook.display(self)
+        else:
+            self.go().show()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from ticdc_lab.figures.in_notebook import mime_bundle  # which knows pages, as this module need not
+
+        return mime_bundle(self)
+
+    def __repr__(self) -> str:
+        """Its finding, as far as it has one."""
+        return str((self.layout.meta or {}).get("finding", "a figure"))
+
+
+def as_json(value: Any) -> str:
+    """Give settings as JSON; arrays as lists, what is no number as null."""
+    return orjson.dumps(value, default=_as_list, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _as_list(value: Any) -> Any:
+    """What JSON has no form for: arrays of objects or strides, sets of numbers, a missing value."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return None if type(value).__name__ in ("NAType", "NaTType") else list(value)
+
+
+def subplots(
+    rows: int, cols: int, *, spans: Sequence[Sequence[int]] = (), row_heights: Sequence[float] = (),
+    column_widths: Sequence[float] = (), vertical_spacing: float = 0.0, horizontal_spacing: float = 0.0,
+    shared_xaxes: bool = False, shared_yaxes: bool = False, titles: Sequence[str] = (),
+) -> Figure:  # fmt: skip
+    """A figure of several plots in rows and columns.
+
+    Parameters
+    ----------
+    rows, cols
+        How many; both are counted from 1, from the top left.
+    spans
+        For each row the columns that each of its cells takes; 0 is none. By default each takes one.
+    row_heights, column_widths
+        Their shares; by default all are alike.
+    vertical_spacing, horizontal_spacing
+        Between them, as shares of the whole.
+    shared_xaxes
+        Whether plots above each other have the same x axis, written below the lowest.
+    shared_yaxes
+        Whether plots beside each other have the same y axis, written at the left.
+    titles
+        A text above each plot.
+    """
+    heights = _shares(row_heights or [1] * rows, vertical_spacing)
+    widths = _shares(column_widths or [1] * cols, horizontal_spacing)
+    fig, n = Figure(), 0
+    for r in range(rows):
+        for c in range(cols):
+            span = spans[r][c] if spans else 1
+            if not span:
+                continue
+            n += 1
+            place = Place(f"x{n if n > 1 else ''}", f"y{n if n > 1 else ''}")
+            fig.grid[r + 1, c + 1] = place
+            across = [widths[c][0], widths[c + span - 1][1]]
+            down = [max(0.0, 1 - heights[r][1]), min(1.0, 1 - heights[r][0])]
+            _set_axis(fig, "x", place, across)
+            _set_axis(fig, "y", place, down)
+            if titles and titles[n - 1 : n] != [""]:
+                _title(fig, titles[n - 1], sum(across) / 2, down[1])
+    for (r, c), place in fig.grid.items():
+        if shared_xaxes and (spans[r - 1][c - 1] if spans else 1) == 1:
+            _follow(fig, "x", place, fig.grid[max(at for at in fig.grid if at[1] == c)])
+        if shared_yaxes:
+            _follow(fig, "y", place, fig.grid[r, 1])
+    return fig
+
+
+def _shares(shares: Sequence[float], gap: float) -> list[tuple[float, float]]:
+    """Begin and end of each."""
+    whole = 1 - gap * (len(shares) - 1)
+    sizes = [whole * share / sum(shares) for share in shares]
+    begins = [sum(sizes[:i]) + i * gap for i in range(len(sizes))]
+    return [(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
+
+
+def _set_axis(fig: Figure, letter: str, place: Place, domain: list[float]) -> None:
+    own, other = (place.x, place.y) if letter == "x" else (place.y, place.x)
+    fig.layout[f"{letter}axis{own[1:]}"] = Settings(anchor=other, domain=domain)
+
+
+def _follow(fig: Figure, letter: str, place: Place, first: Place) -> None:
+    own, leading = (getattr(p, letter) for p in (place, first))
+    if own != leading:
+        put(fig.layout[f"{letter}axis{own[1:]}"], {"matches": leading, "showticklabels": False})
+
+
+def _title(fig: Figure, text: str, x: float, y: float) -> None:
+    place = {"xref": "paper", "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
+    fig.add_annotation(text=text, x=x, y=y, showarrow=False, font={"size": 16}, **place)

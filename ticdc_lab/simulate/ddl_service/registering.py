@@ -1,0 +1,257 @@
+"""Registering and unregistering clusters, and reading who is registered: decided by the store, not by a mirror.
+
+Each change is a transaction that holds only while everything it was decided from is as it was read. Every PD address
+that was ever registered has a key with the *store* it belongs to, the cluster's own name in the service: it stays the
+same whatever addresses are added, dropped or written in another order, and two clusters can never share an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple, TypeAlias
+
+from immutables import Map
+
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service.connection import asked, clock, reading
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, mirrored, unchanged
+from ticdc_lab.simulate.ddl_service.records import Cluster
+from ticdc_lab.simulate.ddl_service.settings import Duties
+from ticdc_lab.simulate.ddl_service.store_messages import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
+from ticdc_lab.simulate.ddl_service.versions import Versions, as_numbers, serving, unsupported
+from ticdc_lab.simulate.ddl_service.worker_state import (
+    PREFIXES,
+    Look,
+    LookAtJobs,
+    Register,
+    Unregister,
+    Wish,
+    WorkerState,
+)
+from ticdc_lab.simulate.machine import Now, Output, Told
+
+DONE, SEEN = "done", "seen"
+REFUSED, CONFLICT, ABSENT, LATE, UNKNOWN, NO_SESSION = (
+    "refused", "conflict", "absent", "late", "unknown", "no session",
+)  # fmt: skip
+"""How a wish can end. Only after ``unknown`` may it have been carried out without anybody's having been told."""
+_READ = (keys.REGISTERS, keys.PDS, keys.WORKERS)
+_AT_ONCE = 3
+"""So often a wish whose ground has changed is tried again at once; then at the next tick."""
+
+
+class Outcome(NamedTuple):
+    """What came of a wish: ``kind`` is one of the words above."""
+
+    kind: str
+    because: str = ""
+    hint: str = ""
+    cluster: Cluster | None = None
+    seen: Mirror | None = None
+
+
+class Write(NamedTuple):
+    """The transaction that carries a wish out."""
+
+    compares: tuple[Compare, ...]
+    ops: tuple[Op, ...]
+    cluster: Cluster | None = None
+
+
+Command: TypeAlias = Register | Unregister | Look | LookAtJobs
+
+
+# The rules
+
+
+def addresses(store_addr: str) -> list[str]:
+    """Give the PDs of a ``store_addr``."""
+    return store_addr.removeprefix("tikv://").split(",")
+
+
+def decided(
+    command: Register | Unregister, entries: tuple[tuple[str, Entry], ...], versions: Versions
+) -> Write | Outcome:
+    """Say what a wish comes to, from all registered clusters, known PDs and workers as they are.
+
+    Which worker is asked makes no difference, in the midst of an upgrade neither: what one of them can serve is
+    registered. ``versions`` counts where no worker is known.
+    """
+    found = {k.removeprefix(keys.REGISTERS): e for k, e in entries if k.startswith(keys.REGISTERS)}
+    pds = {k.removeprefix(keys.PDS): e for k, e in entries if k.startswith(keys.PDS)}
+    own = found.get(command.cluster)
+    same = unchanged(keys.REGISTERS + command.cluster, own)
+    if isinstance(command, Register):
+        workers = Map({k.removeprefix(keys.WORKERS): e for k, e in entries if k.startswith(keys.WORKERS)})
+        return _registered(command, found, pds, set(serving(workers).values()) or {versions}, same)
+    if own is None:
+        because = f"{command.cluster} is not registered"
+        return Outcome(ABSENT, because, "GET /ddlservice/registered_clusters lists all.")
+    return Write((same,), (Delete(keys.REGISTERS + command.cluster),))
+
+
+def _registered(
+    command: Register, found: dict[str, Entry], pds: dict[str, Entry], fleet: Set[Versions], same: Compare
+) -> Write | Outcome:
+    registered = {name: records.cluster(e.value) for name, e in found.items()}
+    before = registered.get(command.cluster)
+    served = Versions(max((v.own for v in fleet), key=as_numbers), min((v.oldest for v in fleet), key=as_numbers))
+    version = command.version or (before.version if before else min((v.own for v in fleet), key=as_numbers))
+    if all(unsupported(version, v) for v in fleet):
+        because = unsupported(version, served) or f"no worker supports version {version}"
+        return Outcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
+    wanted = addresses(command.store_addr)
+    stores = {pds[a].value: a for a in wanted if a in pds} | ({before.identity: ""} if before else {})
+    store = next(iter(stores), command.store_addr)
+    for other, known in sorted(registered.items()):
+        shared = sorted(set(wanted) & set(addresses(known.store_addr)))
+        if other != command.cluster and (shared or known.identity in stores):
+            at = shared[0] if shared else stores[known.identity] or command.store_addr
+            return Outcome(CONFLICT, f"the cluster at {at} is registered as {other}", f"Unregister {other} first.")
+    if len(stores) > 1:
+        one, two = sorted(stores)[:2]
+        return Outcome(
+            CONFLICT, f"{command.store_addr} has PDs of two clusters: of that at {one}, and of that at {two}",
+            "Register each by itself; unregister a cluster before its id is given to another.",
+        )  # fmt: skip
+    cluster = Cluster(command.store_addr, version, store)
+    touched = dict.fromkeys([*wanted, *sorted(a for a, e in pds.items() if e.value == store)[:1]])
+    compares = [same, *(unchanged(keys.PDS + a, pds.get(a)) for a in touched)]
+    ops = [
+        Put(keys.REGISTERS + command.cluster, records.written(cluster)),
+        *(Put(keys.PDS + a, store) for a in touched),
+    ]
+    return Write(tuple(compares), tuple(ops), cluster)
+
+
+# How a worker carries wishes out: read, decide, write under what was read; again where that has changed meanwhile
+
+
+def wished(state: WorkerState, command: Command, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Take what a user asks for; without a session the user is told to ask another worker."""
+    if not state.service.is_ready:
+        return state, [Told(command, Outcome(NO_SESSION, f"{state.node} has no session with the service"))]
+    name = str(state.wished + 1)
+    wishes = state.wishes.set(name, Wish(command, clock(now)))
+    return _asked(state._replace(wished=state.wished + 1, wishes=wishes), name, now)
+
+
+def _asked(state: WorkerState, name: str, now: Now) -> tuple[WorkerState, list[Output]]:
+    wish = state.wishes[name]
+    prefixes = PREFIXES if isinstance(wish.command, Look) else _READ
+    link, outputs = reading(state.service, f"read {name}", prefixes, now)
+    wish = wish._replace(doing="read", tries=wish.tries + 1)
+    return state._replace(service=link, wishes=state.wishes.set(name, wish)), outputs
+
+
+def went_on(state: WorkerState, message: Found | Done, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Take the store's answer to a wish, if it is one."""
+    what: str = message.tag[2]  # type: ignore[index]
+    name = what.rpartition(" ")[2]
+    wish: Wish | None = state.wishes.get(name)
+    if wish is None or what != f"{wish.doing} {name}":
+        return state, []
+    if isinstance(message, Found) and wish.doing == "jobs":
+        if isinstance(wish.command, LookAtJobs):
+            return _told(state, name, Outcome(SEEN, seen=_mirror(job_prefixes(wish.command.job), message)))
+        return _idle(state, name, message, now)
+    if isinstance(message, Found):
+        return _read(state, name, message, duties, now)
+    if message.succeeded:
+        return _told(state, name, Outcome(DONE, cluster=wish.write.cluster))
+    if wish.tries < _AT_ONCE:
+        return _asked(state, name, now)
+    return state._replace(wishes=state.wishes.set(name, wish._replace(doing="wait"))), []
+
+
+def _read(state: WorkerState, name: str, found: Found, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    wish: Wish = state.wishes[name]
+    if isinstance(wish.command, Look):
+        return _told(state, name, Outcome(SEEN, seen=_mirror(PREFIXES, found)))
+    if isinstance(wish.command, LookAtJobs):
+        return _look_at_jobs(state, name, wish.command, found, now)
+    decision = decided(wish.command, found.entries, duties.versions)
+    if isinstance(decision, Outcome):
+        return _told(state, name, decision)
+    wish = wish._replace(write=decision)
+    state = state._replace(wishes=state.wishes.set(name, wish))
+    if not isinstance(wish.command, Unregister) or not wish.command.if_idle:
+        return _written(state, name, now)
+    store = next(records.cluster(e.value) for k, e in found.entries if k == keys.REGISTERS + wish.command.cluster)
+    link, outputs = reading(state.service, f"jobs {name}", (keys.JOBS,), now, store=store.identity)
+    wishes = state.wishes.set(name, wish._replace(doing="jobs"))
+    return state._replace(service=link, wishes=wishes), outputs
+
+
+def _mirror(prefixes: tuple[str, ...], found: Found) -> Mirror:
+    return mirrored(prefixes, Snapshot(found.tag, found.revision, found.entries))
+
+
+def job_prefixes(job: int) -> tuple[str, ...]:
+    """Give what is read of a cluster's store for its queue, or for one job."""
+    own = (f"{keys.JOBS}{job}", f"{keys.HISTORY}{job}") if job else (keys.JOBS,)
+    return (*own, keys.VERSIONS, keys.GLOBAL_VERSION)
+
+
+def _look_at_jobs(
+    state: WorkerState, name: str, command: LookAtJobs, found: Found, now: Now
+) -> tuple[WorkerState, list[Output]]:
+    entry = dict(found.entries).get(keys.REGISTERS + command.cluster)
+    if entry is None:
+        return _told(state, name, Outcome(ABSENT, f"{command.cluster} is not registered", "The list has all."))
+    store, prefixes = records.cluster(entry.value).identity, job_prefixes(command.job)
+    link, outputs = reading(state.service, f"jobs {name}", prefixes, now, store=store)
+    wishes = state.wishes.set(name, state.wishes[name]._replace(doing="jobs"))
+    return state._replace(service=link, wishes=wishes), outputs
+
+
+def _idle(state: WorkerState, name: str, found: Found, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Let a cluster go where nothing is in its queue; a job that comes later waits there for whoever owns it next."""
+    if not found.entries:
+        return _written(state, name, now)
+    job = min((records.job(e.value) for _, e in found.entries), key=lambda j: j.id)
+    command = state.wishes[name].command
+    assert isinstance(command, Unregister)
+    because = f"{command.cluster} has a job in its queue: job {job.id}, {job.kind} ({job.state})"
+    hint = "Wait until it has ended; with force its jobs stay in its queue, for whoever owns its DDL next."
+    return _told(state, name, Outcome(CONFLICT, because, hint))
+
+
+def _written(state: WorkerState, name: str, now: Now) -> tuple[WorkerState, list[Output]]:
+    wish = state.wishes[name]
+    link, outputs = asked(state.service, f"write {name}", wish.write.compares, wish.write.ops, now)
+    wishes = state.wishes.set(name, wish._replace(doing="write"))
+    return state._replace(service=link, wishes=wishes), outputs
+
+
+def again(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    """At a tick: try what waits once more, for as long as a lease; nothing of it has been written."""
+    outputs: list[Output] = []
+    for name, wish in sorted(state.wishes.items()):
+        if wish.doing != "wait":
+            continue
+        if clock(now) - wish.since_us < duties.terms.ttl_us:
+            state, more = _asked(state, name, now)
+        else:
+            because = "nothing was written: other changes came first each time, or the store takes none"
+            state, more = _told(state, name, Outcome(LATE, because, "Ask again; is there room for the store?"))
+        outputs += more
+    return state, outputs
+
+
+def given_up(state: WorkerState, because: str) -> list[Output]:
+    """Tell those who still wait that the session is over."""
+    found: list[Output] = []
+    for _, wish in sorted(state.wishes.items()):
+        if wish.doing == "write":
+            said = f"whether it was written is not known: {because}"
+            found.append(Told(wish.command, Outcome(UNKNOWN, said, "Look at the list; asking again does no harm.")))
+        else:
+            said = f"nothing was written: {because}"
+            found.append(Told(wish.command, Outcome(NO_SESSION, said, "Ask again, or another worker.")))
+    return found
+
+
+def _told(state: WorkerState, name: str, outcome: Outcome) -> tuple[WorkerState, list[Output]]:
+    command = state.wishes[name].command
+    return state._replace(wishes=state.wishes.delete(name)), [Told(command, outcome)]

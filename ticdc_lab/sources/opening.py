@@ -1,0 +1,273 @@
+"""Sources: raw records, and the function over Arrow batches that turns them into messages.
+
+Parsing and decoding then run in one pass (:mod:`ticdc_lab.load`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField
+
+from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.detect import Detected
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.engine import is_sail, parquet_below, verbatim
+from ticdc_lab.errors import EngineError, SourceError
+from ticdc_lab.schema import MESSAGES, require_columns
+from ticdc_lab.sources import capture, kafka, parquet, pieces, size, storage
+from ticdc_lab.sources.places import (
+    data_files,
+    has_columns_in_name,
+    is_kafka,
+    kind_of,
+    kind_of_name,
+    left_out,
+    local_path,
+    not_storage_folder,
+    require_kind,
+    unknown_options,
+)
+from ticdc_lab.sources.size import Size
+
+Batches = Iterator[pa.RecordBatch]
+Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Raw records, and how to read messages (and what is none) from them."""
+
+    name: str
+    raw: DataFrame
+    read: Reader
+    pieces: pa.Table | None = None
+    """What ``raw`` holds, where the driver can read it too: what messages look like is then told without a job."""
+    table: DataFrame | None = None
+    """The messages, where the engine can read them by itself."""
+    told: Detected | None = None
+    """What the messages are, where the source itself says so."""
+    decode: Callable[[bool], Callable[[Batches], Batches]] | None = None
+    """Raw records to events, with or without images, where messages alone do not suffice."""
+    expected: DataFrame | None = None
+    """Which offsets should be there (:data:`ticdc_lab.sources.kafka.EXPECTED`), where the source knows."""
+    said_plainly: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Wraps reading: an error of this kind of source leaves it as a SourceError."""
+    kind: str = ""
+    """One of :data:`KINDS`."""
+    measure: Callable[[], Size] = Size
+    """How large it is, without reading it."""
+    left_out: tuple[str, ...] = ()
+    """What lies in the folder and is not read, a sentence each."""
+
+    @property
+    def messages(self) -> DataFrame:
+        """:data:`ticdc_lab.schema.MESSAGES`; what is no message is left out here and shows in the quarantine."""
+        read = self.read
+
+        def run(batches: Batches) -> Batches:
+            return (messages for messages, _ in read(batches))
+
+        return self.raw.mapInArrow(run, MESSAGES) if self.table is None else self.table
+
+    def sample(self, n: int) -> pa.Table:
+        """Up to ``n`` of the first messages, read by the driver."""
+        with self.said_plainly():
+            batches = iter(self.raw.limit(n).toArrow().to_batches()) if self.pieces is None else self._one_by_one()
+        found: list[pa.RecordBatch] = []
+        for messages, _ in self.read(batches):
+            found.append(messages.slice(0, n))
+            if sum(b.num_rows for b in found) >= n:
+                break
+        empty = pa.Table.from_batches([], arrow_schema(MESSAGES))
+        return pa.Table.from_batches(found).slice(0, n) if found else empty
+
+    def _one_by_one(self) -> Batches:
+        assert self.pieces is not None
+        return (batch for batch in self.pieces.to_batches(max_chunksize=1))
+
+
+def open_source(
+    spark: SparkSession,
+    source: str,
+    *,
+    kind: str = "auto",
+    settings: StorageSettings = DEFAULTS,
+    options: Mapping[str, str] | None = None,
+    line: int = BOUNDS.line,
+) -> Source:
+    """Find out what lies at ``source`` and how to read it; only a storage folder at a URL takes a small job.
+
+    Parameters
+    ----------
+    spark
+        The caller's session.
+    source
+        A path, a URL that the session's Hadoop configuration can read (``s3a://..``), or
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
+    kind
+        One of :data:`KINDS`, or ``auto``: told from the name and, in a folder, from what is there.
+    settings
+        Of a storage folder: what its files do not say.
+    options
+        Settings of the source by name; for Kafka those of :func:`ticdc_lab.sources.kafka.read_batch`. They are in no
+        error's text.
+    line
+        Bytes that a line of a capture file may have.
+
+    Raises
+    ------
+    SourceError
+        Nothing is there, it is empty, its kind cannot be told, or the broker cannot be read from.
+    """
+    require_kind(kind)
+    if kind == "kafka" or (kind == "auto" and is_kafka(source)):
+        topics = kafka.topics_of(source, options)
+        frame, expected = kafka.read_batch(spark, topics)
+        plainly = partial(kafka.said_plainly, topics)
+        opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
+        return replace(opened, expected=expected, said_plainly=plainly)
+    if options:
+        raise unknown_options(source, options)
+    if kind == "table":
+        return _known_table(spark, source)
+    if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
+        return found
+    files = data_files(source)
+    if kind == "auto":
+        kind = kind_of(source, files)
+    if kind == "delta":
+        return _delta_source(spark, source)
+    if kind == "parquet":
+        return _parquet_source(spark, source, files)
+    return _capture_at_url(spark, source) if files is None else _capture_source(spark, source, files, line)
+
+
+def _delta_source(spark: SparkSession, source: str) -> Source:
+    table = spark.read.format("delta").load(source)
+    try:
+        return _table(source, table, kind="delta", measure=partial(_size_of_frame, table))
+    except PySparkException as error:
+        if not is_sail(spark):
+            raise
+        raise EngineError(
+            f"The embedded engine cannot read the Delta table {source}: {str(error).splitlines()[0]}",
+            hint="Run it with --engine spark; in Python: ticdc_lab.session('spark').",
+        ) from error
+
+
+def _known_table(spark: SparkSession, name: str) -> Source:
+    if not spark.catalog.tableExists(name):
+        raise SourceError(f"The session knows no table {name}.", hint="See what it knows: spark.catalog.listTables().")
+    table = spark.table(name)
+    return _table(name, table, kind="table", measure=partial(_size_of_frame, table))
+
+
+def _capture_source(spark: SparkSession, source: str, files: list[Path], line: int) -> Source:
+    if len({f.suffix == ".gz" for f in files}) > 1:
+        raise SourceError(
+            f"{source} holds gzip and plain capture files side by side.",
+            hint="Load them one by one, or unpack the gzip files first.",
+        )
+    found = pieces.table_of(pieces.of_lines(files))
+    raw = pieces.frame_of(spark, found)
+    read = partial(pieces.read, line=line)
+    return Source(
+        source, raw, read, found, kind="capture", measure=partial(size.of_lines, files), left_out=left_out(source)
+    )  # fmt: skip
+
+
+def _capture_at_url(spark: SparkSession, url: str) -> Source:
+    text = spark.read.text(url, lineSep="\n")
+    raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
+    return Source(url, raw, capture.read_lines, kind="capture")
+
+
+def _size_of_frame(table: DataFrame) -> Size:
+    """Of a table: the files that hold it now, where they lie on this machine."""
+    places = [urlsplit(f) for f in table.inputFiles()]
+    files = [Path(unquote(p.path)) for p in places if p.scheme in ("", "file") and p.path.endswith(".parquet")]
+    return size.of_parquet(files) if files and len(files) == len(places) else Size()
+
+
+def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
+    """The source if it is a folder of the storage sink, or was said to be one."""
+    local = local_path(source)
+    if kind == "auto" and (kind_of_name(source) if local is None else not local.is_dir()):
+        return None
+    if local is not None and not local.is_dir():
+        raise not_storage_folder(source)
+    found = storage.listing(spark, source, local=local, settings=settings)
+    if not found.is_storage:
+        if kind == "auto":
+            return None
+        raise SourceError(
+            f"{source} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
+            hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
+        )
+    raw, reading, has_commit_ts = storage.opened(spark, found, local=local is not None, settings=settings)
+    told = Detected(reading.protocol, has_commit_ts)
+    return Source(
+        source, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images), kind="storage",
+        measure=partial(storage.size_of, found, local=local),
+    )  # fmt: skip
+
+
+def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
+    measure = Size if files is None else partial(size.of_parquet, files)
+    table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
+    if files is None or any(has_columns_in_name(f, source) for f in files):
+        return table
+    groups = pieces.of_parquet(files)
+    if not groups:
+        return table
+    found = pieces.table_of(groups)
+    return replace(table, raw=pieces.frame_of(spark, found), read=pieces.read, pieces=found, left_out=left_out(source))
+
+
+def _parquet(spark: SparkSession, source: str, files: list[Path] | None) -> DataFrame:
+    """All the files found, however deep: Spark alone leaves out those in subfolders without a word."""
+    root = local_path(source)
+    if files is None or root is None:
+        return spark.read.parquet(source)
+    if not root.is_dir():
+        return spark.read.parquet(verbatim(spark, files[0]))
+    if any(has_columns_in_name(f, source) for f in files):
+        return parquet_below(spark, root, files)
+    return spark.read.parquet(*(verbatim(spark, f) for f in files))
+
+
+def _table(source: str, df: DataFrame, *, kind: str, measure: Callable[[], Size]) -> Source:
+    messages = as_messages(df)
+    raw = messages.select(*parquet.COLUMNS)
+    return Source(source, raw, as_they_are, table=messages, kind=kind, measure=measure)
+
+
+def as_messages(df: DataFrame) -> DataFrame:
+    """:data:`ticdc_lab.schema.MESSAGES` from a frame with at least what decoding needs of them; also on a stream."""
+    require_columns(df, *parquet.COLUMNS, frame="messages")
+    return df.select(*(_typed(df, f) for f in MESSAGES.fields))
+
+
+def _typed(df: DataFrame, field: StructField) -> Column:
+    """The column in its contract's type; one that is not there is null, a timestamp in numbers is milliseconds."""
+    column = F.col(field.name) if field.name in df.columns else F.lit(None)
+    if field.name == "timestamp" and field.name in df.columns and isinstance(df.schema["timestamp"].dataType, LongType):
+        column = F.timestamp_millis(column)
+    return column.cast(field.dataType).alias(field.name)
+
+
+def as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
+    """Batches that are messages already."""
+    for batch in batches:
+        yield batch, None

@@ -1,0 +1,82 @@
+"""Local files cut into pieces: what a task, or the driver, reads by itself.
+
+A row on its way between the engine and Python passes through the engine's own rows and a socket, which costs as much
+as decoding it. So tasks are given names of files, and what of them to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.engine import parallelism
+from ticdc_lab.sources import capture, parquet
+
+PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
+"""A file, and of it a row group (``first``), a range of bytes (``first`` up to before ``last``), or all of a gzip."""
+
+RANGE_BYTES = 32 << 20
+"""How much of a plain file is a piece."""
+
+_FILES_LOOKED_INTO = 1_000
+"""Up to so many Parquet files the driver reads the footers of; beyond, the engine plans the reading."""
+_TASKS_A_CORE = 2
+_PIECES_A_TASK = 32
+
+Batches = Iterator[pa.RecordBatch]
+Piece = tuple[str, int, int]
+
+
+def of_lines(files: Sequence[Path], range_bytes: int | None = None) -> list[Piece]:
+    """Pieces of capture files: ranges of plain ones, gzip files as a whole."""
+    found, step = [], range_bytes or RANGE_BYTES
+    for file in files:
+        path = str(file.resolve())
+        if file.suffix == ".gz":
+            found.append((path, 0, 0))
+        else:
+            size = file.stat().st_size
+            found += [(path, at, min(at + step, size)) for at in range(0, size, step)]
+    return found
+
+
+def of_parquet(files: Sequence[Path]) -> list[Piece] | None:
+    """Row groups; None where reading the files is the engine's: very many, or types that need a conversion."""
+    if len(files) > _FILES_LOOKED_INTO:
+        return None
+    groups = parquet.row_groups(files)
+    return None if groups is None else [(path, group, 0) for path, group in groups]
+
+
+def table_of(pieces: Sequence[Piece]) -> pa.Table:
+    """:data:`PIECES`."""
+    numbered = [range(len(pieces)), *zip(*pieces, strict=True)]
+    return pa.Table.from_pydict(dict(zip(PIECES.names, numbered, strict=True)), PIECES)
+
+
+def frame_of(spark: SparkSession, pieces: pa.Table) -> DataFrame:
+    """Pieces dealt to tasks."""
+    n_tasks = min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), len(pieces) // _PIECES_A_TASK))
+    return spark.createDataFrame(pieces).repartition(n_tasks)
+
+
+def read(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have."""
+    for batch in batches:
+        for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
+            yield from read_piece(file, first, last, line)
+
+
+def read_piece(
+    file: str, first: int, last: int, line: int = BOUNDS.line
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Messages of a piece, and what of it is none."""
+    if file.endswith(".parquet"):
+        return parquet.read_group(file, first)
+    if file.endswith(".gz"):
+        return capture.read_gzip(Path(file), line)
+    return capture.read_range(Path(file), first, last, line)

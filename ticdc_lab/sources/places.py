@@ -1,0 +1,181 @@
+"""What a source is, told from its name and from the names and sizes of files; no library is needed for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ticdc_lab.errors import SourceError
+
+KINDS = ("capture", "parquet", "delta", "table", "storage", "kafka")
+"""Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; the name of a table that the
+session knows, which has to be said; a folder of the storage sink; Kafka."""
+
+KAFKA = "kafka://"
+
+_CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+_LEFT_OUT_SAID = 10
+"""Files that were left out are named up to so many."""
+
+_WHAT = (
+    "a capture file (.jsonl, .jsonl.gz, .parquet), a folder of such files, a Delta table, a folder of TiCDC's storage "
+    "sink, or kafka://HOST:PORT/TOPIC"
+)
+
+
+def is_kafka(source: str) -> bool:
+    """Whether ``source`` names topics of Kafka."""
+    return source.startswith(KAFKA)
+
+
+def local_path(place: str) -> Path | None:
+    """A place as a path of this machine, or None for a URL of another kind."""
+    return Path(_bare(place)).absolute() if "://" not in place or place.startswith("file://") else None
+
+
+def _bare(place: str) -> str:
+    return place.removeprefix("file://")
+
+
+def require_kind(kind: str) -> None:
+    """Raise :class:`SourceError` unless ``kind`` is one of :data:`KINDS`, or ``auto``."""
+    if kind not in ("auto", *KINDS):
+        raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
+
+
+def require_source(source: str, kind: str = "auto") -> None:
+    """Raise :class:`SourceError` where names and sizes alone show that nothing can be read at ``source``.
+
+    A folder that may be one of the storage sink is let through.
+    """
+    require_kind(kind)
+    if not source.strip():
+        raise SourceError("No source is named.", hint="Give a path, or kafka://HOST:PORT/TOPIC.")
+    if kind in ("table", "kafka") or ("://" in source and not source.startswith("file://")):
+        return
+    place = local_path(source)
+    if place is not None and place.is_dir() and kind in ("auto", "storage"):
+        return
+    files = data_files(source)
+    if kind == "storage":
+        raise not_storage_folder(source)
+    if kind == "auto":
+        kind_of(source, files)
+
+
+def unknown_options(source: str, names: Iterable[str]) -> SourceError:
+    """The error of options that a source does not take."""
+    return SourceError(
+        f"{source} takes none of the options {', '.join(sorted(names))}.",
+        hint="Kafka takes those of Spark's connector, a storage folder csv.*, terminator and date-separator.",
+    )
+
+
+def not_storage_folder(source: str) -> SourceError:
+    """The error of a file where a folder of the storage sink is expected."""
+    return SourceError(f"{source} is no folder; expected one that TiCDC's storage sink wrote.")
+
+
+def data_files(source: str) -> list[Path] | None:
+    """The data files at a local path, in name order; None for a URL, which is Spark's to list.
+
+    Raises
+    ------
+    SourceError
+        Nothing is there, or it is empty.
+    """
+    path = local_path(source)
+    if path is None:
+        return None
+    if not path.exists():
+        table = " To read a table that the session knows, say --source-kind table." if _is_no_file(source) else ""
+        hint = f"Check the path and the working directory.{table}"
+        raise SourceError(f"{source} does not exist; expected {_WHAT}.", hint=hint)
+    files = sorted(p for p in path.rglob("*") if p.is_file() and _is_data(p, path)) if path.is_dir() else [path]
+    if not files:
+        raise SourceError(f"The folder {source} holds no data file; expected {_WHAT}.")
+    files = [f for f in files if f.stat().st_size] or files[:1]
+    if not files[0].stat().st_size:
+        raise SourceError(
+            f"{source} is empty: 0 bytes, so there is no message in it.", hint="Was the recording cut short?"
+        )
+    return files
+
+
+def left_out(source: str) -> tuple[str, ...]:
+    """What lies in a folder beside the files of :func:`data_files` and is not read, one sentence each."""
+    root = local_path(source)
+    if root is None or not root.is_dir():
+        return ()
+    said: list[str] = []
+
+    def unreadable(error: OSError) -> None:
+        said.append(f"{error.filename} cannot be read ({error.strerror}), so nothing below it was.")
+
+    for folder, folders, names in os.walk(root, onerror=unreadable):
+        for path in (Path(folder, name) for name in sorted((*folders, *names))):
+            if _is_data(path, root) and (why := _why_left_out(path)):
+                said.append(f"{path} {why}, so it was left out: what it should hold is missing from every answer.")
+    more = len(said) - _LEFT_OUT_SAID
+    return (*said[:_LEFT_OUT_SAID], *([f"So were {more} more of the folder {source}."] if more > 0 else []))
+
+
+def _why_left_out(path: Path) -> str:
+    if path.is_dir():
+        is_link = "is a link to a folder, which is not followed"
+        empty = kind_of_name(path.name) is not None and not any(p.is_file() for p in path.rglob("*"))
+        return is_link if path.is_symlink() else "is a folder without a file in it" if empty else ""
+    if not path.exists():
+        return "is a link that leads nowhere"
+    if not path.is_file():
+        return "is no file, but a pipe, a socket or a device"
+    return "" if path.stat().st_size else "is empty (0 bytes)"
+
+
+def _is_no_file(source: str) -> bool:
+    return may_be_table(source) and kind_of_name(source) is None and not source.endswith(".gz")
+
+
+def may_be_table(source: str) -> bool:
+    """Whether a name can be that of a table which the session knows."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", source))
+
+
+def _is_data(p: Path, root: Path) -> bool:
+    inside = p.relative_to(root).parts
+    return not any(part.startswith((".", "_")) and part != "_delta_log" for part in inside)
+
+
+def kind_of(source: str, files: list[Path] | None) -> str:
+    """``capture``, ``parquet`` or ``delta``, from the names of files.
+
+    Raises
+    ------
+    SourceError
+        They tell nothing, or several kinds.
+    """
+    names = [source] if files is None else [str(f) for f in files]
+    if files is not None and (Path(_bare(source)) / "_delta_log").is_dir():
+        return "delta"
+    kinds = {kind_of_name(n) for n in names}
+    if len(kinds) == 1 and None not in kinds:
+        return str(kinds.pop())
+    found = ", ".join(sorted({Path(n).name for n in names})[:4])
+    raise SourceError(
+        f"Cannot tell what {source} is: found {found}; expected {_WHAT}.",
+        hint=f"Say it with --source-kind {'|'.join(KINDS)}.",
+    )
+
+
+def kind_of_name(name: str) -> str | None:
+    """``capture`` or ``parquet``; None where the ending tells neither."""
+    if name.endswith(_CAPTURE_ENDINGS):
+        return "capture"
+    return "parquet" if name.endswith(".parquet") else None
+
+
+def has_columns_in_name(file: Path, source: str) -> bool:
+    """Whether folders below the source name columns, as in ``partition=3``."""
+    return any("=" in part for part in file.resolve().relative_to(Path(_bare(source)).resolve()).parts[:-1])

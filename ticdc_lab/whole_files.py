@@ -1,0 +1,61 @@
+"""What is written is whole or not there, and a disk that is full is said in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ticdc_lab.errors import SourceError, TiCDCLabError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded")
+"""As engines and libraries pass on what the system said."""
+
+
+@contextmanager
+def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
+    """A disk that is full while ``place`` is written becomes a :class:`SourceError`; a folder begun here is removed.
+
+    With ``keep`` it stays: what is there is whole as far as it goes, and is gone on with.
+    """
+    path = Path(str(place).removeprefix("file://"))
+    is_new = "://" not in str(path) and not path.exists()
+    try:
+        yield
+    except TiCDCLabError:
+        raise
+    except Exception as error:
+        if not _is_full(error):
+            raise
+        if is_new and not keep and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        raise SourceError(
+            f"No space is left on the device where {place} is written; "
+            + ("what was written whole stays." if keep else "nothing of it is left that looks whole."),
+            hint="Make room there (the temporary folder may be on the same device: see TMPDIR), and run it again.",
+        ) from error
+
+
+def _is_full(error: BaseException) -> bool:
+    while True:
+        if getattr(error, "errno", None) in _FULL or any(said in str(error) for said in SAID_OF_A_FULL_DISK):
+            return True
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            return False
+        error = cause
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Put text into a file, the same bytes on every system: the whole of it, or the file stays as it was."""
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with room_for(target):
+            part.write_text(text, encoding="utf-8", newline="\n")
+            part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
