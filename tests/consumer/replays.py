@@ -26,7 +26,8 @@ BANK_TOTAL = 1_200_000
 @cache
 def decoded(spark: SparkSession, name: str) -> tuple[ChangeLog, Knowledge]:
     """A golden log and what is known of it; decoded once a session."""
-    log = load(spark, str(golden(name))).materialise(f"{_folder()}/{name}")
+    folder = tempfile.mkdtemp(dir=_folder())  # of its own: one process may decode it on both engines
+    log = load(spark, str(golden(name))).materialise(f"{folder}/{name}")
     return log, knowledge(log.events)
 
 
