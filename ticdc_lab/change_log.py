@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,6 +26,7 @@ from ticdc_lab.origin import Origin
 from ticdc_lab.sample import Sample
 from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.sources import Source, local_path, parquet
+from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.size import Size
 from ticdc_lab.whole_files import room_for
 
@@ -40,11 +42,7 @@ class ChangeLog:
     has_commit_ts
         Whether the protocol carries commit_ts here (canal-json only with ``enable-tidb-extension``).
     messages
-        :data:`ticdc_lab.schema.MESSAGES`.
-    decoded
-        :data:`ticdc_lab.schema.DECODED`; of a sample that is not materialised, all that was read.
-    narrow
-        ``decoded`` without the images, at a third of the cost; None where it would be no cheaper.
+        :data:`ticdc_lab.schema.MESSAGES`, as recorded: one that several files of a folder hold is there as often.
     counts
         Known once materialised.
     known
@@ -59,8 +57,6 @@ class ChangeLog:
     protocol: str
     has_commit_ts: bool
     messages: DataFrame
-    decoded: DataFrame
-    narrow: DataFrame | None = None
     counts: Counts | None = None
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
@@ -70,7 +66,29 @@ class ChangeLog:
     sample: Sample | None = None
     origin: Origin | None = None
     _source: Source | None = None
+    _stored: DataFrame | None = None
+    _overlaps: tuple[str, ...] = ()
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def decoded(self) -> DataFrame:
+        """:data:`ticdc_lab.schema.DECODED`; of a sample that is not materialised, all that was read.
+
+        A message that several files of a folder hold is there once. To know which they are, the places of all messages
+        are read when this is first asked for; :meth:`materialise` learns them while it decodes.
+        """
+        return self._frame(images=True) if self._stored is None else self._stored
+
+    @property
+    def narrow(self) -> DataFrame | None:
+        """``decoded`` without the images, at a third of the cost; None where it would be no cheaper."""
+        return self._frame(images=False) if self._stored is None else None
+
+    def _frame(self, *, images: bool) -> DataFrame:
+        assert self._source is not None
+        skips = self._source.overlaps.skips
+        decode = decoding(self._source, self.protocol, self.known, images=images, skips=skips)
+        return self._source.raw.mapInArrow(decode, DECODED)
 
     @property
     def events(self) -> DataFrame:
@@ -103,7 +121,9 @@ class ChangeLog:
     @property
     def limits(self) -> tuple[str, ...]:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
-        return (*self.left_out, *limits_of(
+        known = None if self._source is None else self._source.overlaps_known
+        overlaps = self._overlaps if known is None else known.sentences
+        return (*self.left_out, *overlaps, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=self.gaps,
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -214,7 +234,8 @@ class ChangeLog:
             log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
             # what a sample left out is no gap: the source is asked again then
             log = log._with_gaps(log.decoded if self.sample is None else self.messages)
-        return replace(log, _source=None)
+        known = None if self._source is None else self._source.overlaps_known
+        return replace(log, _source=None, _overlaps=self._overlaps if known is None else known.sentences)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -227,9 +248,9 @@ class ChangeLog:
         decoded = self.decoded if images or self.narrow is None else self.narrow
         kept = decoded if self.sample is None else decoded.where(self.sample.keeps())
         kept.write.parquet(folder)
-        stored = stored_parquet(self.decoded.sparkSession, folder, schema=DECODED)
+        stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
-        return replace(self, decoded=stored, narrow=None, counts=counts_of(whole, self.sample))
+        return replace(self, _stored=stored, counts=counts_of(whole, self.sample))
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
@@ -237,16 +258,12 @@ class ChangeLog:
         if folder.exists():
             raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
         folder.mkdir(parents=True)
-        decode = decoding(self._source, self.protocol, self.known, images=images)
-        kept = None if self.sample is None else self.sample.kept
-        write = parquet.writing(decode, str(folder), kept=kept)
-        spark = self.decoded.sparkSession
+        spark = self.messages.sparkSession
         several = is_several_machines(spark)
         try:
             if several:
                 parquet.require_seen(spark, folder)
-            written = self._source.raw.mapInArrow(write, parquet.WRITTEN).toArrow()
-            parquet.require_shared(written["file"].to_pylist())
+            written = self._written(folder, images)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if several and (path := parquet.unseen(error)):
@@ -259,7 +276,28 @@ class ChangeLog:
         ]  # their names begin with the task
         stored = stored_parquet(spark, *files, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        return replace(self, decoded=stored, narrow=None, counts=counts)
+        return replace(self, _stored=stored, counts=counts)
+
+    def _written(self, folder: Path, images: bool) -> pa.Table:
+        """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
+
+        Which files repeat others is seen when all are read; then they are read again without that.
+        """
+        source = self._source
+        assert source is not None
+        kept = None if self.sample is None else self.sample.kept
+        known = source.overlaps_known
+        hold = source.of_several_files and known is None
+        skips = NO_SKIPS if known is None else known.skips
+        decode = decoding(source, self.protocol, self.known, images=images, skips=skips)
+        write = parquet.writing(decode, str(folder), kept=kept, hold=hold)
+        written = source.raw.mapInArrow(write, parquet.WRITTEN).toArrow()
+        parquet.require_shared(written["file"].to_pylist())
+        if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:
+            return written
+        for file in written["file"].to_pylist():
+            Path(file).unlink()
+        return self._written(folder, images)
 
     def _with_gaps(self, positions: DataFrame) -> ChangeLog:
         """The log with its ``gaps``, looked for only where fewer messages came than there should be."""

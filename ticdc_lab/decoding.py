@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,9 @@ from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources import Source, local_path
+from ticdc_lab.sources import Source, local_path, parquet
+from ticdc_lab.sources.overlaps import Held, Skips
+from ticdc_lab.sources.pieces import NO_SKIPS
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -43,17 +46,27 @@ def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, A
 
 
 def decoding(
-    source: Source, protocol: str, known: Known, *, images: bool, first: int | None = None
-) -> Callable[[Batches], Batches]:
-    """Raw records to :data:`ticdc_lab.schema.DECODED`; of each task's share the ``first`` messages, or all."""
-    read = source.read
+    source: Source,
+    protocol: str,
+    known: Known,
+    *,
+    images: bool,
+    first: int | None = None,
+    skips: Skips = NO_SKIPS,
+) -> parquet.Decode:
+    """Raw records to :data:`ticdc_lab.schema.DECODED`; of each task's share the ``first`` messages, or all.
+
+    Messages that several files hold are left out as ``skips`` says; ``held``, of the function that it gives, is told
+    what each file holds.
+    """
+    read = source.reader(skips)
     if source.decode is not None:
         whole = source.decode(images)
-        return whole if first is None else lambda batches: islice(whole(batches), 1)
+        return lambda batches, held=None: whole(batches) if first is None else islice(whole(batches), 1)
 
-    def run(batches: Batches) -> Batches:
+    def run(batches: Batches, held: Held | None = None) -> Batches:
         events, left = decoder(protocol, images=images, known=known), first
-        for messages, rejected in read(batches):
+        for messages, rejected in read(batches) if held is None else partial(read, held=held)(batches):
             yield from events(iter((messages.slice(0, left),)))
             if rejected is not None and rejected.num_rows:
                 yield rejected

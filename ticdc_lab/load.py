@@ -11,11 +11,10 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
-from ticdc_lab.decoding import decoding, known_of, table_versions
+from ticdc_lab.decoding import known_of, table_versions
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.origin import Origin
-from ticdc_lab.schema import DECODED
 from ticdc_lab.sources import open_source
 
 SAMPLE = 256
@@ -98,12 +97,8 @@ def load(
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
     if told.protocol == "simple":
         known = replace(known, tables=table_versions(opened, known))
-    whole, narrow = (
-        opened.raw.mapInArrow(decoding(opened, told.protocol, known, images=images), DECODED)
-        for images in (True, False)
-    )
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}))
     return ChangeLog(
-        source, told.protocol, told.has_commit_ts, opened.messages, whole, narrow, known=known, origin=origin,
+        source, told.protocol, told.has_commit_ts, opened.messages, known=known, origin=origin,
         left_out=opened.left_out, _source=opened,
     )  # fmt: skip

@@ -62,7 +62,7 @@ def test_what_an_interrupted_batch_has_written_is_undone(
 def _of_two_tables(log: ChangeLog) -> ChangeLog:
     """The log as a changefeed of two tables would have it."""
     named = "kind NOT IN ('row', 'ddl') OR table_name IN ('nopk', 'orders')"
-    return replace(log, decoded=log.decoded.where(named))
+    return replace(log, _stored=log.decoded.where(named))
 
 
 def _newest(spark: SparkSession, folder: Path) -> dict[tuple[str, str], list[str]]:

@@ -5,9 +5,9 @@ Parsing and decoding then run in one pass (:mod:`ticdc_lab.load`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,9 +23,11 @@ from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
+from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.schema import MESSAGES, require_columns
 from ticdc_lab.sources import capture, kafka, parquet, pieces, size, storage
+from ticdc_lab.sources.overlaps import Overlaps, Skips, Stretch, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     data_files,
     has_columns_in_name,
@@ -69,16 +71,61 @@ class Source:
     """How large it is, without reading it."""
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
+    line: int = BOUNDS.line
+    """Bytes that a line of a capture file may have."""
+    _overlaps: list[Overlaps] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def messages(self) -> DataFrame:
-        """:data:`ticdc_lab.schema.MESSAGES`; what is no message is left out here and shows in the quarantine."""
+        """:data:`ticdc_lab.schema.MESSAGES`; what is no message is left out here and shows in the quarantine.
+
+        A message that several files hold is there as often.
+        """
         read = self.read
 
         def run(batches: Batches) -> Batches:
             return (messages for messages, _ in read(batches))
 
         return self.raw.mapInArrow(run, MESSAGES) if self.table is None else self.table
+
+    def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
+        """Read without what ``skips`` names; of several files it takes ``held``, which is told what each holds."""
+        return partial(pieces.read, line=self.line, skips=skips) if self.of_several_files else self.read
+
+    @property
+    def of_several_files(self) -> bool:
+        """Whether recordings may overlap here."""
+        return len(self._files()) > 1
+
+    def _files(self) -> Sequence[str]:
+        return () if self.pieces is None else list(dict.fromkeys(self.pieces["file"].to_pylist()))
+
+    @property
+    def overlaps_known(self) -> Overlaps | None:
+        """What its files hold twice, if that was looked for."""
+        return self._overlaps[0] if self._overlaps else None
+
+    @property
+    def overlaps(self) -> Overlaps:
+        """What its files hold twice: of several files all messages' places are read, once."""
+        if not self.of_several_files:
+            return Overlaps({})
+        if not self._overlaps:
+            told = partial(pieces.told, line=self.line)
+            with self.said_plainly(), task_errors():
+                self.learn_overlaps(self.raw.mapInArrow(told, "held string").toArrow()["held"].to_pylist())
+        return self._overlaps[0]
+
+    def learn_overlaps(self, said: Iterable[str]) -> Overlaps:
+        """What its files hold twice, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
+
+        def compare(of: Sequence[Stretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
+            compared = partial(pieces.compared, line=self.line, of=of, skips=skips)
+            rows = self.raw.mapInArrow(compared, "stretch bigint, counts bigint, digest bigint").toArrow().to_pylist()
+            return (tuple(row.values()) for row in rows)
+
+        self._overlaps[:] = [overlaps_of(whole_runs(said), self._files(), compare)]
+        return self._overlaps[0]
 
     def sample(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages, read by the driver."""
@@ -183,7 +230,8 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     raw = pieces.frame_of(spark, found)
     read = partial(pieces.read, line=line)
     return Source(
-        source, raw, read, found, kind="capture", measure=partial(size.of_lines, files), left_out=left_out(source)
+        source, raw, read, found, kind="capture", measure=partial(size.of_lines, files), left_out=left_out(source),
+        line=line,
     )  # fmt: skip
 
 
@@ -225,11 +273,9 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
 
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
     measure = Size if files is None else partial(size.of_parquet, files)
+    groups = None if files is None else pieces.of_parquet(files)  # before the engine, whose words name no file
     table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
-    if files is None or any(has_columns_in_name(f, source) for f in files):
-        return table
-    groups = pieces.of_parquet(files)
-    if not groups:
+    if files is None or not groups or any(has_columns_in_name(f, source) for f in files):
         return table
     found = pieces.table_of(groups)
     return replace(table, raw=pieces.frame_of(spark, found), read=pieces.read, pieces=found, left_out=left_out(source))

@@ -28,6 +28,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import SourceError
 from ticdc_lab.schema import DECODED, MESSAGES
+from ticdc_lab.sources.overlaps import Held
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 """What decoding needs of a message."""
@@ -42,10 +43,16 @@ COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "waterma
 _SO_FAR = "_so_far-"
 _SAID_EVERY_S = 0.2
 
-WRITTEN = StructType([StructField("file", StringType())] + [StructField(name, LongType()) for name in COUNTED])
-"""What a task says of its file."""
+WRITTEN = StructType(
+    [StructField("file", StringType())]
+    + [StructField(name, LongType()) for name in COUNTED]
+    + [StructField("held", StringType())]
+)
+"""What a task says of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
 
 Batches = Iterator[pa.RecordBatch]
+Decode = Callable[..., Batches]
+"""Batches to batches; a second argument is told what each file holds, or is None."""
 
 
 def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:
@@ -55,12 +62,22 @@ def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:
     """
     found = []
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with _opened(path) as file:
             have = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
             if any(have.get(name) != kind for name, kind in _types()):
                 return None
             found += [(str(path.resolve()), i) for i in range(file.num_row_groups)]
     return found
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowInvalid as fault:
+        raise SourceError(
+            f"{path} is no whole Parquet file: {str(fault).splitlines()[0][:200]}",
+            hint="Was its writer stopped, or its copy cut short? Copy it again, or take it out of the folder.",
+        ) from fault
 
 
 def read_group(path: str, group: int) -> Iterator[tuple[pa.RecordBatch, None]]:
@@ -76,27 +93,32 @@ def _types() -> tuple[tuple[str, pa.DataType], ...]:
 
 
 def writing(
-    decode: Callable[[Batches], Batches], folder: str, *, kept: Callable[[pa.Table], pa.Table] | None = None
+    decode: Decode,
+    folder: str,
+    *,
+    kept: Callable[[pa.Table], pa.Table] | None = None,
+    hold: bool = False,
 ) -> Callable[[Batches], Batches]:
     """Decode, and write :data:`ticdc_lab.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
-    counted and only what it gives is written.
+    counted and only what it gives is written. With ``hold`` each task says what the files that it read hold.
     """
 
     def run(batches: Batches) -> Batches:
         first, batches = _peeked(batches)
+        held = Held() if hold else None
         path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}.parquet"
         counts = dict.fromkeys(COUNTED, 0)
         with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file:
-            for group in _groups(_tallied(decode(batches), path.with_name(f"{_SO_FAR}{path.stem}"))):
+            for group in _groups(_tallied(decode(batches, held), path.with_name(f"{_SO_FAR}{path.stem}"))):
                 for name, n in _counted(group).items():
                     counts[name] += n
                 part = group if kept is None else kept(group)
                 counts["kept"] += pc.sum(pc.equal(part["kind"], "row")).as_py() or 0
                 if len(part):
                     file.write_table(part, row_group_size=len(part))
-        said = {"file": str(path)} | counts
+        said = {"file": str(path)} | counts | {"held": None if held is None else held.said()}
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run

@@ -15,9 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.codecs.bounds import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.sources import capture, parquet
+from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, without
 
 PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
 """A file, and of it a row group (``first``), a range of bytes (``first`` up to before ``last``), or all of a gzip."""
+
+DIGESTS = pa.schema([("stretch", pa.int64()), ("counts", pa.int64()), ("digest", pa.int64())])
+
+NO_SKIPS: Skips = {}
 
 RANGE_BYTES = 32 << 20
 """How much of a plain file is a piece."""
@@ -64,11 +69,36 @@ def frame_of(spark: SparkSession, pieces: pa.Table) -> DataFrame:
     return spark.createDataFrame(pieces).repartition(n_tasks)
 
 
-def read(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have."""
+def read(
+    batches: Batches, line: int = BOUNDS.line, *, skips: Skips = NO_SKIPS, held: Held | None = None
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have.
+
+    What ``skips`` names is left out; ``held`` is told what each file holds.
+    """
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
-            yield from read_piece(file, first, last, line)
+            for messages, rejected in read_piece(file, first, last, line):
+                if held is not None:
+                    held.note(file, messages)
+                yield without(messages, skips[file]) if file in skips else messages, rejected
+
+
+def compared(batches: Batches, line: int, of: Sequence[Stretch], skips: Skips) -> Batches:
+    """Rows of :data:`PIECES` to those of :func:`ticdc_lab.sources.overlaps.digests`."""
+    for batch in batches:
+        for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
+            for messages, _ in read_piece(file, first, last, line):
+                rows = list(digests(file, messages, of, skips))
+                yield pa.RecordBatch.from_pylist([dict(zip(DIGESTS.names, row, strict=True)) for row in rows], DIGESTS)
+
+
+def told(batches: Batches, line: int) -> Batches:
+    """Rows of :data:`PIECES` to one row that says what their files hold."""
+    held = Held()
+    for _ in read(batches, line, held=held):
+        pass
+    yield pa.RecordBatch.from_pydict({"held": [held.said()]})
 
 
 def read_piece(

@@ -1,0 +1,134 @@
+"""Recordings of one folder that hold the same messages, or between which some are missing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.load import load
+from ticdc_lab.sources.capture import parse
+from ticdc_lab.sources.overlaps import Held, holes, overlaps_of, stretches, whole_runs
+
+LINES = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
+OF_0 = [line for line in LINES if json.loads(line)["partition"] == 0]
+
+Write = Callable[[Path, list[bytes]], None]
+
+
+def plain(path: Path, lines: list[bytes]) -> None:
+    """A capture file."""
+    path.with_suffix(".jsonl").write_bytes(b"\n".join(lines) + b"\n")
+
+
+def zipped(path: Path, lines: list[bytes]) -> None:
+    """A capture file in gzip."""
+    path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
+
+
+def parquet(path: Path, lines: list[bytes]) -> None:
+    """Messages in Parquet, in row groups of 100."""
+    messages, _ = parse(pa.array(lines), pa.array(["x"] * len(lines)))
+    pq.write_table(pa.Table.from_batches([messages]), path.with_suffix(".parquet"), row_group_size=100)
+
+
+@pytest.mark.parametrize("write", [plain, zipped, parquet])
+def test_messages_that_two_recordings_hold_count_once(spark: SparkSession, tmp_path: Path, write: Write) -> None:
+    """Lazily and materialised, and it is said which they are; the events are those of one whole recording."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "a", LINES[:1_500])
+    write(folder / "b", LINES[1_000:])
+    write(folder / "c", LINES[1_200:1_300])
+    log = load(spark, str(folder))
+    stored = log.materialise(str(tmp_path / "out"))
+    assert stored.counts is not None and stored.counts.messages == len(LINES)
+    events = load(spark, str(folder)).events
+    places = stored.events.select("partition", "offset", "seq")
+    assert events.count() == stored.counts.events == places.distinct().count()
+    said = " ".join(stored.limits)
+    assert "b." in said and "holds 500 messages that a." in said and "each counts once" in said
+    assert "c." in said and "holds 100 messages" in said and said == " ".join(log.limits)
+    assert not any("holds" in sentence for sentence in load(spark, str(folder / next(iter(folder.iterdir())))).limits)
+
+
+def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is lost where a topic was made anew, or two upstreams use one name."""
+    plain(tmp_path / "a", OF_0[:100])
+    other = json.loads(OF_0[50])
+    other["value"] = json.loads(OF_0[51])["value"]
+    plain(tmp_path / "b", [json.dumps(other).encode()])
+    stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
+    assert stored.counts is not None and stored.counts.messages == 101
+    assert "hold different messages at the same offsets" in " ".join(stored.limits)
+
+
+@pytest.mark.parametrize("write", [plain, zipped, parquet])
+def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_path: Path, write: Write) -> None:
+    """The next file of the folder goes on after what was cut off: the hole between them is named."""
+    cut = OF_0[:200][:-40]
+    write(tmp_path / "a", cut)
+    write(tmp_path / "b", OF_0[200:300])
+    stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
+    first, last = (json.loads(OF_0[i])["offset"] for i in (160, 199))
+    [said] = [s for s in stored.limits if "lacks the offsets" in s]
+    assert f"lacks the offsets {first} to {last}, between a." in said and "Partition 0" in said
+
+
+def test_a_gz_without_its_end_is_said_where_it_was_cut_at_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    """All lines are there, and only the end of the stream is missing: what came after nobody knows."""
+    packed = gzip.compress(b"\n".join(OF_0[:50]) + b"\n")
+    (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
+    log = load(spark, str(tmp_path / "a.jsonl.gz"))
+    assert [r["error_class"] for r in log.quarantine.collect()] == ["damaged-gzip"]
+    assert log.events.select("offset").distinct().count() == 50
+
+
+def test_a_parquet_file_cut_short_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Its footer stood at its end; the other files of the folder do not make it whole."""
+    parquet(tmp_path / "a", OF_0[:50])
+    parquet(tmp_path / "b", OF_0[50:99])
+    whole = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=r"b\.parquet is no whole Parquet file"):
+        load(spark, str(tmp_path))
+
+
+def held(**files: list[tuple[int, int]]) -> dict[str, dict[tuple[str, int], list[tuple[int, int]]]]:
+    """Runs of partition 0 of t, by file."""
+    return {file: {("t", 0): runs} for file, runs in files.items()}
+
+
+def test_what_several_files_hold_belongs_to_the_first() -> None:
+    """Whatever of it was held before, each offset is left out of every later file."""
+    found = stretches(held(a=[(0, 9)], b=[(5, 14)], c=[(0, 20)]), "abc")
+    assert [(s.later, s.earlier, s.run) for s in found] == [
+        ("b", ("a",), (5, 9)), ("c", ("a", "b"), (0, 14)),
+    ]  # fmt: skip
+
+
+def test_a_hole_within_one_recording_is_none_between_files() -> None:
+    """Only what lies between the end of one file and the beginning of the next."""
+    assert holes(held(a=[(0, 9), (12, 20)], b=[(21, 30)]), "ab") == []
+    [said] = holes(held(a=[(0, 9)], b=[(12, 20)]), "ab")
+    assert "offsets 10 to 11, between a and b" in said
+
+
+def test_what_tasks_say_of_parts_of_a_file_is_put_together() -> None:
+    """In any order, with holes, and a message without a place is nowhere."""
+    columns = {"topic": ["t", "t", "u", None], "partition": pa.array([0, 0, 1, None], pa.int32())}
+    one, other = Held(), Held()
+    one.note("a", pa.RecordBatch.from_pydict(columns | {"offset": [3, 4, 7, None]}))
+    one.note("a", pa.RecordBatch.from_pydict(columns | {"offset": [5, 9, 8, None]}))
+    other.note("a", pa.RecordBatch.from_pydict(columns | {"offset": [6, 7, 9, None]}))
+    runs = whole_runs([one.said(), other.said()])
+    assert runs == {"a": {("t", 0): [(3, 7), (9, 9)], ("u", 1): [(7, 9)]}}
+    assert overlaps_of(runs, ["a"], lambda *_: ()).skips == {}

@@ -1,0 +1,256 @@
+"""Messages that several files of a folder hold, and offsets that none of them holds.
+
+Two recordings of one topic may overlap: a message is what its topic, partition and offset say, so it counts once,
+from the first file that holds it. A recording that was cut at a line's end looks whole by itself; the file that goes
+on after it shows what is missing between them.
+
+The tasks that decode say which offsets each file holds, so that a folder without overlaps is read once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.neighbours import changes_in
+
+Run = tuple[int, int]
+"""The first and the last of offsets without a hole."""
+Home = tuple[str, int]
+Runs = dict[Home, list[Run]]
+
+_SAID = 5
+
+_TWICE = "{later} holds {n:,} messages that {earlier} hold{s} too ({where}): each counts once."
+_DIFFER = (
+    "{later} and {earlier} hold different messages at the same offsets ({where}), so they are no recordings of one "
+    "topic: both are counted. Load them one by one."
+)
+_BETWEEN = (
+    "Partition {partition} of {topic} lacks the offsets {first} to {last}, between {earlier} and {later}: was "
+    "{earlier} cut, or is a file missing? What they held is missing from every answer."
+)
+_MORE = "{n} more such holes or overlaps of the folder are not listed."
+
+
+def runs_of(messages: pa.RecordBatch) -> Iterator[tuple[Home, Run]]:
+    """The runs of offsets of a batch, in order; messages that do not say where they were are in none."""
+    placed = pa.table({name: messages.column(name) for name in ("topic", "partition", "offset")}).drop_null()
+    if not placed.num_rows:
+        return
+    topics = placed["topic"].combine_chunks().dictionary_encode()
+    topic, partition, offset = np.asarray(topics.indices), placed["partition"].to_numpy(), placed["offset"].to_numpy()
+    order = np.lexsort((offset, partition, topic))
+    topic, partition, offset = topic[order], partition[order], offset[order]
+    begins = changes_in(topic, partition)
+    begins[1:] |= np.diff(offset) > 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(offset)) - 1
+    names = topics.dictionary.take(pa.array(topic[first])).to_pylist()
+    yield from zip(
+        zip(names, partition[first].tolist(), strict=True),
+        zip(offset[first].tolist(), offset[last].tolist(), strict=True),
+        strict=True,
+    )
+
+
+class Held:
+    """Which offsets each file holds, as far as a task has read them."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Runs] = {}
+
+    def note(self, file: str, messages: pa.RecordBatch) -> None:
+        """Add the messages of a file."""
+        of = self._runs.setdefault(file, {})
+        for home, (first, last) in runs_of(messages):
+            known = of.setdefault(home, [])
+            if known and first == known[-1][1] + 1:
+                known[-1] = (known[-1][0], last)
+            else:
+                known.append((first, last))
+
+    def said(self) -> str:
+        """What :func:`whole_runs` reads."""
+        rows = [(f, t, p, runs) for f, of in self._runs.items() for (t, p), runs in of.items()]
+        return orjson.dumps(rows).decode()
+
+
+def whole_runs(said: Iterable[str]) -> dict[str, Runs]:
+    """The runs of each file, in order and without overlap, of what all tasks said."""
+    found: dict[str, Runs] = {}
+    for text in said:
+        for file, topic, partition, runs in orjson.loads(text):
+            found.setdefault(file, {}).setdefault((topic, partition), []).extend(map(tuple, runs))
+    return {file: {home: united(runs) for home, runs in of.items()} for file, of in found.items()}
+
+
+def united(runs: Iterable[Run]) -> list[Run]:
+    """Runs in order, those that touch as one."""
+    out: list[Run] = []
+    for first, last in sorted(runs):
+        if out and first <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(out[-1][1], last))
+        else:
+            out.append((first, last))
+    return out
+
+
+def shared(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+    """What two lists of runs, each in order, have in common."""
+    out, i, k = list[Run](), 0, 0
+    while i < len(some) and k < len(others):
+        first, last = max(some[i][0], others[k][0]), min(some[i][1], others[k][1])
+        if first <= last:
+            out.append((first, last))
+        if some[i][1] < others[k][1]:
+            i += 1
+        else:
+            k += 1
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of one partition that ``later`` holds after one or more ``earlier`` files."""
+
+    later: str
+    earlier: tuple[str, ...]
+    home: Home
+    run: Run
+
+
+def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[Stretch]:
+    """What each file holds that files before it hold too."""
+    found: list[Stretch] = []
+    before: Runs = {}
+    for n, file in enumerate(order):
+        for home, own in runs.get(file, {}).items():
+            for run in shared(own, before.get(home, ())):
+                holders = tuple(f for f in order[:n] if shared([run], runs.get(f, {}).get(home, ())))
+                found.append(Stretch(file, holders, home, run))
+            before[home] = united((*before.get(home, ()), *own))
+    return found
+
+
+def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> list[str]:
+    """A sentence for each hole between the last offset of one file and the first of the file that goes on."""
+    homes = sorted({home for of in runs.values() for home in of})
+    said: list[str] = []
+    for topic, partition in homes:
+        of = {f: runs[f][topic, partition] for f in order if (topic, partition) in runs.get(f, {})}
+        whole = united(run for own in of.values() for run in own)
+        for (_, last), (first, _) in pairwise(whole):
+            if any(own[0][0] <= last and own[-1][1] >= first for own in of.values()):
+                continue  # the hole of one recording, which audits of the log speak of
+            ends = [next(f for f, own in of.items() if any(a <= place <= b for a, b in own)) for place in (last, first)]
+            names = dict(zip(("earlier", "later"), (Path(f).name for f in ends), strict=True))
+            said.append(_BETWEEN.format(partition=partition, topic=topic, first=last + 1, last=first - 1, **names))
+    return said
+
+
+Skips = Mapping[str, Runs]
+"""Of each file the messages that an earlier one holds."""
+
+
+def without(messages: pa.RecordBatch, skips: Runs) -> pa.RecordBatch:
+    """The messages of a file but for those that an earlier one holds."""
+    keep = np.ones(messages.num_rows, bool)
+    for home, runs in skips.items():
+        keep &= ~_within(messages, home, runs)
+    return messages if keep.all() else messages.filter(pa.array(keep))
+
+
+def _within(messages: pa.RecordBatch, home: Home, runs: Sequence[Run]) -> np.ndarray:
+    topic, partition = home
+    here = pc.and_(pc.equal(messages.column("topic"), topic), pc.equal(messages.column("partition"), partition))
+    offset = pc.fill_null(messages.column("offset"), -1).to_numpy()
+    at = np.searchsorted(np.array([first for first, _ in runs]), offset, side="right") - 1
+    inside: np.ndarray = (at >= 0) & (offset <= np.array([last for _, last in runs])[np.maximum(at, 0)])
+    found: np.ndarray = inside & pc.fill_null(here, False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def digests(file: str, messages: pa.RecordBatch, of: Sequence[Stretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
+    """Number of a stretch, 1 for what counts or 0 for what is left out, and a sum over the messages' bytes."""
+    for n, stretch in enumerate(of):
+        if file != stretch.later and file not in stretch.earlier:
+            continue
+        here = _within(messages, stretch.home, [stretch.run])
+        if file != stretch.later and stretch.home in skips.get(file, {}):
+            here &= ~_within(messages, stretch.home, skips[file][stretch.home])
+        if here.any():
+            some = messages.filter(pa.array(here))
+            sums = map(_digest, *(some.column(c).to_pylist() for c in ("offset", "key", "value")))
+            yield n, int(file != stretch.later), sum(sums)
+
+
+def _digest(offset: int, key: bytes | None, value: bytes | None) -> int:
+    head = b"%d,%d,%d;" % (offset, -1 if key is None else len(key), -1 if value is None else len(value))
+    return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(head)))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """What the files of one folder hold twice, and what none of them holds.
+
+    Attributes
+    ----------
+    skips
+        What is left out of each file when it is read.
+    sentences
+        What is said of it.
+    """
+
+    skips: Skips
+    sentences: tuple[str, ...] = ()
+
+
+Compare = Callable[[Sequence[Stretch], Skips], Iterable[tuple[int, int, int]]]
+"""Reads the files again: the rows of :func:`digests` of all of them."""
+
+
+def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare) -> Overlaps:
+    """What the files hold twice; messages that differ at the same offsets are no repetition, and all stay."""
+    found = stretches(runs, order)
+    said, skips = holes(runs, order), _skips_of(found)
+    if found:
+        sums = np.zeros((len(found), 2), object)
+        for n, counts, digest in compare(found, skips):
+            sums[n, counts] += digest
+        same = [s for s, (left, kept) in zip(found, sums, strict=True) if left == kept]
+        differ = [s for s in found if s not in same]
+        said += [*_sentences(same, _TWICE), *_sentences(differ, _DIFFER)]
+        skips = _skips_of(same)
+    more = len(said) - 2 * _SAID
+    return Overlaps(skips, (*said[: 2 * _SAID], *([_MORE.format(n=more)] if more > 0 else [])))
+
+
+def _skips_of(found: Iterable[Stretch]) -> dict[str, Runs]:
+    skips: dict[str, Runs] = {}
+    for s in found:
+        skips.setdefault(s.later, {}).setdefault(s.home, []).append(s.run)
+    return skips
+
+
+def _sentences(found: Sequence[Stretch], words: str) -> list[str]:
+    """One for each file that repeats others."""
+    said: list[str] = []
+    for later in dict.fromkeys(s.later for s in found):
+        own = [s for s in found if s.later == later]
+        earlier = list(dict.fromkeys(Path(f).name for s in own for f in s.earlier))
+        n = sum(s.run[1] - s.run[0] + 1 for s in own)
+        where = [f"partition {s.home[1]} of {s.home[0]}, offsets {s.run[0]} to {s.run[1]}" for s in own[:_SAID]]
+        where += ["and more"] if len(own) > _SAID else []
+        names = ", ".join(earlier[:_SAID]) + (", .." if len(earlier) > _SAID else "")
+        s = "s" if len(earlier) == 1 else ""
+        said.append(words.format(later=Path(later).name, n=n, earlier=names, s=s, where="; ".join(where)))
+    return said
