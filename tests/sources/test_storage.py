@@ -262,6 +262,23 @@ def test_a_damaged_record_is_in_quarantine_and_the_others_are_read(
     assert bad["reason"] and bad["key"].decode().endswith(".csv") and bad["topic"] == tmp_path.name
 
 
+@pytest.mark.parametrize("damaged", [0, 4, 8])
+@pytest.mark.parametrize("by", [b"", b'"', b",", b"\n", b"\r", b"x", b"\0"])
+@pytest.mark.parametrize("fields", ["", f"{VERSION + 1},", f"{VERSION + 1},false,"])
+def test_a_record_damaged_anywhere_costs_itself_alone(tmp_path: Path, damaged: int, by: bytes, fields: str) -> None:
+    """The first one too, from which alone nothing is told of the others: one byte of it lost or another."""
+    records = [f'"I","t","s",{fields}{i},"a{i},\n"\r\n'.encode() for i in range(9)]
+    put_schema(tmp_path, INT, TEXT)
+    whole = [str(i) for i in range(9) if i != damaged]
+    for at in range(len(records[damaged]) - 2):
+        broken = records[damaged][:at] + by + records[damaged][at + 1 :]
+        put_data(tmp_path, b"".join([*records[:damaged], broken, *records[damaged + 1 :]]))
+        rows = [r for r in rows_of(tmp_path) if r["kind"] == "row"]
+        found = {r["columns"][0]["value"]: r["columns"][1]["value"] for r in rows}
+        assert [found.get(i) for i in whole] == [f"a{i},\n" for i in whole], (at, broken)
+        assert len(rows) <= 9
+
+
 def test_half_an_update_is_no_delete(tmp_path: Path) -> None:
     """A D with is-update true whose I is not there is in quarantine: taken for a delete it would lose a row."""
     put_schema(tmp_path, INT)

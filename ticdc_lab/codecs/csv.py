@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +28,9 @@ HEADER = b"ticdc-meta$operation"
 _HEADER_TS, _HEADER_UPDATE, _HEADER_HANDLE = b"ticdc-meta$commit-ts", b"ticdc-meta$is-update", b"ticdc-meta$handle-key"
 _ALWAYS = 3
 """Operation, table and schema."""
+_OPERATIONS = ([b"I"], [b"D"], [b"U"])
+_LOOKED_AT = 9
+"""Records that tell which fields a file has."""
 
 
 class Shape(NamedTuple):
@@ -53,13 +59,55 @@ def find_records(data: np.ndarray, *, quote: str, terminator: str) -> Records:
     return Records(starts[:n], ends[:n], rest)
 
 
-def terminator_of(data: np.ndarray, settings: StorageSettings) -> str:
+def beginning_of(file: TableFile, settings: StorageSettings) -> re.Pattern[bytes] | None:
+    """How every record of a table's file begins: operation, table, schema; None where no quote tells texts apart.
+
+    Inside a text each quote stands twice, so nothing else in a file looks like a line end and this.
+    """
+    quote, delimiter = settings.csv_quote, re.escape(settings.csv_delimiter)
+    if not quote:
+        return None
+    names = [re.escape(quote + (name or "").replace(quote, 2 * quote) + quote) for name in (file.table, file.schema)]
+    return re.compile(delimiter.join([f"{re.escape(quote)}[IDU]{re.escape(quote)}", *names, ""]).encode())
+
+
+def resynced(data: np.ndarray, records: Records, begins: re.Pattern[bytes], *, quote: str, terminator: str) -> Records:
+    """The records of a file, each found although one before it is damaged.
+
+    A quote too many or too few turns inside and outside about for all that follows. Where a line begins as a record
+    does, one begins.
+    """
+    raw = data.tobytes()
+    places = [m.start() + len(terminator) for m in re.finditer(re.escape(terminator.encode()) + begins.pattern, raw)]
+    if set(places) <= {*records.starts.tolist(), records.rest}:
+        return records
+    starts, ends, rest = list[int](), list[int](), len(data)
+    cuts = [0, *(p for p in places if p), len(data) + len(terminator)]
+    for start, following in pairwise(cuts):
+        stop = min(following, len(data))
+        part = find_records(data[start:stop], quote=quote, terminator=terminator)
+        starts += (part.starts + start).tolist()
+        ends += (part.ends + start).tolist()
+        if part.rest < stop - start and following <= len(data):
+            starts.append(part.rest + start)
+            ends.append(following - len(terminator))
+        elif part.rest < stop - start:
+            rest = part.rest + start
+    return Records(np.array(starts, np.int64), np.array(ends, np.int64), rest)
+
+
+def terminator_of(data: np.ndarray, settings: StorageSettings, begins: re.Pattern[bytes] | None = None) -> str:
     """What ends records: as set, or a line feed where no carriage return stands before the one that ends the first.
 
-    A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here.
+    A line feed inside quotes ends none; that of a text which the file breaks off in is not seen here. Where it is known
+    how records begin, those before most of them count: the first one may be damaged.
     """
     if settings.terminator is not None:
         return settings.terminator
+    if begins is not None:
+        ends = re.findall(rb"(\r?)\n(?=" + begins.pattern + rb")", data[:_HEAD].tobytes())
+        if ends:
+            return "\r\n" if 2 * sum(map(bool, ends)) >= len(ends) else "\n"
     for some in (data[:_HEAD], data):
         lines = find_records(some, quote=settings.csv_quote, terminator="\n")
         if len(lines.ends):
@@ -72,15 +120,21 @@ _HEAD = 1 << 16
 
 
 def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
-    """Which fields the records of a file have, from its first one, and from the settings where they say it."""
+    """Which fields the records of a file have, from its first ones, and from the settings where they say it.
+
+    Most of those count that have what every record has: one alone may be damaged.
+    """
     plain = layout(None, settings, Shape(False, False, False, False), "\r\n", K.PLAIN)
-    first = _fields(data, records, plain)
+    some = [_fields(data, records, plain, i) for i in range(min(_LOOKED_AT, len(records.starts)))]
+    first = some[0] if some else []
     header = settings.csv_output_field_header
     header = first[:1] == [HEADER] if header is None else header
     if header and first[:1] == [HEADER]:
         found = (_HEADER_TS in first, _HEADER_UPDATE in first, _HEADER_HANDLE in first)
     else:
-        found = _told(first[_ALWAYS : max(len(first) - n_columns, _ALWAYS)])
+        told = [(_told(f[_ALWAYS : max(len(f) - n_columns, _ALWAYS)]), f) for f in some]
+        whole = [which for which, f in told if f[:1] in _OPERATIONS and len(f) == _ALWAYS + sum(which) + n_columns]
+        found = Counter(whole).most_common(1)[0][0] if whole else told[0][0] if told else (False, False, False)
     wanted = (settings.csv_include_commit_ts, settings.csv_output_old_value, settings.csv_output_handle_key)
     has_ts, has_update, has_handle = (f if w is None else w for f, w in zip(found, wanted, strict=True))
     return Shape(has_ts, has_update, has_handle, header)
@@ -95,10 +149,8 @@ def _told(extra: list[bytes]) -> tuple[bool, bool, bool]:
     return len(extra) >= 1, False, len(extra) >= 2
 
 
-def _fields(data: np.ndarray, records: Records, plain: K.Layout) -> list[bytes]:
-    if not len(records.starts):
-        return []
-    p, end, found = int(records.starts[0]), int(records.ends[0]), list[bytes]()
+def _fields(data: np.ndarray, records: Records, plain: K.Layout, which: int) -> list[bytes]:
+    p, end, found = int(records.starts[which]), int(records.ends[which]), list[bytes]()
     while p <= end:
         start, stop, p, _ = K.field(data, p, end, plain)
         if p < 0:

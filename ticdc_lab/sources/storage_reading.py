@@ -193,9 +193,12 @@ class Reading:
         from ticdc_lab.codecs.kernel import csv as kernel
 
         s = self.settings
-        terminator = csv.terminator_of(data, s)
-        records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
         file = self.definition(row)
+        begins = csv.beginning_of(file, s) if isinstance(file, TableFile) else None
+        terminator = csv.terminator_of(data, s, begins)
+        records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
+        if begins is not None:
+            records = csv.resynced(data, records, begins, quote=s.csv_quote, terminator=terminator)
         shape = csv.shape_of(data, records, len(file.columns) if isinstance(file, TableFile) else 1, s)
         starts, ends = records.starts[shape.has_header :].copy(), records.ends[shape.has_header :].copy()
         if isinstance(file, Unreadable):
