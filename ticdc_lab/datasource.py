@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect
+from ticdc_lab.codecs.bounds import bounds_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
@@ -40,6 +41,7 @@ class Part(InputPartition):
     file: str
     first: int
     last: int
+    line: int
 
 
 def register(spark: SparkSession) -> None:
@@ -48,9 +50,10 @@ def register(spark: SparkSession) -> None:
 
 
 class TiCDCSource(DataSource):
-    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``, ``rangeBytes``.
+    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``, and two more.
 
-    The last is how much of a plain file one task reads.
+    ``rangeBytes`` is how much of a plain file one task reads; ``bounds`` what a message may become, as
+    ``inflated=1000000,line=100000``.
 
     The columns are :data:`ticdc_lab.schema.DECODED`: what cannot be decoded is there with its ``error_class``, so that
     nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
@@ -90,7 +93,9 @@ class _Asked:
             raise SourceError(
                 "The format ticdc needs a path.", hint='spark.read.format("ticdc").load("topic.jsonl.gz")'
             )
-        known = known_of(options.get("schemaRegistry"), options.get("claimCheck"))
+        said = [pair.split("=", 1) for pair in (options.get("bounds") or "").split(",") if pair]
+        bounds = bounds_of({pair[0].strip(): pair[-1].strip() for pair in said})
+        known = known_of(options.get("schemaRegistry"), options.get("claimCheck"), bounds)
         return cls(path, options.get("protocol", "auto"), known, int(options.get("rangeBytes", pieces.RANGE_BYTES)))
 
     def files(self) -> list[Path]:
@@ -133,10 +138,10 @@ def _decoded(part: Part, protocol: str, known: Known) -> Batches:
 
 def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a part, and what of it is none."""
-    return pieces.read_piece(part.file, part.first, part.last)
+    return pieces.read_piece(part.file, part.first, part.last, part.line)
 
 
-def _parts(files: Sequence[Path], range_bytes: int) -> list[Part]:
+def _parts(files: Sequence[Path], asked: _Asked) -> list[Part]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
     found: list[pieces.Piece] = []
     for file in files:
@@ -148,13 +153,13 @@ def _parts(files: Sequence[Path], range_bytes: int) -> list[Part]:
                 )
             found += groups
         else:
-            found += pieces.of_lines([file], range_bytes)
-    return [Part(*piece) for piece in found]
+            found += pieces.of_lines([file], asked.range_bytes)
+    return [Part(*piece, asked.known.bounds.line) for piece in found]
 
 
 class _Reader(DataSourceReader):
     def __init__(self, asked: _Asked) -> None:
-        self._parts = _parts(asked.files(), asked.range_bytes)
+        self._parts = _parts(asked.files(), asked)
         self._protocol, self._known = asked.told(self._parts)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -189,13 +194,13 @@ class _StreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         seen = set(start["files"])
         new = [Path(file) for file in end["files"] if file not in seen]
-        return _parts(new, self._asked.range_bytes)
+        return _parts(new, self._asked)
 
     def read(self, partition: InputPartition) -> Batches:
         """The protocol, and table versions of the simple one, are told from each file: nothing is known of others."""
         assert isinstance(partition, Part)
         try:
-            protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked.range_bytes))
+            protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked))
         except ProtocolError as fault:
             if self._asked.protocol != "auto":
                 raise

@@ -37,6 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.decoding import known_of
 from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
 from ticdc_lab.engine.task_errors import task_errors
@@ -72,6 +73,7 @@ def ingest(
     once: bool = False,
     every_s: float = EVERY_S,
     said: Callable[[State], None] | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> None:
     """Let Kafka topics flow into Delta tables; returns when all is read (``once``), else when it is interrupted.
 
@@ -95,6 +97,8 @@ def ingest(
         Seconds from the beginning of a batch to that of the next, at least.
     said
         Called after each batch with what is known then.
+    bounds
+        As for :func:`ticdc_lab.load.load`. They are not kept in ``out`` either.
 
     Raises
     ------
@@ -105,7 +109,7 @@ def ingest(
     if not is_kafka(source):
         raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
     require_workers_once(spark)
-    known = known_of(schema_registry, claim_check)
+    known = known_of(schema_registry, claim_check, bounds)
     tables, topics = Tables(spark, out), kafka.topics_of(source, options)
     told = _protocol_of(tables, source, protocol, options, known)
     create(tables, protocol=told)

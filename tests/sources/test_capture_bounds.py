@@ -8,8 +8,13 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources import Source
 from ticdc_lab.sources.capture import read_gzip, read_range
+from ticdc_lab.sources.opening import _capture_at_url
 from ticdc_lab.sources.places import data_files, left_out
 
 
@@ -43,6 +48,39 @@ def test_ranges_of_a_file_with_a_long_line_read_each_line_once(tmp_path: Path) -
         pieces = [p for a, b in ((0, cut), (cut, size)) for p in read_range(path, a, b, 1_000)]
         assert [o for m, _ in pieces for o in m.column("offset").to_pylist()] == [0, 1, 3, 4, 5]
         assert sum(r.num_rows for _, r in pieces) == 1
+
+
+@pytest.mark.parametrize("end", ["whole", "cut", "damaged"])
+def test_a_gz_behind_a_url_is_read_up_to_its_damage(spark: SparkSession, tmp_path: Path, end: str) -> None:
+    """As a file of this machine is: the engine's own reader would end the load."""
+    packed = bytearray(gzip.compress(b"\n".join(line(i * 7**9 % 10**9) for i in range(3_000))))
+    if end == "cut":
+        packed = packed[: len(packed) * 2 // 3]
+    elif end == "damaged":
+        packed[-4_000:-3_900] = b"\xff" * 100
+    (tmp_path / "a.jsonl.gz").write_bytes(packed)
+    source = _capture_at_url(spark, (tmp_path / "a.jsonl.gz").as_uri(), BOUNDS.line)
+    n, bad = counted(source)
+    assert (n == 3_000 and not bad) if end == "whole" else (100 < n < 3_000 and bad[-1] == "damaged-gzip")
+
+
+def test_a_line_too_long_behind_a_url_is_one_row_of_quarantine(classic: SparkSession, tmp_path: Path) -> None:
+    """Plain or gzip."""
+    raw = b"\n".join([line(0), line(1, 3_000), line(2)])
+    (tmp_path / "a.jsonl").write_bytes(raw)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(raw))
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        assert counted(_capture_at_url(classic, (tmp_path / name).as_uri(), 1_000)) == (2, ["too-large"])
+    with pytest.raises(SourceError, match="side by side"):
+        _capture_at_url(classic, tmp_path.as_uri(), 1_000)
+
+
+def counted(source: Source) -> tuple[int, list[str]]:
+    """How many messages a source gives, and what of it is none."""
+    pieces = list(source.read(iter(source.raw.toArrow().to_batches())))
+    return sum(m.num_rows for m, _ in pieces), [
+        r["error_class"] for _, bad in pieces for r in (bad.to_pylist() if bad else [])
+    ]
 
 
 def test_what_a_folder_holds_and_is_not_read_is_said(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from ticdc_lab.redaction import redacted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ticdc_lab.codecs.bounds import Bounds
+
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 
 
@@ -217,18 +219,23 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g")
 
 
+def given_bounds() -> Bounds:
+    """What ``--bound`` says."""
+    from ticdc_lab.codecs.bounds import bounds_of
+
+    return bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
+
+
 @contextmanager
 def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet."""
-    from ticdc_lab.codecs.bounds import bounds_of
     from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.load import load
 
     settings, options = settings_among(where["options"])
     spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    bounds = bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
-    log = load(spark, source, settings=settings, options=options, bounds=bounds, **given)
+    log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), **given)
     with log.reading():
         yield spark, log
 

@@ -11,6 +11,7 @@ from ticdc_lab.cli.common import (
     but_for,
     decoded,
     facts_of,
+    given_bounds,
     json_flag,
     main,
     print_json,
@@ -200,7 +201,8 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
     from ticdc_lab.ingest import ingest as run
 
     given = ("protocol", "schema_registry", "claim_check", "options")
-    settings = {"once": once, "every_s": every_s} | {name: where[name] for name in given}
+    settings: dict[str, Any] = {"once": once, "every_s": every_s, "bounds": given_bounds()}
+    settings |= {name: where[name] for name in given}
     with suppress(KeyboardInterrupt):
         run(session_of(source, needs_spark="a stream into Delta needs it"), source, out, said=_say_state, **settings)
 

@@ -28,10 +28,22 @@ _PIECE = 4 << 20
 Batches = Iterator[pa.RecordBatch]
 
 
-def read_lines(batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+def read_lines(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Lines (columns ``line`` binary, ``file``) to messages, and to rejected lines in the form of DECODED."""
     for batch in batches:
-        yield parse(batch.column("line"), batch.column("file"))
+        sizes = pc.fill_null(pc.binary_length(batch.column("line")), 0)
+        for i in np.flatnonzero(sizes.to_numpy() > line).tolist():
+            yield _no_message(), _too_long(batch.column("file")[i].as_py(), sizes[i].as_py(), line)
+        some = batch.filter(pc.less_equal(sizes, line))
+        yield parse(some.column("line"), some.column("file"))
+
+
+def read_contents(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """As :func:`read_gzip`, of gzip files that the engine brings (columns ``content``, ``file``)."""
+    for batch in batches:
+        for content, name in zip(batch.column("content"), batch.column("file").to_pylist(), strict=True):
+            with pa.BufferReader(content.as_buffer()) as file:
+                yield from _read_gzip(file, name, line)
 
 
 def read_gzip(path: Path, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
@@ -39,14 +51,19 @@ def read_gzip(path: Path, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBa
 
     So is a line of more bytes than ``line``, of which no more is kept than its length.
     """
+    with path.open("rb") as file:
+        yield from _read_gzip(file, str(path), line)
+
+
+def _read_gzip(file: Any, name: str, line: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     fault = ""
-    for lines, fault, too_long in _gzip_lines(path, line):  # noqa: B007  the last one counts
+    for lines, fault, too_long in _gzip_lines(file, line):  # noqa: B007  the last one counts
         if too_long:
-            yield _no_message(), _too_long(path, too_long, line)
+            yield _no_message(), _too_long(name, too_long, line)
         if lines:
-            yield parse(pa.array(lines, pa.binary()), pa.array([str(path)] * len(lines), pa.string()))
+            yield parse(pa.array(lines, pa.binary()), pa.array([name] * len(lines), pa.string()))
     if fault:
-        yield _no_message(), _rejected_file(path, "damaged-gzip", f"{fault}; all lines before were read")
+        yield _no_message(), _rejected_file(name, "damaged-gzip", f"{fault}; all lines before were read")
 
 
 def read_range(
@@ -82,13 +99,13 @@ def _rest_of_line(file: BinaryIO) -> int:
     return n
 
 
-def _gzip_lines(path: Path, most: int) -> Iterator[tuple[list[bytes], str, int]]:
+def _gzip_lines(file: Any, most: int) -> Iterator[tuple[list[bytes], str, int]]:
     """Lines of a gzip file in groups, each with what is wrong with the stream so far (empty for nothing).
 
     The third is the length of a line beyond ``most`` that stood before them, or 0.
     """
     held, size, fault = list[bytes](), 0, ""
-    for text, fault in _inflated(path):
+    for text, fault in _inflated(file):
         lines = text.split(b"\n")
         rest = lines.pop()
         if lines and size + len(lines[0]) > most:
@@ -112,25 +129,24 @@ def _gzip_lines(path: Path, most: int) -> Iterator[tuple[list[bytes], str, int]]
     yield ([whole] if whole else []), lost, 0 if fault or size <= most else size
 
 
-def _inflated(path: Path) -> Iterator[tuple[bytes, str]]:
+def _inflated(f: Any) -> Iterator[tuple[bytes, str]]:
     """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far."""
     engine = zlib.decompressobj(wbits=31)
-    with path.open("rb") as f:
-        raw = f.read(_CHUNK)
-        while raw:
-            before = engine.copy()
-            try:
-                yield engine.decompress(raw, _PIECE), ""
-            except zlib.error as e:
-                yield _up_to_the_damage(before, raw), f"gzip stream is damaged ({e})"
-                return
-            raw = engine.unconsumed_tail
-            if engine.eof:
-                raw = engine.unused_data.lstrip(b"\0")
-                while not raw and (raw := f.read(_CHUNK)):
-                    raw = raw.lstrip(b"\0")  # members may be padded
-                engine = zlib.decompressobj(wbits=31) if raw else engine
-            raw = raw or f.read(_CHUNK)
+    raw = f.read(_CHUNK)
+    while raw:
+        before = engine.copy()
+        try:
+            yield engine.decompress(raw, _PIECE), ""
+        except zlib.error as e:
+            yield _up_to_the_damage(before, raw), f"gzip stream is damaged ({e})"
+            return
+        raw = engine.unconsumed_tail
+        if engine.eof:
+            raw = engine.unused_data.lstrip(b"\0")
+            while not raw and (raw := f.read(_CHUNK)):
+                raw = raw.lstrip(b"\0")  # members may be padded
+            engine = zlib.decompressobj(wbits=31) if raw else engine
+        raw = raw or f.read(_CHUNK)
     if not engine.eof:
         yield engine.flush(), ""
     if not engine.eof:
@@ -152,12 +168,12 @@ def _no_message() -> pa.RecordBatch:
     return parse(pa.array([], pa.binary()), pa.array([], pa.string()))[0]
 
 
-def _too_long(path: Path, found: int, most: int) -> pa.RecordBatch:
+def _too_long(path: Path | str, found: int, most: int) -> pa.RecordBatch:
     said = f"a line of {found:,} bytes: expected at most {most:,} (bound `line`)"
     return _rejected_file(path, "too-large", said)
 
 
-def _rejected_file(path: Path, error_class: str, said: str) -> pa.RecordBatch:
+def _rejected_file(path: Path | str, error_class: str, said: str) -> pa.RecordBatch:
     """A row of the quarantine for what is no line that could be kept."""
     columns = {"error_class": pa.array([error_class]), "reason": pa.array([f"{path}: {said}"])}
     return in_form(columns, 1, DECODED)

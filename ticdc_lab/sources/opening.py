@@ -197,7 +197,7 @@ def open_source(
         return _delta_source(spark, source)
     if kind == "parquet":
         return _parquet_source(spark, source, files)
-    return _capture_at_url(spark, source) if files is None else _capture_source(spark, source, files, line)
+    return _capture_at_url(spark, source, line) if files is None else _capture_source(spark, source, files, line)
 
 
 def _delta_source(spark: SparkSession, source: str) -> Source:
@@ -222,10 +222,7 @@ def _known_table(spark: SparkSession, name: str) -> Source:
 
 def _capture_source(spark: SparkSession, source: str, files: list[Path], line: int) -> Source:
     if len({f.suffix == ".gz" for f in files}) > 1:
-        raise SourceError(
-            f"{source} holds gzip and plain capture files side by side.",
-            hint="Load them one by one, or unpack the gzip files first.",
-        )
+        raise _mixed(source)
     found = pieces.table_of(pieces.of_lines(files))
     raw = pieces.frame_of(spark, found)
     read = partial(pieces.read, line=line)
@@ -235,10 +232,26 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     )  # fmt: skip
 
 
-def _capture_at_url(spark: SparkSession, url: str) -> Source:
+def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
+    """Lines of plain files, and gzip files as they are: the engine's own reader ends at the first that is damaged."""
     text = spark.read.text(url, lineSep="\n")
+    files = text.inputFiles()
+    zipped = sum(f.endswith(".gz") for f in files)
+    if zipped not in (0, len(files)):
+        raise _mixed(url)
+    if zipped:
+        whole = spark.read.format("binaryFile").load(url)
+        raw = whole.select("content", F.col("path").alias("file"))
+        return Source(url, raw, partial(capture.read_contents, line=line), kind="capture")
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
-    return Source(url, raw, capture.read_lines, kind="capture")
+    return Source(url, raw, partial(capture.read_lines, line=line), kind="capture")
+
+
+def _mixed(source: str) -> SourceError:
+    return SourceError(
+        f"{source} holds gzip and plain capture files side by side.",
+        hint="Load them one by one, or unpack the gzip files first.",
+    )
 
 
 def _size_of_frame(table: DataFrame) -> Size:
