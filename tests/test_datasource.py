@@ -102,7 +102,7 @@ def test_what_it_cannot_read_is_said(ticdc: SparkSession, tmp_path: Path) -> Non
 def test_its_bounds_are_those_that_are_said(tmp_path: Path) -> None:
     """A line or a message beyond them is in quarantine here too, and what is no bound is refused."""
     path = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
-    for said in ("line=300", "growth=1, growth_free=1"):
+    for said in ("line=1500", "growth=1, columns=3"):
         reader = datasource._Reader(datasource._Asked.of({"path": path, "bounds": said}))
         classes = {c for part in reader.partitions() for b in reader.read(part) for c in b["error_class"].to_pylist()}
         assert "too-large" in classes, said
