@@ -44,7 +44,7 @@ def codec(known: Known) -> Codec:
 
 def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
     """One event of a message; a null value is a tombstone that Kafka's compaction asks for, and TiCDC writes none."""
-    message = object_of(value, "value")
+    message, types_of = _parts(value, "value")
     payload = members(message.get("payload", message), "payload")
     source = members(payload.get("source"), "payload.source")
     commit_ts = integer(source, "commit_ts")
@@ -55,7 +55,7 @@ def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
         return [Event(S.WATERMARK, commit_ts)]
     if op not in _OPS:
         raise Malformed("unknown-type", f"payload.op is {op!r}; expected c, u, d or m")
-    types = _types(message.get("schema"))
+    types = types_of()
     keys = _keys(key)
     columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
     return [
@@ -76,7 +76,7 @@ def _keys(key: bytes | None) -> frozenset[str]:
     """Names of the handle key's columns, which are those of the message key."""
     if key is None:
         return frozenset()
-    message = object_of(key, "key")
+    message, _ = _parts(key, "key")
     payload = message.get("payload")  # which may also be the name of a column, whose value is no object
     return frozenset(payload if isinstance(payload, dict) else message)
 
@@ -96,20 +96,54 @@ def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
     return cells
 
 
+_SCHEMA = b'},"schema":{'
+
+
+def _parts(raw: bytes | None, part: str) -> tuple[Mapping[str, Any], Callable[[], Types]]:
+    """The message, and its columns' types: many messages have the schema of the one before, which is read once.
+
+    Where this stands between two members, what is before and behind it are JSON by themselves: inside a text the quotes
+    are escaped, inside another object the part before does not end. A name that is there twice, or any other fault, is
+    looked for in the message as a whole.
+    """
+    at = -1 if raw is None else raw.find(_SCHEMA)
+    if raw is not None and at >= 0 and raw.endswith(b"}"):
+        try:
+            message = object_of(raw[: at + 1] + b"}", part)
+            if "schema" not in message:
+                schema = raw[at + len(_SCHEMA) - 1 : -1]
+                _once(schema)
+                return message, lambda: _schema_types(schema)
+        except Malformed:
+            pass
+    message = object_of(raw, part)
+    return message, lambda: _types(message.get("schema"))
+
+
+@lru_cache(4_096)
+def _once(schema: bytes) -> None:
+    """Raise :class:`Malformed` where a schema is no JSON object, or has a name twice."""
+    object_of(schema, "schema")
+
+
+@lru_cache(4_096)
+def _schema_types(schema: bytes) -> Types:
+    return _types(orjson.loads(schema))
+
+
 def _types(schema: Any) -> Types:
     """Column name -> MySQL type and what turns its values to text, by the part that describes the message."""
     if schema is None:
         return {}
     for field in objects(members(schema, "schema").get("fields"), "schema.fields"):
         if field.get("field") == "after":
-            return _typed(orjson.dumps(field.get("fields")))
+            return _typed(field.get("fields"))
     return {}
 
 
-@lru_cache(4_096)
-def _typed(fields: bytes) -> Types:
+def _typed(fields: Any) -> Types:
     found: dict[str, tuple[str | None, Convert]] = {}
-    for field in objects(orjson.loads(fields), "schema.fields.fields"):
+    for field in objects(fields, "schema.fields.fields"):
         mysql_type = optional(field, "tidb_type")
         found[text(field, "field")] = (_full_type(mysql_type, field), _converter(mysql_type, field))
     return found
