@@ -1,63 +1,121 @@
-"""A TCP proxy whose line can be cut and mended: what was on its way then arrives late."""
+"""A TCP proxy whose line can be cut, slow, or lose what it carries, in either direction, and is mended."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
+from contextlib import suppress
+
+Ends = tuple[socket.socket, socket.socket]
 
 
-class Proxy:
-    """Stands before a port of this host."""
+class Direction:
+    """One direction of all connections of a proxy."""
 
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._requests, self._answers = threading.Event(), threading.Event()
-        self.mend()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut_requests(self) -> None:
-        """Let no request through, and answers still; nobody is told."""
-        self._requests.clear()
-
-    def cut_answers(self) -> None:
-        """Let no answer through, and requests still; nobody is told."""
-        self._answers.clear()
+    def __init__(self) -> None:
+        self._is_open = threading.Event()
+        self._is_open.set()
+        self._late_s, self._loses = 0.0, False
+        self._torn: set[Ends] = set()
 
     def cut(self) -> None:
-        """Let nothing through, in either direction; nobody is told."""
-        self._requests.clear()
-        self._answers.clear()
+        """Let nothing through; nobody is told, and what was on its way arrives when the line is mended."""
+        self._is_open.clear()
+
+    def delay(self, late_s: float) -> None:
+        """Let everything through late."""
+        self._late_s = late_s
+
+    def lose(self) -> None:
+        """Take everything and let nothing arrive, ever; who sent it hears so when the line is mended: it is hung up."""
+        self._loses = True
 
     def mend(self) -> None:
         """Let all through again, what waited first."""
-        self._requests.set()
-        self._answers.set()
+        self._late_s, self._loses = 0.0, False
+        while self._torn:
+            hung_up(self._torn.pop())
+        self._is_open.set()
+
+    def carry(self, data: bytes, ends: Ends) -> None:
+        """Carry what one end has sent to the other."""
+        self._is_open.wait()
+        if self._late_s:
+            time.sleep(self._late_s)
+        if self._loses:
+            self._torn.add(ends)
+        else:
+            ends[1].sendall(data)
+
+
+class Proxy:
+    """Stands before a port of this host.
+
+    Attributes
+    ----------
+    port
+        Its own.
+    to
+        Where new connections lead; another when a process has begun again.
+    requests, answers
+        Its two directions.
+    """
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self.requests, self.answers = Direction(), Direction()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._ends: list[Ends] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let nothing through, in either direction."""
+        self.requests.cut()
+        self.answers.cut()
+
+    def mend(self) -> None:
+        """Let all through again."""
+        self.requests.mend()
+        self.answers.mend()
 
     def close(self) -> None:
         """Hang up."""
         self.mend()
-        for end in (self._listening, *self._ends):
-            end.close()
+        hung_up((self._listening, self._listening))
+        for ends in self._ends:
+            hung_up(ends)
 
     def _accept(self) -> None:
         while True:
             try:
                 near, _ = self._listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
                 return
-            self._ends += [near, far]
-            for ends in ((near, far, self._requests), (far, near, self._answers)):
-                threading.Thread(target=self._pump, args=ends, daemon=True).start()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                near.close()
+                continue
+            self._ends = [ends for ends in self._ends if ends[0].fileno() >= 0]
+            self._ends.append((near, far))
+            for direction, ends in ((self.requests, (near, far)), (self.answers, (far, near))):
+                threading.Thread(target=_pump, args=(direction, ends), daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, is_open: threading.Event) -> None:
-        try:
-            while data := source.recv(65536):
-                is_open.wait()
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            target.close()
+
+def _pump(direction: Direction, ends: Ends) -> None:
+    try:
+        while data := ends[0].recv(65536):
+            direction.carry(data, ends)
+    except OSError:
+        pass
+    hung_up(ends)
+
+
+def hung_up(ends: Ends) -> None:
+    """End a connection on both sides, and wake who waits for it."""
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()

@@ -32,10 +32,19 @@ START_S = 90.0
 
 
 class Fleet:
-    """Workers that share a folder, or an etcd; ``ttl_s`` is that of their sessions."""
+    """Workers that share a folder, or an etcd; ``ttl_s`` is that of their sessions.
 
-    def __init__(self, folder: Path, etcd: str | None = None, *, ttl_s: float = TTL_S) -> None:
-        self.folder, self._etcd, self._ttl_s = folder, etcd, ttl_s
+    Attributes
+    ----------
+    lines
+        Where a worker finds etcd, where that is not as for all others.
+    clocks
+        Whether the workers' wall clocks can be set.
+    """
+
+    def __init__(self, folder: Path, etcd: str | None = None, *, ttl_s: float = TTL_S, clocks: bool = False) -> None:
+        self.folder, self._etcd, self._ttl_s, self.clocks = folder, etcd, ttl_s, clocks
+        self.lines: dict[str, str] = {}
         self.gone: dict[str, float] = {}
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.ports: dict[str, int] = {}
@@ -43,9 +52,10 @@ class Fleet:
     def begin(self, *names: str, options: tuple[str, ...] = ()) -> None:
         """Start workers, and wait until their APIs answer."""
         for name in names:
+            where = ("--etcd", self.lines[name]) if name in self.lines else self.where
             command = [
-                sys.executable, "-m", "ticdc_lab.cli", "ddl-service", "serve", "--listen", "127.0.0.1:0",
-                "--node-id", name, *self.where, "--ttl", str(self._ttl_s), *options,
+                *self._program(name), "ddl-service", "serve", "--listen", "127.0.0.1:0",
+                "--node-id", name, *where, "--ttl", str(self._ttl_s), *options,
             ]  # fmt: skip
             with (self.folder / f"{name}.log").open("w") as log:
                 self.processes[name] = subprocess.Popen(command, stderr=log, text=True)
@@ -53,14 +63,31 @@ class Fleet:
             found = until(lambda n=name: self._port(n), START_S)  # type: ignore[misc]
             self.ports[name] = int(found)
 
+    def _program(self, name: str) -> tuple[str, ...]:
+        if not self.clocks:
+            return sys.executable, "-m", "ticdc_lab.cli"
+        if not self._clock(name).exists():
+            self.set_clock(name, 0)
+        return sys.executable, str(Path(__file__).with_name("wrong_clock.py")), str(self._clock(name))
+
+    def _clock(self, name: str) -> Path:
+        return self.folder / f"{name}.clock"
+
+    def set_clock(self, name: str, ahead_s: float) -> None:
+        """Set the wall clock of a worker, which has been begun with ``clocks`` or will be."""
+        own = self._clock(name).with_suffix(".set")
+        own.write_text(str(ahead_s))
+        own.replace(self._clock(name))
+
     @property
     def where(self) -> tuple[str, str]:
         """The options that name the store."""
         return ("--etcd", self._etcd) if self._etcd else ("--store", str(self.folder))
 
-    def open(self) -> Backend:
-        """Open the store."""
-        return EtcdStore(Etcd(self._etcd)) if self._etcd else SqliteStore(self.folder)
+    def open(self, name: str = "") -> Backend:
+        """Open the store, as ``name`` finds it."""
+        etcd = self.lines.get(name, self._etcd)
+        return EtcdStore(Etcd(etcd)) if etcd else SqliteStore(self.folder)
 
     def written(self) -> list[Written]:
         """Give all that was ever written."""

@@ -41,9 +41,10 @@ def history(
     names, pds = chance.choice(("a", "ab")), chance.choice((1, 2, 3))
     plans = [[_drawn(chance, number, names, pds) for _ in range(calls)] for _ in clients]
     with ThreadPoolExecutor(len(clients) + 1) as pool:
-        if fault:
-            pool.submit(fault)
+        happens = pool.submit(fault) if fault else None
         told = [pool.submit(_called, client, plan, number) for client, plan in zip(clients, plans, strict=True)]
+        if happens:
+            happens.result()
         return [call for found in told for call in found.result()]
 
 

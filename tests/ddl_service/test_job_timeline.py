@@ -13,7 +13,7 @@ from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.submitting import submitted
-from ticdc_lab.ddl_service.watch import JobWatch
+from ticdc_lab.ddl_service.watch import ended, job_watch
 from ticdc_lab.simulate.ddl_service import jobs, records
 from ticdc_lab.simulate.ddl_service.progress import JobAnswer, job_polled
 from ticdc_lab.simulate.ddl_service.server_state import Submit
@@ -39,7 +39,7 @@ def test_a_job_is_watched_from_its_first_state_to_its_end(tmp_path: Path) -> Non
         )  # fmt: skip
         sender.start()
         until(lambda: client.jobs("c1").jobs, START_S)
-        progress = JobWatch(client, "c1", 1).ended(within_s=START_S)
+        progress = job_watch(client, "c1", 1).until(ended, within_s=START_S)
         sender.join()
     assert (progress.job.state, progress.job.row_count) == (records.DONE, 2000)
     assert progress.steps["row_count"].is_monotonic_increasing

@@ -93,7 +93,7 @@ def test_an_answer_that_is_late_makes_no_second_job(workers: Two, monkeypatch: p
     proxy = Proxy(port)
     server = tidb(EtcdStore(Etcd(f"127.0.0.1:{proxy.port}")))
     until(lambda: server.state and server.state.serves, START_S)
-    proxy.cut_answers()
+    proxy.answers.cut()
     server.post(STATEMENT)
     until(lambda: jobs(workers.written(), keys.JOBS), START_S)
     until(lambda: server.state.link.life > 1, START_S)

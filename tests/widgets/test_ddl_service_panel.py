@@ -11,7 +11,7 @@ import pytest
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.ddl_service.watch import Watch
+from ticdc_lab.ddl_service.watch import fleet_watch, settled
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.tryout import ADD, FAULTS, SPARE, Incident, faults_of, tried
 from ticdc_lab.simulate.faults import Join
@@ -78,13 +78,13 @@ def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
     """Each tick asks its API again; when no worker answers any more it is said."""
     with running("node-a", SqliteStore(tmp_path), Listening(port=0), Duties(tick_us=50_000)) as port:
         client = Client(f"http://127.0.0.1:{port}")
-        watch = Watch(client)
-        watch.settled(workers=1)
+        watch = fleet_watch(client)
+        watch.until(settled(workers=1))
         client.register("c1", "tikv://one:2379")
         panel: Panel[ServiceView] = service_panel(watch.look)
-        watch.settled(workers=1)
+        watch.until(settled(workers=1))
         with pytest.raises(ServiceError, match="1 workers own 1 of 1 clusters; expected 2 workers and all"):
-            watch.settled(workers=2, within_s=0.3)
+            watch.until(settled(workers=2), within_s=0.3)
         looks = len(watch.answers)
         panel.value = replace(panel.value, tick=1)
         assert finding(panel).endswith("s, 1 worker owns 1 cluster, 1 each") and len(watch.answers) == looks + 1

@@ -35,7 +35,7 @@ class StoreTime:
 
     def __init__(self, offset_us: int | None = None) -> None:
         self.offset_us = offset_us
-        self._is_said = False
+        self._said = 0
 
     @property
     def skew_us(self) -> int:
@@ -45,16 +45,16 @@ class StoreTime:
     def now(self) -> Now:
         """Give the moment: the time by which timestamps are made, and the steady clock, by which leases are judged."""
         skew_us = self.skew_us
-        is_bounded = abs(skew_us) > MOST_SKEW_US
-        if is_bounded != self._is_said:
-            self._is_said = is_bounded
+        side = (skew_us > MOST_SKEW_US) - (skew_us < -MOST_SKEW_US)
+        if side != self._said:
+            self._said = side
             self._say(skew_us)
         beyond_us = skew_us - max(-MOST_SKEW_US, min(skew_us, MOST_SKEW_US))
         at_us = wall_us() - beyond_us - EPOCH_MS * 1000
         return Now(at_us, skew_us=time.monotonic_ns() // 1000 - at_us)
 
     def _say(self, skew_us: int) -> None:
-        if not self._is_said:
+        if not self._said:
             LOG.warning("this machine's clock agrees with the store's again")
             return
         where = "ahead of" if skew_us > 0 else "behind"

@@ -1,8 +1,10 @@
-"""Look at a running service through its HTTP API, time after time, as figures of a fleet need it."""
+"""Look at a running service through its HTTP API, time after time, as figures of a fleet or of a job need it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from msgspec.structs import asdict
 
@@ -11,89 +13,53 @@ from ticdc_lab.simulate.ddl_service.fleet import Answer, Fleet, fleet_polled
 from ticdc_lab.simulate.ddl_service.progress import JobAnswer, JobProgress, job_polled
 from ticdc_lab.simulate.ddl_service.records import ENDS, IS_OWNER, Job
 
-
-class JobWatch:
-    """One job of a running service that is looked at.
-
-    Parameters
-    ----------
-    client
-        Asks the service.
-    cluster, job
-        Which one.
-    keep
-        Answers that are kept; the oldest go first.
-    """
-
-    def __init__(self, client: Client, cluster: str, job: int, *, keep: int = 10_000) -> None:
-        self._client, self._cluster, self._number, self._keep = client, cluster, job, keep
-        self._since_s = time.monotonic()
-        self.answers: list[JobAnswer] = []
-
-    def look(self) -> JobProgress:
-        """Ask once more, and give the job since the first time.
-
-        Raises
-        ------
-        ServiceError
-            There is no such job, or no worker answers.
-        """
-        found = self._client.jobs(self._cluster, self._number)
-        (own,) = found.jobs
-        job = Job(**asdict(own))
-        self.answers.append(JobAnswer(int(1e6 * (time.monotonic() - self._since_s)), job, found.servers))
-        del self.answers[: -self._keep]
-        return job_polled(self._cluster, self.answers)
-
-    def ended(self, *, within_s: float = 60.0, every_s: float = 0.05) -> JobProgress:
-        """Look until the job has ended.
-
-        Raises
-        ------
-        ServiceError
-            It has not in time.
-        """
-        end_s = time.monotonic() + within_s
-        while (progress := self.look()).job.state not in ENDS:
-            if time.monotonic() > end_s:
-                raise ServiceError(200, f"after {within_s:g} s job {self._number} is {progress.job.state}")
-            time.sleep(every_s)
-        return progress
+A = TypeVar("A")
+P = TypeVar("P")
+KEPT = 10_000
+"""Answers; the oldest go first."""
 
 
-class Watch:
-    """A service that is looked at.
+class Watch(Generic[A, P]):
+    """Something of a service that is looked at: :func:`fleet_watch`, :func:`job_watch`.
 
     Parameters
     ----------
-    client
-        Asks it.
-    keep
-        Answers that are kept; the oldest go first.
+    ask
+        Asks the service once; given the time since the first look, µs.
+    read
+        Makes a picture of all answers.
+
+    Attributes
+    ----------
+    answers
+        Those that are kept, in order.
     """
 
-    def __init__(self, client: Client, *, keep: int = 10_000) -> None:
-        self._client = client
-        self._keep = keep
-        self._since_s = time.monotonic()
-        self.answers: list[Answer] = []
+    def __init__(self, ask: Callable[[int], A], read: Callable[[Sequence[A]], P]) -> None:
+        self._ask, self._read, self._since_s = ask, read, time.monotonic()
+        self.answers: list[A] = []
 
-    def look(self) -> Fleet:
-        """Ask once more for workers and clusters, and give the fleet since the first time.
+    def look(self) -> P:
+        """Ask once more, and give what is known since the first time.
 
         Raises
         ------
         ServiceError
-            No worker answers, or none has a session with its store.
+            No worker answers, none has a session with its store, or what is asked for is not there.
         """
-        workers = tuple(w.id for w in self._client.workers())
-        clusters = tuple((c.id, c.schedule.assigned_to, c.schedule.status) for c in self._client.clusters())
-        self.answers.append(Answer(int(1e6 * (time.monotonic() - self._since_s)), workers, clusters))
-        del self.answers[: -self._keep]
-        return fleet_polled(self.answers)
+        self.answers.append(self._ask(int(1e6 * (time.monotonic() - self._since_s))))
+        del self.answers[:-KEPT]
+        return self._read(self.answers)
 
-    def settled(self, *, workers: int, within_s: float = 60.0, every_s: float = 0.1) -> Fleet:
-        """Look until there are so many workers, and every cluster has an owner.
+    def until(self, lacks: Callable[[P], str], *, within_s: float = 60.0, every_s: float = 0.05) -> P:
+        """Look until nothing is lacking.
+
+        Parameters
+        ----------
+        lacks
+            Says what a picture still lacks; empty where it lacks nothing (:func:`settled`, :func:`ended`).
+        within_s, every_s
+            For how long, and how often, s.
 
         Raises
         ------
@@ -104,17 +70,53 @@ class Watch:
         while True:
             is_late = time.monotonic() > end_s
             try:
-                fleet = self.look()
+                found = self.look()
+                if not (lacking := lacks(found)):
+                    return found
+                if is_late:
+                    raise ServiceError(200, f"after {within_s:g} s {lacking}")
             except ServiceError as error:
                 if is_late or error.status not in (0, 503):
                     raise
-            else:
-                held, _ = fleet.at()
-                n = len(self.answers[-1].workers)
-                if n == workers and (held["status"] == IS_OWNER).all():
-                    return fleet
-                if is_late:
-                    owned = int((held["status"] == IS_OWNER).sum())
-                    what = f"{n} workers own {owned} of {len(held)} clusters"
-                    raise ServiceError(200, f"after {within_s:g} s {what}; expected {workers} workers and all.")
             time.sleep(every_s)
+
+
+def fleet_watch(client: Client) -> Watch[Answer, Fleet]:
+    """Watch a service: its workers, and who has which cluster."""
+
+    def ask(at_us: int) -> Answer:
+        workers = tuple(w.id for w in client.workers())
+        return Answer(
+            at_us, workers, tuple((c.id, c.schedule.assigned_to, c.schedule.status) for c in client.clusters())
+        )
+
+    return Watch(ask, fleet_polled)
+
+
+def settled(workers: int) -> Callable[[Fleet], str]:
+    """Until there are so many workers, and every cluster has an owner."""
+
+    def lacks(fleet: Fleet) -> str:
+        held, alive = fleet.at()
+        owned = int((held["status"] == IS_OWNER).sum())
+        if len(alive) == workers and owned == len(held):
+            return ""
+        return f"{len(alive)} workers own {owned} of {len(held)} clusters; expected {workers} workers and all."
+
+    return lacks
+
+
+def job_watch(client: Client, cluster: str, job: int) -> Watch[JobAnswer, JobProgress]:
+    """Watch one job of a cluster."""
+
+    def ask(at_us: int) -> JobAnswer:
+        found = client.jobs(cluster, job)
+        (own,) = found.jobs
+        return JobAnswer(at_us, Job(**asdict(own)), found.servers)
+
+    return Watch(ask, lambda answers: job_polled(cluster, answers))
+
+
+def ended(progress: JobProgress) -> str:
+    """Until a job has ended."""
+    return "" if progress.job.state in ENDS else f"job {progress.job.id} is {progress.job.state}"
