@@ -165,13 +165,13 @@ class Fleet:
         return {c: s["assigned_to"] for c, s in found.items() if s["status"] == "OWNER" and s["assigned_to"] in alive}
 
 
-def until(what: Callable[[], Any], within_s: float) -> Any:
+def until(what: Callable[[], Any], within_s: float, *, every_s: float = 0.02) -> Any:
     """Wait until something is true, and give it."""
     end_s = time.monotonic() + within_s
     while time.monotonic() < end_s:
         if found := what():
             return found
-        time.sleep(0.05)
+        time.sleep(every_s)
     raise AssertionError(f"not within {within_s} s")
 
 

@@ -35,8 +35,10 @@ class Server:
             "--advertise-client-urls", own, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls",
             self.peer, "--initial-cluster", members, "--log-level", "error",
         ]  # fmt: skip
-        if not self._fsync:
+        if not self._fsync:  # who measures takes etcd as it is
             command.append("--unsafe-no-fsync")
+        if not (self._fsync or self.others):  # alone it elects itself at once, and leases of a second are possible
+            command += ["--heartbeat-interval", "10", "--election-timeout", "100"]
         if self.tls:
             ca, cert, key = map(str, self.tls)
             command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", cert, "--key-file", key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
@@ -27,7 +28,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A worker that asks for a secret, has room for few, and waits for few seconds."""
     monkeypatch.setattr(doorman, "MOST_GUESTS", 20)
     monkeypatch.setattr(doorman, "BODY_S", 0.5)
-    monkeypatch.setattr(doorman, "IDLE_S", 5.0)
+    monkeypatch.setattr(doorman, "IDLE_S", 1.0)
     listening = Listening(port=0, secret="open sesame")
     with running("one", SqliteStore(tmp_path), listening, DUTIES) as found:
         until(lambda: answered(found) == 200, START_S)
@@ -62,6 +63,20 @@ def test_many_slow_connections_keep_nobody_out(port: int) -> None:
     assert answered(port) == 200
     assert is_closed(strangers[0])
     assert all(map(is_closed, strangers))  # those that were not closed at once are after the time to be idle
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is held back until the last one's acknowledgement has come, 40 ms later."""
+    made, sound = [], doorman.Connection.connection_made
+
+    def connection_made(self: doorman.Connection, transport: asyncio.Transport) -> None:
+        sound(self, transport)
+        made.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(doorman.Connection, "connection_made", connection_made)
+    assert answered(port) == 200
+    assert made
+    assert all(made)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(port: int) -> None:

@@ -53,7 +53,7 @@ class World:
         self.server = Node(Server(STORE, habits), "tidb-1", EtcdStore(Etcd(self.etcd.endpoint)))
         self.server.start()
         self.server.post(SetVariable(BATCH, "16"))
-        self.server.post(Submit("add index", "orders", "by_day", rows=3200))
+        self.server.post(Submit("add index", "orders", "by_day", rows=1600))
         until(lambda: (job := self.job()) and job.row_count > 100, WITHIN_S)
 
     def _worker(self, name: str, endpoint: str, duties: Duties) -> Node:
@@ -126,7 +126,7 @@ def test_an_owner_that_is_cut_off_stops_before_another_begins(world: World) -> N
     cut_and_mended(world)
     assert not owns(world.cut_off)
     job = until(world.ended, WITHIN_S)
-    assert (job.state, job.row_count) == (records.DONE, 3200)
+    assert (job.state, job.row_count) == (records.DONE, 1600)
     assert overlaps(world.changes) == []
     assert len({c.worker for c in world.changes if c.owns}) == 2
     assert violations(history.of_etcd(Etcd(world.etcd.endpoint))) == []

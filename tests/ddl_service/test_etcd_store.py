@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 import time
@@ -15,7 +16,7 @@ from aetcd import rpc
 from drawn import HOUR
 from fleet import until
 
-from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, history
+from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, etcd_session, history
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
@@ -151,6 +152,24 @@ def test_etcd_is_killed_and_comes_back(tmp_path: Path) -> None:
 
 def _values(store: EtcdStore) -> list[str]:
     return [e.value for _, a in store.news() if isinstance(a, Happened) for _, e in a.events if e]
+
+
+@pytest.mark.parametrize("ticks", range(4))
+def test_a_session_that_is_closed_ends_whatever_comes_at_that_moment(ticks: int) -> None:
+    """What waits for a revision is cancelled, or was over before; else the session would go on, and its end waits."""
+
+    async def is_heard() -> bool:
+        told = asyncio.Event()
+        task = asyncio.create_task(etcd_session._within(5, told.wait()))
+        await asyncio.sleep(0)
+        told.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        asked = task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled() == asked
+
+    assert etcd_loop.done(is_heard(), WITHIN_S)
 
 
 async def _compacted(endpoint: str, revision: int) -> None:

@@ -75,7 +75,7 @@ class Heard:
             self.hear()
             return all(any(isinstance(a, kind) for a in self._heard) for kind in kinds)
 
-        until(are_there, WITHIN_S)
+        until(are_there, WITHIN_S, every_s=0.002)
         found, self._heard = self._heard, []
         return found
 
@@ -176,7 +176,7 @@ def watches_have_no_gaps(place: Place) -> None:
         found.extend(a for _, a in two.store.news() if isinstance(a, Happened))
         return len(found) >= 30
 
-    until(all_there, WITHIN_S)
+    until(all_there, WITHIN_S, every_s=0.002)
     assert [[(k, e and e.value) for k, e in h.events] for h in found] == [
         [("/a/1", str(n)), ("/a/2", str(n))] for n in range(30)
     ]
@@ -327,7 +327,7 @@ def test_a_lease_that_runs_out_ends_its_keys_for_all(place: Place) -> None:
     """Others are told that its keys are gone, its holder when it asks or writes."""
     store, at = place.open(), next(STORES)
     store.session(at)
-    store.ask(at, Grant(("m", 1, "grant"), 2_000_000, 0))
+    store.ask(at, Grant(("m", 1, "grant"), 1_000_000, 0))
     (short,) = store.told(Granted)
     store.ask(at, Txn(("m", 1, "t"), (), (Put("/a/1", "x", short.lease),)))
     store.told(Done)

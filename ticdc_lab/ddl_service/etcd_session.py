@@ -217,7 +217,8 @@ class Session:
 
 async def _within(seconds: float, reached: Awaitable[None]) -> bool:
     try:
-        await asyncio.wait_for(reached, seconds)
+        async with asyncio.timeout(seconds):  # wait_for of Python 3.11 loses a cancellation now and then
+            await reached
     except TimeoutError:
         return False
     return True
