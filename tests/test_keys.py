@@ -16,12 +16,13 @@ from ticdc_lab.codecs import decode
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.errors import ContractError
-from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.keys import with_keys
 from ticdc_lab.load import load
 from ticdc_lab.schema import IMAGE_HASHES, KEYS, MESSAGES
 
 sys.path.insert(0, str(Path(__file__).parent / "codecs"))
 import making
+from spark_hashes import by_expressions
 
 TOPICS = (
     "messages_open-protocol_small.jsonl.gz",
@@ -39,7 +40,7 @@ def differing(events: DataFrame) -> DataFrame:
     """Events for which the decoder's hashes are not those of Spark's expressions."""
     renamed = events.withColumnsRenamed({name: f"kernel_{name}" for name in HASHES})
     differs = [f"NOT ({name} <=> kernel_{name})" for name in HASHES]
-    return renamed.transform(with_keys).transform(with_image_hashes).where(" OR ".join(differs))
+    return renamed.transform(by_expressions).where(" OR ".join(differs))
 
 
 @pytest.mark.parametrize("name", TOPICS)

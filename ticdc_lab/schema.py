@@ -115,7 +115,7 @@ IMAGE_HASHES = StructType(
 )
 """What shows whether each change of a row begins where the one before it ended, without reading images.
 
-Decoders write it, also where they leave the images out; :func:`ticdc_lab.keys.with_image_hashes` adds it to other
+Decoders write it, also where they leave the images out; :func:`ticdc_lab.keys.with_hashes` adds it to other
 frames. As with :data:`DISPATCH`, whoever changes ``op``, ``columns`` or ``before`` drops these columns.
 """
 
@@ -166,7 +166,7 @@ DISPATCH = StructType(
 )
 """What dispatch reads instead of the images, which cost ten times as much to read from Parquet.
 
-Decoders write it, also where they leave the images out; :func:`ticdc_lab.dispatch.hashing.with_crcs` adds it to other
+Decoders write it, also where they leave the images out; :func:`ticdc_lab.keys.with_hashes` adds it to other
 frames. All of it is null unless ``kind`` is ``row``. It says what the images say: whoever changes ``op``, ``columns``
 or ``before`` of events drops these columns.
 """

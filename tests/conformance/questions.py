@@ -37,10 +37,10 @@ from ticdc_lab.facts.watermarks import (
     watermark_timeline,
 )
 from ticdc_lab.faults import plan_fault, read_log, with_faults
-from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.keys import with_hashes, with_keys
 from ticdc_lab.produce import produce
 from ticdc_lab.repartition.consumer import consumer_findings
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.summary import (
     contents,
     ddl_list,
@@ -121,7 +121,7 @@ QUESTIONS: dict[str, Question] = {
     "with_faults": _faulty,
     "offset_gaps": offset_gaps,
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),
-    "with_image_hashes": lambda e: with_image_hashes(e.select(*EVENTS.names)),
+    "with_hashes": lambda e: with_hashes(e.select(*EVENTS.names), KEYS, IMAGE_HASHES, DISPATCH),
     "laggard_spans": laggard_spans,
     "unresolved_over_offsets": unresolved_over_offsets,
     "produce": lambda e: produce(e, protocol="open-protocol", strategy="table", partitions=2, topic="again"),

@@ -149,7 +149,7 @@ _STEP = "a step of a transform that is asked"
 NOT_ASKED = {
     **dict.fromkeys(("changes_of", "rows_of"), "a step of table_history, and of a Delta sink's batch"),
     **dict.fromkeys(("consumed", "repeats_of", "log_breaches", "row_history", "log_facts", "from_first_row"), _STEP),
-    **dict.fromkeys(("decided", "first_changes", "with_answers", "with_changes", "with_crcs", "with_hash"), _STEP),
+    **dict.fromkeys(("decided", "first_changes", "with_answers", "with_changes", "with_hash"), _STEP),
     **dict.fromkeys(("restored_transactions", "resolved_values", "finding_messages", "messages_of"), _STEP),
     **dict.fromkeys(("dispatched", "dispatch_by_rules"), "setting_effects asks both"),
     **dict.fromkeys(("judged", "log_marks", "by_watermark", "stated_values", "stalls_in_us", "counted_load"), _STEP),

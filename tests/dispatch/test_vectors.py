@@ -13,8 +13,8 @@ from reference_decoder import mysql_float
 
 from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.dispatch.hashing import with_crcs
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.keys import with_hashes
+from ticdc_lab.schema import DISPATCH, EVENTS
 
 PARTITIONS = (1, 3, 4, 8, 16, 128)
 COLUMNS = ("kind", "schema_name", "table_name", "op", "commit_ts", "columns", "before")
@@ -71,9 +71,9 @@ def catalog() -> Catalog:
     return Catalog.from_definitions(definition(r) for r in json_lines("dispatch_schemas.jsonl.gz"))
 
 
-@pytest.fixture(scope="module", params=[pytest.param("images", marks=pytest.mark.soak), "crcs"])
-def events(spark: SparkSession, vectors: list[dict[str, Any]], request: pytest.FixtureRequest) -> DataFrame:
-    """Vectors as events, to be dispatched by their images or by their crcs; ``offset`` is the line."""
+@pytest.fixture(scope="module")
+def events(spark: SparkSession, vectors: list[dict[str, Any]]) -> DataFrame:
+    """Vectors as events with what dispatch reads of their images; ``offset`` is the line."""
     rows = [
         ("row", r["schema"], r["table"], r["op"], r["commit_ts"], image(r, "value"), image(r, "old"), line)
         for line, r in enumerate(vectors)
@@ -81,9 +81,7 @@ def events(spark: SparkSession, vectors: list[dict[str, Any]], request: pytest.F
     types = [EVENTS[c].dataType.simpleString() for c in COLUMNS]
     schema = ", ".join(f"`{c}` {t}" for c, t in zip(COLUMNS, types, strict=True)) + ", `offset` bigint"
     made = spark.createDataFrame(rows, schema).repartition(2, "offset")
-    if request.param == "images":
-        return made.cache()
-    return made.transform(with_crcs).drop("columns", "before").cache()
+    return made.transform(with_hashes, DISPATCH).drop("columns", "before").cache()
 
 
 def call(events: DataFrame, rule: str, n: int, **kwargs: Any) -> DataFrame:

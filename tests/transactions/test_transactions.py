@@ -8,9 +8,9 @@ import pytest
 from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.errors import ContractError, StreamingError
-from ticdc_lab.schema import TRANSACTIONS
+from ticdc_lab.keys import with_hashes
+from ticdc_lab.schema import DISPATCH, TRANSACTIONS
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
 from ticdc_lab.transactions.restoration import restored
 
@@ -245,7 +245,7 @@ def test_an_update_that_changes_its_key_splits_as_ticdc_does(spark):
     ]
     assert {r.key_hash for r in got} == set(keys) | {r.before_key_hash for r in keys.values() if r.before_key_hash}
     assert events.transform(split_key_updates).transform(transactions).first().n_rows == 3
-    halves = events.transform(with_crcs).transform(split_key_updates)
+    halves = events.transform(with_hashes, DISPATCH).transform(split_key_updates)
     assert halves.columns == events.columns  # a half has an image of its own, so the crcs of the whole would be wrong
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit.marks import NAMES, Bools, Ints, Marks, Promises, numbers
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
 from ticdc_lab.facts.places import place_col, place_number
-from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.keys import with_hashes
 from ticdc_lab.neighbours import changes_in
 from ticdc_lab.schema import IMAGE_HASHES, KEYS
 
@@ -204,9 +204,8 @@ def judged(
     chunk
         Changes that a task judges at once; changes nothing but its memory.
     """
-    keyed = events if set(KEYS.names) <= set(events.columns) else with_keys(events)
-    if {"columns", "before"} <= set(keyed.columns):
-        keyed = with_image_hashes(keyed)
+    images = [IMAGE_HASHES] if {"columns", "before"} <= set(events.columns) else []
+    keyed = with_hashes(events, KEYS, *images)
     missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
     unsure = "incomplete <=> 'op-unknown'" if "incomplete" in keyed.columns else "false"
     rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)

@@ -18,9 +18,10 @@ from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.bounds import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.event import INT64, Codec, Event, Malformed, Outgrown
 from ticdc_lab.codecs.fields import require_few_values
+from ticdc_lab.codecs.hashed import hashed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form
-from ticdc_lab.codecs.laid_out import LaidOut, lay_out
+from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.codecs.shares import shares
@@ -181,18 +182,8 @@ def _batch_of(
         columns["admin"] = pa.array(admin, pa.struct([("partition_count", pa.int32())]))
     sizes = shares(batch, message, seq)
     own = np.array([-1 if e.size is None else e.size for e in events], np.int64)
-    columns |= _hashed(laid, np.where(own < 0, sizes, own), compiled)
+    columns |= hashed(laid, np.where(own < 0, sizes, own), compiled=compiled)
     return in_form(columns, n, DECODED)
-
-
-def _hashed(laid: LaidOut, sizes: np.ndarray, compiled: bool) -> dict[str, pa.Array]:
-    if compiled:
-        from ticdc_lab.codecs.kernel import hashing
-
-        return hashing.hash_columns(laid, sizes)
-    from ticdc_lab.codecs.plain import crcs, hashes
-
-    return hashes.hash_columns(laid) | crcs.dispatch_columns(laid, sizes)
 
 
 def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, Malformed]]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Events in columns, before they are hashed and become an Arrow batch."""
+"""Events in columns, as what hashes them reads them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.event import Cell, Event
-from ticdc_lab.codecs.kernel.arrow import bits, copied
-from ticdc_lab.codecs.kernel.numbering import ROW
+from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits, copied
+from ticdc_lab.codecs.kernel.numbering import INSERT, KINDS, OPS, ROW
+from ticdc_lab.schema import EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +22,6 @@ class Image:
 
     there: np.ndarray
     ends: np.ndarray
-    name_list: Sequence[str]
-    type_list: Sequence[str | None]
-    value_list: Sequence[str | None]
     names: pa.Array
     types: pa.Array
     values: pa.Array
@@ -55,10 +55,6 @@ class LaidOut:
     after: Image
     before: Image
 
-    def dispatched(self, i: int) -> Image:
-        """The image of an event by which a dispatcher sends it: the one before a delete."""
-        return self.after if self.after.there[i] else self.before
-
 
 def lay_out(events: Sequence[Event]) -> LaidOut:
     """Put events into columns."""
@@ -79,15 +75,50 @@ def _image(images: Sequence[Sequence[Cell] | None]) -> Image:
     return Image(
         np.array([image is not None for image in images], bool),
         ends,
-        names,
-        types,
-        values,
         pa.array(names, pa.string()),
         pa.array(types, pa.string()),
         pa.array(values, pa.string()),
         np.array(is_key, bool),
         np.array(flags, np.int64),
     )
+
+
+def laid_out_of(batch: pa.RecordBatch) -> LaidOut:
+    """Events of the events contract in columns; one without ``op`` is taken for an insert."""
+    op = pc.fill_null(pc.index_in(batch.column("op"), pa.array(OPS)), INSERT)
+    is_row = pc.fill_null(pc.equal(batch.column("kind"), KINDS[ROW]), False)
+    return LaidOut(
+        is_row.to_numpy(zero_copy_only=False),
+        op.to_numpy(zero_copy_only=False).astype(np.int64),
+        _compact(batch.column("schema_name")),
+        _compact(batch.column("table_name")),
+        _image_of(batch.column("columns")),
+        _image_of(batch.column("before")),
+    )
+
+
+def _image_of(lists: pa.Array) -> Image:
+    lists = lists.cast(arrow_schema(_IMAGE).field(0).type)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    names, types, values, is_key, flags = lists.flatten().flatten()
+    return Image(
+        lists.is_valid().to_numpy(zero_copy_only=False),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
+        _compact(names),
+        _compact(types),
+        _compact(values),
+        pc.fill_null(is_key, False).to_numpy(zero_copy_only=False),
+        pc.fill_null(flags, -1).to_numpy(zero_copy_only=False),
+    )
+
+
+_IMAGE = StructType([EVENTS["columns"]])
+
+
+def _compact(texts: pa.Array) -> pa.Array:
+    """The same texts in buffers that begin with them."""
+    texts = texts.cast(pa.string())
+    return pa.concat_arrays([texts, pa.array([], pa.string())])
 
 
 def integers(values: np.ndarray, valid: np.ndarray) -> pa.Array:

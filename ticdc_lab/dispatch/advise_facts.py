@@ -17,8 +17,8 @@ from ticdc_lab.dispatch.definitions import unique_columns, with_answers
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.key_updates import key_change
 from ticdc_lab.engine.columns import in_order
-from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.keys import with_hashes, with_keys
+from ticdc_lab.schema import DISPATCH, KEYS, require_batch, require_columns
 
 HOT_KEYS = 10
 """Keys named per table at most."""
@@ -176,7 +176,7 @@ def tables_that_collide(tables: Sequence[TableFact]) -> list[tuple[str, str]]:
 
 def _rows(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     require_columns(events, "kind", *_TABLE, "commit_ts", "op", "columns", "before")
-    rows = hashing.with_crcs(events).where("kind = 'row'").transform(with_keys)
+    rows = events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH)
     if catalog is None:
         return rows.withColumn(_UNIQUE, F.lit(None).cast("array<string>"))
     known = with_answers(rows, catalog=catalog, questions={_UNIQUE: unique_columns})

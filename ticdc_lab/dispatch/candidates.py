@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, ColumnDef, TableDef, TableVersion
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
-from ticdc_lab.dispatch.dispatching import reads_crcs, with_hash
+from ticdc_lab.dispatch.dispatching import ready_for
+from ticdc_lab.dispatch.hashing import with_hash
 from ticdc_lab.dispatch.strategies import (
     Request,
     Verdict,
@@ -94,15 +95,15 @@ def _defined(catalog: Catalog | None, columns: Mapping[str, Iterable[Sequence[st
     return Catalog(versions)
 
 
-def with_hashes(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:
+def with_numbers(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | None) -> DataFrame:
     """Add ``h0``, ``h1``, .. (bigint: the number whose remainder is the partition, as 64 bits unsigned) for each slot.
 
     Where a candidate cannot place a row its number is null; ``errors`` (array<string>, by slot) then says why, and is
     null where all can.
     """
-    out, failures, common = rows, [], len(candidates.common)
-    for s in range(candidates.slots):
-        verdict = _verdict(candidates, s, catalog, crcs=reads_crcs(rows, [candidates.common[s]] if s < common else []))
+    verdicts = [_verdict(candidates, s, catalog) for s in range(candidates.slots)]
+    out, failures, common = ready_for(rows, verdicts), [], len(candidates.common)
+    for s, verdict in enumerate(verdicts):
         known = catalog if s < common else candidates.catalog
         if verdict.question is not None and known is not None:
             out = with_answers(out, catalog=known, questions={_answer(s): verdict.question})
@@ -125,15 +126,13 @@ def _answer(slot: int) -> str:
     return f"_answer{slot}"
 
 
-def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None, *, crcs: bool) -> Verdict:
+def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None) -> Verdict:
     if slot < len(candidates.common):
         strategy, _, argument = candidates.common[slot].partition(":")
         index = argument if strategy == "index-value" and argument else None
         columns = tuple(argument.split(",")) if strategy == "columns" else None
-        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", _answer(slot), crcs))
-    return by_table_columns(
-        Request(1, catalog=candidates.catalog, answer=_answer(slot), crcs=crcs), _asks(candidates, slot)
-    )
+        return strategy_of(strategy)(Request(1, index, columns, catalog, "new", _answer(slot)))
+    return by_table_columns(Request(1, catalog=candidates.catalog, answer=_answer(slot)), _asks(candidates, slot))
 
 
 def _asks(candidates: Candidates, slot: int) -> Question:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch import from_crcs, hashing
 from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.definitions import with_answers
-from ticdc_lab.dispatch.from_crcs import CrcChoice
-from ticdc_lab.dispatch.hashing import Choice, Flavour
+from ticdc_lab.dispatch.hashing import Flavour, with_hash
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions
-from ticdc_lab.dispatch.strategies import Request, strategy_of
+from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import require_columns
+from ticdc_lab.keys import with_hashes
+from ticdc_lab.schema import DISPATCH, require_columns
 
 ADDED = ("target_partition", "dispatch_key", "dispatch_error")
 """The columns that dispatch adds to events."""
+
+HASHED = StructType([field for field in DISPATCH.fields if field.name != "row_bytes"])
+"""What a hash is made of."""
 
 
 def dispatch(
@@ -39,8 +42,8 @@ def dispatch(
     ----------
     events
         The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
-        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.schema.DISPATCH`, which is read
-        many times faster). May be a stream.
+        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.schema.DISPATCH`, which is made
+        of them where it is missing). May be a stream.
     strategy
         A name of :data:`STRATEGIES` in any case, or ``conflict``
         (:func:`ticdc_lab.dispatch.conflict.dispatch_by_conflict`). Another name means ``table``, as in TiCDC; see
@@ -88,13 +91,9 @@ def dispatch(
     """
     if strategy.lower() == CONFLICT:
         return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
-    crcs = reads_crcs(events, [strategy])
-    request = Request(
-        check_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour), crcs=crcs
-    )
+    request = Request(check_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour))
     verdict = strategy_of(strategy)(request)
-    require_columns(events, "kind", "schema_name", "table_name", *verdict.needs)
-    out = events
+    out = ready_for(events, [verdict])
     if verdict.question is not None and catalog is not None:
         out = with_answers(out, catalog=catalog, questions={request.answer: verdict.question})
     if verdict.choice is not None:
@@ -103,16 +102,11 @@ def dispatch(
     return out.select(*events.columns, *ADDED)
 
 
-def reads_crcs(events: DataFrame, strategies: Iterable[str]) -> bool:
-    """Whether dispatch by these strategies can do without images: ``tidb-rowid`` needs a value itself."""
-    return from_crcs.available(events) and "tidb-rowid" not in {s.lower() for s in strategies}
-
-
-def with_hash(events: DataFrame, *, choice: Choice | CrcChoice, flavour: Flavour) -> DataFrame:
-    """Add the scratch columns of a choice, from the images or from :data:`ticdc_lab.schema.DISPATCH`."""
-    if isinstance(choice, CrcChoice):
-        return from_crcs.with_hash(events, choice=choice, flavour=flavour)
-    return hashing.with_hash(events, choice=choice, flavour=flavour)
+def ready_for(events: DataFrame, verdicts: Sequence[Verdict]) -> DataFrame:
+    """Events with what some verdicts read of images: :data:`ticdc_lab.schema.DISPATCH`, and scratch columns."""
+    require_columns(events, "kind", "schema_name", "table_name", *{name for v in verdicts for name in v.needs})
+    out = with_hashes(events, HASHED) if any(v.choice is not None for v in verdicts) else events
+    return computed_once(out, {name: column for v in verdicts for name, column in v.from_images.items()})
 
 
 def decided(events: DataFrame, *, partition: Column, key: Column, error: Column) -> DataFrame:

@@ -1,7 +1,9 @@
-"""TiCDC's partition hash as native Spark expressions, bit for bit.
+"""TiCDC's partition hash as native Spark expressions, bit for bit, without reading an image.
 
 ``h = crc32(schema || table)``, XORed with ``crc32(name || value bytes)`` for every chosen column: no separator, no
-length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia; golden README section 2).
+length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia; golden README section 2). The crcs are those of
+:data:`ticdc_lab.schema.DISPATCH`; only a row's layout, a short text, is searched for the columns that are chosen. No
+lambda is used but for a NULL in a key: Spark fuses no step that has one.
 """
 
 from __future__ import annotations
@@ -13,19 +15,17 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.columns import computed_once, expanded_float, parts_of
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.engine.columns import computed_once, parts_of
 
 Flavour = Literal["new", "classic"]
 """``new``: pingcap/ticdc, which skips a NULL column. ``classic``: pingcap/tiflow, which hashes the text ``null``."""
 
 HASH_BITS = 32
-IMAGE, WIDE, HASH = "_dispatch_image", "_dispatch_wide", "_dispatch_hash"
-"""Scratch columns, dropped before a frame leaves the package."""
+HASH, LOWER = "_dispatch_hash", "_dispatch_layout"
+"""Scratch columns, dropped before a frame leaves the package: the hash, and the layout in lower case."""
 
-_SEPARATOR = "\x01"
-_BINARY_TYPE = "^(binary|varbinary|(tiny|medium|long)?blob)"
-_ENCODED_TYPE = "^(binary|varbinary|(tiny|medium|long)?blob|float|double|enum|set)"
+UNKNOWN = -1
+_COMMA, _INSIDE, _BETWEEN, _KEYS = ",", "\x1f", "\x01", ",,"
 
 
 def table_hash() -> Column:
@@ -38,183 +38,6 @@ def dispatched_image() -> Column:
     return F.when(F.col("op") == "delete", F.coalesce("before", "columns")).otherwise(F.col("columns"))
 
 
-def column_hash(c: Column, *, flavour: Flavour) -> Column:
-    """Hash (bigint, 32 bits) of one column of an image; 0 where TiCDC skips it, null where it cannot be known.
-
-    Parameters
-    ----------
-    c
-        ``struct<name, mysql_type, value, ...>`` of the events contract.
-    flavour
-        What a NULL does, see :data:`Flavour`.
-
-    Notes
-    -----
-    TiCDC hashes the number of an ENUM or SET; a protocol that carries only the label leaves the hash unknown.
-    """
-    name, mysql_type, value = c["name"], c["mysql_type"], c["value"]
-    label = mysql_type.startswith("enum") | mysql_type.startswith("set")
-    floating = mysql_type.startswith("float") | mysql_type.startswith("double")
-    return (
-        F.when(
-            value.startswith("0x") & mysql_type.rlike(_BINARY_TYPE),
-            F.crc32(F.concat(name.cast("binary"), F.unhex(F.substring(value, F.lit(3), F.length(value))))),
-        )
-        .when(value.isNotNull() & floating, F.crc32(F.concat(name, expanded_float(value)).cast("binary")))
-        .when(label & ~value.rlike("^[0-9]+$"), F.lit(None).cast("bigint"))
-        .otherwise(_text_hash(c, flavour=flavour))
-    )
-
-
-def _text_hash(c: Column, *, flavour: Flavour) -> Column:
-    """:func:`column_hash` of a column whose text is what TiCDC hashes."""
-    if flavour == "classic":
-        return F.crc32(F.concat(c["name"], F.coalesce(c["value"], F.lit("null"))).cast("binary"))
-    return F.when(c["value"].isNull(), F.lit(0).cast("bigint")).otherwise(
-        F.crc32(F.concat(c["name"], c["value"]).cast("binary"))
-    )
-
-
-def with_crcs(events: DataFrame) -> DataFrame:
-    """Add the columns of :data:`ticdc_lab.schema.DISPATCH` to events that do not have them yet.
-
-    ``row_bytes`` of such events is estimated by the names and values of both images.
-    """
-    missing = [name for name in DISPATCH.names if name not in events.columns]
-    if not missing:
-        return events
-    known = {
-        "column_crcs": _column_crcs(),
-        "key_crc": fold(dispatched_image(), lambda c: c["is_key"], flavour="new").bitwiseXOR(table_hash()),
-        "layout": _layout(),
-        "row_bytes": _image_bytes("columns") + _image_bytes("before"),
-    }
-    is_row = F.col("kind") == "row"
-    return events.withColumns({name: F.when(is_row, known[name]) for name in missing}) if missing else events
-
-
-def _column_crcs() -> Column:
-    def crc(c: Column) -> Column:
-        known = F.coalesce(column_hash(c, flavour="new"), F.lit(-1).cast("bigint"))
-        return F.when(c["value"].isNotNull(), known)
-
-    return F.transform(dispatched_image(), crc)
-
-
-def _layout() -> Column:
-    def joined(image: Column) -> Column:
-        return F.array_join(F.transform(image, lambda c: F.replace(c["name"], F.lit(","), F.lit("\x1f"))), ",")
-
-    image = dispatched_image()
-    return F.concat(joined(image), F.lit(",,"), joined(F.filter(image, lambda c: c["is_key"])))
-
-
-def _image_bytes(image: str) -> Column:
-    def size(c: Column) -> Column:
-        return F.octet_length(c["name"]) + F.coalesce(F.octet_length(c["value"]), F.lit(4))
-
-    total = F.aggregate(image, F.lit(0).cast("bigint"), lambda acc, c: acc + size(c))
-    return F.coalesce(total, F.lit(0).cast("bigint"))
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which columns of the image :data:`IMAGE` enter the hash.
-
-    Nearly every key has one or two columns whose text is hashed as it is. Their ``positions`` (int from 1; 0 or null
-    for none; each may use the :func:`position` before it) are found and hashed by expressions that Spark compiles. A
-    lambda over the array is interpreted and needs the image copied, so the columns for which ``chosen`` holds are
-    hashed by one only where ``more`` holds or a type needs its bytes recovered.
-    """
-
-    positions: tuple[Column, ...]
-    more: Column
-    chosen: Callable[[Column], Column]
-
-
-def position(i: int) -> str:
-    """Scratch column with the i-th position of a :class:`Choice`."""
-    return f"_dispatch_position{i}"
-
-
-def element(i: int) -> str:
-    """Scratch column with the column of the image at :func:`position`."""
-    return f"_dispatch_element{i}"
-
-
-# what fits into one method that the JVM compiles (8,000 bytes of code); a key's positions cost more to find
-_KEY_POSITIONS, _LISTED_POSITIONS, _NAMED_POSITIONS = 2, 3, 4
-
-
-def key_columns() -> Choice:
-    """The handle key, by the ``is_key`` of the events contract."""
-    is_key = F.col(f"{IMAGE}.is_key")
-    found = [F.array_position(is_key, F.lit(True)).cast("int")]
-    found += [_position_after(is_key, F.col(position(i))) for i in range(_KEY_POSITIONS)]
-    return Choice(tuple(found[:-1]), F.coalesce(found[-1] > 0, F.lit(False)), lambda c: c["is_key"])
-
-
-def columns_named(names: Sequence[str]) -> Choice:
-    """The columns of these lower-case names, whatever their case in the image."""
-    found = [F.array_position(lower_names(), F.lit(n)).cast("int") for n in names[:_NAMED_POSITIONS]]
-    more = F.lit(len(names) > _NAMED_POSITIONS)
-    return Choice(tuple(found), more, lambda c: F.lower(c["name"]).isin(list(names)))
-
-
-def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice:
-    """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
-    most = max(map(len, among), default=0)
-    have = F.col(f"{IMAGE}.name")
-    found = [F.array_position(have, F.get(names, i)).cast("int") for i in range(_LISTED_POSITIONS)]
-    more = F.lit(most > _LISTED_POSITIONS) & (F.size(names) > _LISTED_POSITIONS)
-    return Choice(tuple(found), more, lambda c: F.array_contains(names, c["name"]))
-
-
-def lower_names() -> Column:
-    """Lower-case column names of :data:`IMAGE` (array<string>), without a lambda."""
-    return parts_of(F.lower(F.array_join(F.col(f"{IMAGE}.name"), _SEPARATOR)), _SEPARATOR)
-
-
-def only_keys() -> Column:
-    """Whether the image holds nothing but the handle key."""
-    return ~F.array_contains(F.col(f"{IMAGE}.is_key"), F.lit(False))
-
-
-def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFrame:
-    """Add the scratch columns, up to :data:`HASH`, in small steps: one large expression is beyond the JVM's compiler.
-
-    :data:`HASH` (bigint) holds the hash in the low 32 bits (:func:`hash_of`) and the number of chosen columns above
-    (:func:`count_of`). It is null if there is no image or a chosen value cannot be hashed.
-    """
-    out = events if IMAGE in events.columns else events.withColumn(IMAGE, dispatched_image())
-    for i, found in enumerate(choice.positions):
-        out = computed_once(out, {position(i): found})
-    slots = range(len(choice.positions))
-    out = computed_once(out, {element(i): F.get(IMAGE, F.col(position(i)) - 1) for i in slots})
-    out = computed_once(out, {HASH: F.when(F.col(IMAGE).isNotNull(), table_hash())})
-    wide = choice.more
-    for i in slots:
-        column, h = F.col(element(i)), F.col(HASH)
-        hashed = h.bitwiseXOR(_text_hash(column, flavour=flavour)) + F.lit(1 << HASH_BITS)
-        out = computed_once(out, {HASH: F.when(column.isNull(), h).otherwise(hashed)})
-        wide = wide | F.coalesce(column["mysql_type"].rlike(_ENCODED_TYPE), F.lit(False))
-    # null for nearly all rows, so that the interpreted step does not carry the images
-    out = computed_once(out, {WIDE: F.when(wide, F.col(IMAGE))})
-    rest = F.col(WIDE)
-    folded = fold(rest, choice.chosen, flavour=flavour)
-    return computed_once(out, {HASH: F.when(rest.isNull(), F.col(HASH)).otherwise(folded)})
-
-
-def fold(image: Column, chosen: Callable[[Column], Column], *, flavour: Flavour) -> Column:
-    """What :data:`HASH` holds, for any number of columns, in one pass over the image."""
-
-    def step(acc: Column, c: Column) -> Column:
-        hashed = acc.bitwiseXOR(column_hash(c, flavour=flavour)) + F.lit(1 << HASH_BITS)
-        return F.when(chosen(c), hashed).otherwise(acc)
-
-    return F.aggregate(image, table_hash(), step)
-
-
 def hash_of(folded: Column) -> Column:
     """The 32-bit hash (bigint) in :data:`HASH`."""
     return folded.bitwiseAND(F.lit((1 << HASH_BITS) - 1))
@@ -225,8 +48,117 @@ def count_of(folded: Column) -> Column:
     return F.shiftright(folded, HASH_BITS)
 
 
-def _position_after(array: Column, previous: Column) -> Column:
-    """Position of the next true value, null for none."""
-    rest = F.when((previous > 0) & (previous < F.size(array)), F.slice(array, previous + 1, F.size(array)))
-    at = F.array_position(rest, F.lit(True)).cast("int")
-    return F.when(at > 0, previous + at)
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which columns enter the hash: ``hashed`` gives what :data:`HASH` holds.
+
+    That is the hash in the low 32 bits (:func:`hash_of`) and the number of chosen columns above (:func:`count_of`);
+    null if there is no image, or a chosen value cannot be hashed.
+
+    It may use the scratch columns :func:`at` and :func:`crc`: where the image has the i-th of ``positions`` (int from
+    1; 0 or null for none), and the crc there.
+    """
+
+    hashed: Callable[[Flavour], Column]
+    positions: tuple[Column, ...] = ()
+
+
+def at(i: int) -> str:
+    """Scratch column with the i-th position of a :class:`Choice`."""
+    return f"_dispatch_at{i}"
+
+
+def crc(i: int) -> str:
+    """Scratch column with the crc at :func:`at`."""
+    return f"_dispatch_crc{i}"
+
+
+def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFrame:
+    """Add :data:`HASH` and the scratch columns it needs, in steps: each is computed once, however often it is used."""
+    out, slots = events.withColumn(LOWER, F.lower("layout")), range(len(choice.positions))
+    out = computed_once(out, {at(i): F.coalesce(choice.positions[i], F.lit(0)) for i in slots})
+    out = computed_once(out, {crc(i): F.get("column_crcs", F.col(at(i)) - 1) for i in slots})
+    return computed_once(out, {HASH: choice.hashed(flavour)})
+
+
+def key_columns() -> Choice:
+    """The handle key. Only the classic flavour of a row with a NULL needs more than ``key_crc``."""
+
+    def hashed(flavour: Flavour) -> Column:
+        from_key = table_hash().bitwiseXOR(F.col("key_crc"))
+        if flavour == "new":
+            return from_key
+        some_null = F.size(F.array_except(F.array(F.lit(None).cast("bigint")), "column_crcs")) == 0
+        keys = F.array_remove(parts_of(F.substring_index("layout", _KEYS, -1), _COMMA), "")
+        of_each = F.aggregate(keys, table_hash(), lambda acc, name: _of_name(acc, name, flavour))
+        return F.when(F.col("column_crcs").isNotNull(), F.when(some_null, of_each).otherwise(from_key))
+
+    return Choice(hashed)
+
+
+def columns_named(names: Sequence[str]) -> Choice:
+    """The columns of these lower-case names, whatever their case in the image."""
+    written = [name.replace(_COMMA, _INSIDE) for name in names]
+    return _of_positions([F.find_in_set(F.lit(name), LOWER) if name else F.lit(0) for name in written])
+
+
+def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice:
+    """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
+    if len(among) == 1:  # found by what Spark can compile in
+        return _of_positions([_position(F.lit(name)) for name in next(iter(among))])
+    return _of_positions([_position(F.get(names, i)) for i in range(max(map(len, among), default=0))])
+
+
+def _of_positions(positions: Sequence[Column]) -> Choice:
+    def hashed(flavour: Flavour) -> Column:
+        acc = _start()
+        for i in range(len(positions)):
+            acc = _step(acc, F.col(at(i)), F.col(crc(i)), flavour)
+        return acc
+
+    return Choice(hashed, tuple(positions))
+
+
+def lower_names() -> Column:
+    """Lower-case names of the image's columns (array<string>)."""
+    return parts_of(_apart(F.substring_index(LOWER, _KEYS, 1)), _BETWEEN)
+
+
+def _apart(names: Column) -> Column:
+    """Names with their commas, and what no name holds between them."""
+    return F.translate(names, _COMMA + _INSIDE, _BETWEEN + _COMMA)
+
+
+def only_keys() -> Column:
+    """Whether the image holds nothing but the handle key."""
+    return F.substring_index("layout", _KEYS, 1) == F.substring_index("layout", _KEYS, -1)
+
+
+def _position(name: Column) -> Column:
+    """Place of a name in the layout, from 1; 0 for none, null for no name."""
+    return F.find_in_set(F.replace(name, F.lit(_COMMA), F.lit(_INSIDE)), "layout")
+
+
+def _start() -> Column:
+    return F.when(F.col("column_crcs").isNotNull(), table_hash())
+
+
+def _of_name(acc: Column, name: Column, flavour: Flavour) -> Column:
+    position = F.find_in_set(name, "layout")
+    return _step(acc, position, F.get("column_crcs", position - 1), flavour)
+
+
+def _step(acc: Column, position: Column, crc: Column, flavour: Flavour) -> Column:
+    """Let the column at ``position`` (from 1, 0 for none) into the hash, and count it above its bits."""
+    known = F.when(crc != UNKNOWN, crc)
+    hashed = F.when(crc.isNull(), _of_null(position, flavour)).otherwise(known)
+    there, none = position > 0, F.lit(0).cast("bigint")
+    # acc is used once, so that the expression grows no faster than the number of columns
+    return acc.bitwiseXOR(F.when(there, hashed).otherwise(none)) + F.when(there, F.lit(1 << HASH_BITS)).otherwise(none)
+
+
+def _of_null(position: Column, flavour: Flavour) -> Column:
+    if flavour == "new":
+        return F.lit(0).cast("bigint")
+    name = F.get(parts_of(_apart(F.substring_index("layout", _KEYS, 1)), _BETWEEN), position - 1)
+    return F.crc32(F.concat(name, F.lit("null")).cast("binary"))

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.keys import with_keys
+from ticdc_lab.keys import with_hashes
 from ticdc_lab.neighbours import changes_in
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import DISPATCH, KEYS, require_batch, require_columns
@@ -133,7 +132,7 @@ def move_causes_table(events: pa.Table) -> pa.Table:
 
 def _narrow(events: DataFrame, *, partitions: int | None) -> DataFrame:
     """Row changes as the kernels read them, with the partition count of their topic."""
-    rows = events.where("kind = 'row'").transform(with_keys).transform(with_crcs).select(*_NARROW)
+    rows = events.where("kind = 'row'").transform(with_hashes, KEYS, DISPATCH).select(*_NARROW)
     if partitions is not None:
         return rows.withColumn("partitions", F.lit(partitions))
     counts = events.groupBy(F.col("topic").alias("_topic")).agg((F.max("partition") + 1).alias("partitions"))

@@ -11,15 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
-from ticdc_lab.dispatch.candidates import Candidates, TableName, with_hashes
+from ticdc_lab.dispatch.candidates import Candidates, TableName, with_numbers
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK
 from ticdc_lab.dispatch.definitions import Answer, with_answers
-from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.lanes import Lane
 from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, lane_of, swept
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.keys import with_hashes
+from ticdc_lab.schema import DISPATCH
 from ticdc_lab.transactions import op_rank
 from ticdc_lab.tso import LOGICAL_BITS
 
@@ -90,8 +91,8 @@ def _narrow(
     """Row changes as numbers: all that is shuffled."""
     rank = F.when(F.col("kind") == "ddl", DDL_RANK).otherwise(op_rank()).cast("int")
     rows = events.where("kind IN ('row', 'ddl') AND commit_ts IS NOT NULL")
-    rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_crcs).drop("table_id")
-    rows = with_hashes(rows, candidates, catalog=catalog)
+    rows = rows.transform(with_unique_keys, catalog=catalog).transform(with_hashes, DISPATCH).drop("table_id")
+    rows = with_numbers(rows, candidates, catalog=catalog)
     if catalog is not None:
         rows = with_answers(rows, catalog=catalog, questions={"_known": lambda table: Answer()})
     named = [(schema, table, min(n, lanes - 1), n) for (schema, table), n in numbers.items()]

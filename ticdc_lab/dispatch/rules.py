@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -12,14 +11,12 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.definitions import with_answers
-from ticdc_lab.dispatch.dispatching import ADDED, decided, reads_crcs, with_hash
-from ticdc_lab.dispatch.from_crcs import CrcChoice
-from ticdc_lab.dispatch.hashing import Choice, Flavour
+from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
+from ticdc_lab.dispatch.hashing import Choice, Flavour, with_hash
 from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import require_columns
 
 _RULE = "_dispatch_rule"
 
@@ -135,19 +132,18 @@ def dispatch_by_rules(
         check_topic(rule.topic, protocol=protocol, flavour=flavour)
     all_rules = [*rules, EVERYTHING]
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in all_rules]
-    crcs = reads_crcs(events, [r.partition for r in all_rules])
     verdicts = [
         strategy_of(r.partition)(
-            Request(partitions, r.index or None, r.columns, catalog, flavour, f"_dispatch_answer_{i}", crcs)
+            Request(partitions, r.index or None, r.columns, catalog, flavour, f"_dispatch_answer_{i}")
         )
         for i, r in enumerate(all_rules)
     ]
-    require_columns(events, "kind", "schema_name", "table_name", *{n for v in verdicts for n in v.needs})
+    out = ready_for(events, verdicts)
     questions = {f"_dispatch_answer_{i}": v.question for i, v in enumerate(verdicts) if v.question is not None}
-    out = events if catalog is None else with_answers(events, catalog=catalog, questions=questions)
+    out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
     out = out.withColumn(_RULE, F.coalesce(*[F.when(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
     if any(v.choice is not None for v in verdicts):
-        out = with_hash(out, choice=_crc_choice(verdicts) if crcs else _choice(verdicts), flavour=flavour)
+        out = with_hash(out, choice=_choice(verdicts), flavour=flavour)
     out = decided(
         out,
         partition=_case(verdicts, lambda v: v.partition.cast("bigint")),
@@ -167,33 +163,15 @@ def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None])
     return F.coalesce(*[F.when(F.col(_RULE) == i, c) for i, c in picked if c is not None])
 
 
-def _crc_choice(verdicts: Sequence[Verdict]) -> CrcChoice:
-    choices = [v.choice if isinstance(v.choice, CrcChoice) else None for v in verdicts]
+def _choice(verdicts: Sequence[Verdict]) -> Choice:
+    choices = [v.choice for v in verdicts]
 
     def found(slot: int) -> Column:
         each = [(i, c.positions[slot]) for i, c in enumerate(choices) if c is not None and slot < len(c.positions)]
         return F.coalesce(*[F.when(F.col(_RULE) == i, position) for i, position in each])
 
     slots = max(len(c.positions) for c in choices if c is not None)
-    return CrcChoice(
-        lambda flavour: _case(
-            verdicts, lambda v: v.choice.hashed(flavour) if isinstance(v.choice, CrcChoice) else None
-        ),
+    return Choice(
+        lambda flavour: _case(verdicts, lambda v: None if v.choice is None else v.choice.hashed(flavour)),
         tuple(found(i) for i in range(slots)),
     )
-
-
-def _choice(verdicts: Sequence[Verdict]) -> Choice:
-    choices = {i: v.choice for i, v in enumerate(verdicts) if isinstance(v.choice, Choice)}
-
-    def chosen(c: Column) -> Column:
-        return reduce(lambda a, b: a | b, [(F.col(_RULE) == i) & choice.chosen(c) for i, choice in choices.items()])
-
-    def found(slot: int) -> Column:
-        return _case(
-            verdicts, lambda v: dict(enumerate(v.choice.positions)).get(slot) if isinstance(v.choice, Choice) else None
-        )
-
-    slots = max(len(choice.positions) for choice in choices.values())
-    more = _case(verdicts, lambda v: v.choice.more if isinstance(v.choice, Choice) else None)
-    return Choice(tuple(found(i) for i in range(slots)), F.coalesce(more, F.lit(False)), chosen)

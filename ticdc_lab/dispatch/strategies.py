@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from types import ModuleType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, TableDef
-from ticdc_lab.dispatch import from_crcs, hashing
+from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns
-from ticdc_lab.dispatch.from_crcs import CrcChoice
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.dispatch.names import check_columns
 from ticdc_lab.engine.columns import texts
@@ -31,14 +29,16 @@ NO_ROWID = (
 )
 _PRIMARY_FLAG, _UNIQUE_FLAG = 8, 16
 _INTEGER_TYPE = "^(tiny|small|medium|big)?int"
+_IMAGES = ("op", "columns", "before")
+_IMAGE, _KEY = "_dispatch_image", "_dispatch_key"
+"""Scratch columns: the image that TiCDC would hash, and the columns of it that are of the handle key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a strategy is asked.
 
-    ``answer`` names the scratch column that will hold the catalog's answer; ``crcs`` says that the events have
-    :data:`ticdc_lab.schema.DISPATCH`, to be read instead of their images.
+    ``answer`` names the scratch column that will hold the catalog's answer.
     """
 
     partitions: int
@@ -47,7 +47,6 @@ class Request:
     catalog: Catalog | None = None
     flavour: Flavour = "new"
     answer: str = "_dispatch_answer"
-    crcs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ class Verdict:
     """How a row is dispatched.
 
     ``partition`` (int), ``key`` and ``error`` (string) and ``number`` (bigint: as 64 bits unsigned, what is divided by
-    N) may use the scratch columns that ``choice`` fills (:func:`with_hash`) and the answer column of ``question``.
-    ``needs`` are the columns of events they read.
+    N) may use the scratch columns that ``choice`` fills (:func:`ticdc_lab.dispatch.hashing.with_hash`), those of
+    ``from_images`` and the answer column of ``question``. ``needs`` are the columns of events they read.
     """
 
     partition: Column
@@ -64,8 +63,9 @@ class Verdict:
     error: Column
     number: Column
     needs: tuple[str, ...] = ()
-    choice: Choice | CrcChoice | None = None
+    choice: Choice | None = None
     question: Question | None = None
+    from_images: Mapping[str, Column] = field(default_factory=dict)
 
 
 Strategy = Callable[[Request], Verdict]
@@ -101,7 +101,7 @@ def by_index_value(request: Request) -> Verdict:
     """Hash of the table and the handle key, or the named index; the key is the decimal hash."""
     if request.index:
         return _by_named_index(request, request.index)
-    return _hashed(request, choice=_way(request).key_columns(), error=_no_error())
+    return _hashed(request, choice=hashing.key_columns(), error=_no_error())
 
 
 def by_columns(request: Request) -> Verdict:
@@ -112,7 +112,7 @@ def by_columns(request: Request) -> Verdict:
     columns = check_columns(request.columns)
     times = Counter(c.lower() for c in columns)
     hashed = [name for name, n in times.items() if n % 2]
-    choice = _way(request).columns_named(hashed)
+    choice = hashing.columns_named(hashed)
     complete = hashing.count_of(F.col(HASH)) >= len(hashed)
     doubtful = ~complete if len(hashed) == len(times) else F.lit(True)
     from_image = F.when(doubtful, _error_from_image(request, columns)) if times else _no_error()
@@ -132,7 +132,7 @@ def by_tidb_rowid(request: Request) -> Verdict:
     which the table is stored. The catalog says which tables are; without one, a single integer key column that the
     protocol does not deny to be the primary key is taken for it, as every such table was stored so in v4.0.
     """
-    only, second = F.col(hashing.element(0)), F.col(hashing.element(1))
+    only, second = F.get(_KEY, 0), F.get(_KEY, 1)
     primary = only["flags"].isNull() | (only["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG)) > 0)
     computable = only.isNotNull() & second.isNull() & only["mysql_type"].rlike(_INTEGER_TYPE) & primary
     if request.catalog is not None:
@@ -151,9 +151,9 @@ def by_tidb_rowid(request: Request) -> Verdict:
             ),
         ),
         number=F.when(row_id < _TWO_TO_63(), row_id).otherwise(row_id - _TWO_TO_64()).cast("bigint"),
-        needs=("op", "columns", "before"),
-        choice=hashing.key_columns(),
+        needs=_IMAGES,
         question=None if request.catalog is None else lambda t: Answer(integer_handle=t.pk_is_handle),
+        from_images={_KEY: F.filter(hashing.dispatched_image(), lambda c: c["is_key"])},
     )
 
 
@@ -165,13 +165,13 @@ def by_default_without_old_value(request: Request) -> Verdict:
     delete holds its handle key alone, so that TiCDC itself counted fewer there and could send it elsewhere.
     """
     by_index = by_index_value(request)
-    image = F.col(hashing.IMAGE)
+    image = F.col(_IMAGE)
     flagged = F.filter(image, lambda c: c["flags"].bitwiseAND(F.lit(_PRIMARY_FLAG | _UNIQUE_FLAG)) > 0)
     unique = F.when(~F.exists(image, lambda c: c["flags"].isNull()), F.size(flagged))
     if request.catalog is not None:
         # what TiCDC had before it when it dispatched a delete: the columns of the handle alone
         answer = F.col(request.answer)["columns"]
-        held = F.size(F.array_intersect(answer, F.col(f"{hashing.IMAGE}.name")))
+        held = F.size(F.array_intersect(answer, F.col(f"{_IMAGE}.name")))
         unique = F.coalesce(F.when(answer.isNotNull(), held), unique)
     whole = unique > 1
     by_hash, table = hashing.hash_of(F.col(HASH)), hashing.table_hash()
@@ -181,9 +181,10 @@ def by_default_without_old_value(request: Request) -> Verdict:
         key=F.when(whole, F.concat("schema_name", F.lit("."), "table_name")).otherwise(by_hash.cast("string")),
         error=F.coalesce(unknown, by_index.error),
         number=F.when(whole, table).otherwise(by_hash),
-        needs=by_index.needs,
+        needs=_IMAGES,
         choice=by_index.choice,
         question=None if request.catalog is None else unique_columns,
+        from_images={_IMAGE: hashing.dispatched_image()},
     )
 
 
@@ -206,11 +207,6 @@ def strategy_of(name: str) -> Strategy:
     return STRATEGIES.get(name.lower(), by_table)
 
 
-def _way(request: Request) -> ModuleType:
-    """Where the hash comes from; both modules choose columns by the same names."""
-    return from_crcs if request.crcs else hashing
-
-
 def unsigned_mod(value: Column, n: int) -> Column:
     """``value mod n`` (bigint) of a bigint read as unsigned 64 bits."""
     return (F.shiftrightunsigned(value, 1) % n * 2 + value.bitwiseAND(F.lit(1))) % n
@@ -230,9 +226,7 @@ def _TWO_TO_64() -> Column:
     return F.lit("18446744073709551616").cast("decimal(20,0)")
 
 
-def _hashed(
-    request: Request, *, choice: Choice | CrcChoice, error: Column, question: Question | None = None
-) -> Verdict:
+def _hashed(request: Request, *, choice: Choice, error: Column, question: Question | None = None) -> Verdict:
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
@@ -243,7 +237,7 @@ def _hashed(
         key=h.cast("string"),
         error=F.coalesce(error, unknown),
         number=h,
-        needs=("op",) if request.crcs else ("op", "columns", "before"),
+        needs=("op",),
         choice=choice,
         question=question,
     )
@@ -277,7 +271,7 @@ def by_table_columns(request: Request, question: Question) -> Verdict:
     versions = () if request.catalog is None else request.catalog.versions.values()
     defined = [v.definition for of_table in versions for v in of_table]
     asked = {question(table).columns for table in defined if table is not None}
-    choice = _way(request).columns_listed(wanted, among=asked - {()})
+    choice = hashing.columns_listed(wanted, among=asked - {()})
     return _hashed(request, choice=choice, error=error, question=question)
 
 
@@ -318,9 +312,9 @@ def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
 def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
     """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
     listed = texts(c.lower() for c in columns)
-    missing = F.get(F.array_except(listed, _way(request).lower_names()), 0)
+    missing = F.get(F.array_except(listed, hashing.lower_names()), 0)
     # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
-    cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & _way(request).only_keys()
+    cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & hashing.only_keys()
     prefix = F.lit(f"{_FAILED}columns not found when dispatch event, table: ")
     text = F.concat(prefix, F.col("table_name"), F.lit(f", columns: [{' '.join(columns)}], column: "), missing)
     return F.when(missing.isNotNull(), F.when(cut, _not_carried(missing)).otherwise(text))

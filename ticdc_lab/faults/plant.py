@@ -12,7 +12,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.faults.kinds import plan_fault
 from ticdc_lab.faults.log import Event, Log
 from ticdc_lab.faults.plan import Fault, gone_places, layouts, with_new_places
-from ticdc_lab.keys import with_image_hashes, with_keys
+from ticdc_lab.keys import with_hashes, with_keys
 from ticdc_lab.prefix import PARTITION
 from ticdc_lab.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
 
@@ -124,7 +124,7 @@ def with_faults(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
     kept = events.drop(*DISPATCH.names).join(edits, on=here, how="left").where(~_is_gone())
     kept = kept.withColumn("offset", F.col("offset") + _moved()).drop("_topic", "_partition", "_gone", "_cut", "_steps")
     rows = [_tuple(e | {"topic": f.topic}) for f in faults for e in with_new_places(f.plan)]
-    added = session.createDataFrame(rows, EVENTS).transform(with_keys).transform(with_image_hashes)
+    added = session.createDataFrame(rows, EVENTS).transform(with_hashes, KEYS, IMAGE_HASHES)
     wanted = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c in kept.columns]
     return kept.unionByName(added.select(*wanted), allowMissingColumns=True)
 

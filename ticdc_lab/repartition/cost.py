@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab import tso
-from ticdc_lab.dispatch.hashing import with_crcs
 from ticdc_lab.dispatch.rules import dispatch_by_rules
 from ticdc_lab.facts.watermarks import IS_ROW
-from ticdc_lab.keys import with_keys
+from ticdc_lab.keys import with_hashes, with_keys
 from ticdc_lab.repartition.expand import Expansion
+from ticdc_lab.schema import DISPATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def cost_of(expansion: Expansion) -> Cost:
 def _sent(expansion: Expansion) -> DataFrame:
     """Counts over the rows as they lie in Kafka."""
     plan = expansion.plan
-    rows = expansion.events.where(IS_ROW).transform(with_crcs)
+    rows = expansion.events.where(IS_ROW).transform(with_hashes, DISPATCH)
     twice = F.col("resent")
     unseen = F.lit(False)
     if plan.procedure == "just-add":

@@ -6,14 +6,16 @@ Compiled, for large logs: :mod:`ticdc_lab.codecs.kernel.crcs`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.laid_out import LaidOut, integers
+from ticdc_lab.codecs.laid_out import Image, LaidOut, integers
 
 UNKNOWN = -1
 """In place of a crc: the log cannot tell it."""
@@ -36,16 +38,15 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
     """The columns of the events; ``sizes`` are the bytes that each has of its message."""
     lists: list[list[int | None] | None] = []
     keys, layouts = list[int | None](), list[str | None]()
-    for i, is_row in enumerate(laid.is_row.tolist()):
+    after, before = _cells_of(laid.after), _cells_of(laid.before)
+    for is_row, has_after, cells, old_cells in zip(laid.is_row, laid.after.there, after, before, strict=True):
         if not is_row:
             lists.append(None)
             keys.append(None)
             layouts.append(None)
             continue
-        image = laid.dispatched(i)
-        part = slice(int(image.ends[i]), int(image.ends[i + 1]))
-        names, is_key = image.name_list[part], image.is_key[part].tolist()
-        columns = zip(names, image.type_list[part], image.value_list[part], strict=True)
+        names, types, values, is_key = cells if has_after else old_cells
+        columns = zip(names, types, values, strict=True)
         crcs = [None if value is None else column_crc(*_of_column(name, kind), value) for name, kind, value in columns]
         lists.append(crcs)
         keys.append(_key_crc([crc for crc, key in zip(crcs, is_key, strict=True) if key]))
@@ -56,6 +57,13 @@ def dispatch_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
         "layout": pa.array(layouts, pa.string()),
         "row_bytes": integers(sizes, laid.is_row),
     }
+
+
+def _cells_of(image: Image) -> Iterator[list[Any]]:
+    """Names, types, values and whether they are of the key, of the columns of each event."""
+    told = [column.to_pylist() for column in (image.names, image.types, image.values)] + [image.is_key.tolist()]
+    for low, high in pairwise(image.ends.tolist()):
+        yield [column[low:high] for column in told]
 
 
 def _key_crc(crcs: Sequence[int | None]) -> int | None:

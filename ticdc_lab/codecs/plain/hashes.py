@@ -172,7 +172,7 @@ def _both(names: Hashes, values: Hashes) -> Hashes:
 def _others(laid: LaidOut) -> np.ndarray:
     """For each column of a new image the place of its name in the old one; below zero where that lacks it."""
     other = np.full(len(laid.after.names), -1)
-    new, old = laid.after.name_list, laid.before.name_list
+    new, old = laid.after.names.to_pylist(), laid.before.names.to_pylist()
     a, b = laid.after.ends, laid.before.ends
     for i in np.flatnonzero(laid.is_row & (laid.op == UPDATE)).tolist():
         a0, a1, b0, b1 = int(a[i]), int(a[i + 1]), int(b[i]), int(b[i + 1])
@@ -199,7 +199,7 @@ def _keys(
             has_key[which] = True
             key[which] = image.values.fold(key[which], columns)
     old_key, changed = table.copy(), np.zeros(len(table), bool)
-    was, now = laid.before.value_list, laid.after.value_list
+    was, now = laid.before.values.to_pylist(), laid.after.values.to_pylist()
     for which, columns in _key_columns(after.image, np.flatnonzero(laid.is_row & (laid.op == UPDATE))):
         places = other[columns]
         here = places >= 0

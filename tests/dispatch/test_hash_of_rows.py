@@ -1,7 +1,8 @@
-"""Dispatch from the decoders' crcs: the same verdicts as from the images, on the golden logs of each protocol."""
+"""Dispatch reads no image: its hash is that of the image by its definition, on the golden logs of each protocol."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import golden
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from reference_decoder import messages
+from spark_hashes import by_expressions, fold
 from stored import rows_of, unpack
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
-from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.codecs import Known, choice, decoder
+from ticdc_lab.codecs.hashed import with_columns
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.schema_registry import read_schemas
-from ticdc_lab.dispatch import dispatch, dispatch_by_rules
+from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.dispatching import ADDED
-from ticdc_lab.dispatch.hashing import with_crcs
-from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.dispatch.hashing import count_of, dispatched_image, hash_of
+from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.load import load
-from ticdc_lab.schema import COLUMN, DECODED, DISPATCH, MESSAGES
+from ticdc_lab.schema import COLUMN, DECODED, DISPATCH, IMAGE_HASHES, KEYS, MESSAGES
 
 LOGS = {
     "messages_open-protocol_small.jsonl.gz": "open-protocol",
@@ -77,49 +80,41 @@ def events(spark: SparkSession, files: list[str]) -> DataFrame:
     return spark.read.parquet(*files).coalesce(2).cache()
 
 
-def other_verdicts(events: DataFrame, by: Any) -> list[Any]:
-    """Rows for which dispatch with and without the crcs differs, by source; ``by`` adds the verdict."""
-    both = [by(e).select(*PLACE, F.struct(*ADDED).alias(w)) for e, w in ((events, "a"), (images(events), "b"))]
-    joined = both[0].join(both[1], on=list(PLACE), how="full")
-    other = ~F.col("a").eqNullSafe(F.col("b"))
-    grouped = joined.groupBy("source").agg(F.count_if(other).alias("n"), F.first_value("a.dispatch_error", True))
-    found = [tuple(row) for row in grouped.collect()]
-    assert len(found) == len(LOGS) + 1
-    return [row for row in found if row[1]]
+def chosen(asked: dict[str, Any], c: Column) -> Column:
+    """Whether a column of an image enters the hash."""
+    if asked["strategy"] == "index-value":
+        return c["is_key"]
+    odd = [name for name, n in Counter(n.lower() for n in asked["columns"]).items() if n % 2]
+    return F.lower(c["name"]).isin(odd) if odd else F.lit(False)
 
 
-def images(events: DataFrame) -> DataFrame:
-    """The events as before there were crcs."""
-    return events.drop(*DISPATCH.names)
+def wrong_verdicts(events: DataFrame, asked: dict[str, Any]) -> list[Any]:
+    """Rows that are not sent where the hash of their image says, or lack an error where it lacks a column; by source."""
+    wanted = len({n.lower() for n in asked.get("columns", ())} - {n.lower() for n in twice(asked)})
+    image = fold(dispatched_image(), lambda c: chosen(asked, c), flavour=asked.get("flavour", "new"))
+    folded = computed_once(events.where("kind = 'row'"), {"folded": image})
+    told = folded.transform(dispatch, partitions=16, **asked)
+    whole = F.coalesce(count_of(F.col("folded")) >= wanted, F.lit(False))
+    is_right = F.when(
+        F.col("dispatch_error").isNull(),
+        F.col("target_partition").eqNullSafe((hash_of(F.col("folded")) % 16).cast("int")),
+    ).otherwise(~whole | F.lit(bool(twice(asked))))
+    grouped = told.where(~is_right).groupBy("source").agg(F.count(F.lit(1)), F.first_value("dispatch_error", True))
+    return [tuple(row) for row in grouped.collect()]
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_both_ways_give_the_same_verdicts(events: DataFrame, asked: str) -> None:
-    """Partition, key and error of every row of every golden log are the same from the crcs as from the images."""
-    assert other_verdicts(events, lambda e: e.transform(dispatch, partitions=16, **ASKED[asked])) == []
+def twice(asked: dict[str, Any]) -> list[str]:
+    """Columns that are listed twice: an error of theirs comes from the table, not from the hash."""
+    return [name for name, n in Counter(n.lower() for n in asked.get("columns", ())).items() if n > 1]
 
 
-@pytest.mark.soak
-def test_both_ways_give_the_same_verdicts_with_a_catalog_and_rules(events: DataFrame) -> None:
-    """Also by an index that the DDL define, by columns that they know, and by rules that mix all of these."""
-    catalog = catalog_of(events.where(F.col("source") == next(iter(LOGS))))
-    names = {
-        i.name for versions in catalog.versions.values() for v in versions if v.definition for i in v.definition.indexes
-    }
-    index = sorted(names - {"PRIMARY"})[0]
-    for arguments in ({"strategy": "index-value", "index": index}, {"strategy": "columns", "columns": ["id", "v"]}):
-        assert (
-            other_verdicts(events, lambda e, a=arguments: e.transform(dispatch, partitions=7, catalog=catalog, **a))
-            == []
-        )
-    rules = [
-        Rule(("*.*a*",), "index-value", index),
-        Rule(("*.*e*",), "columns", columns=("id", "v")),
-        Rule(("*.*o*",), "index-value"),
-    ]
-    for more in ([], [Rule(("*.*i*",), "tidb-rowid")]):
-        by = {"rules": [*rules, *more], "partitions": 7, "catalog": catalog}
-        assert other_verdicts(events, lambda e, by=by: e.transform(dispatch_by_rules, **by)) == []
+HASHED = [name for name, asked in ASKED.items() if asked["strategy"] in ("index-value", "columns")]
+
+
+@pytest.mark.parametrize("asked", HASHED)
+def test_the_hash_is_that_of_the_image(events: DataFrame, asked: str) -> None:
+    """Of every row of every golden log, and a row that lacks a column has an error."""
+    assert wrong_verdicts(events, ASKED[asked]) == []
 
 
 @pytest.mark.parametrize("name", ["column_crcs", "key_crc", "layout"])
@@ -131,16 +126,28 @@ def test_a_wrong_crc_is_seen(events: DataFrame, name: str) -> None:
         "layout": F.replace("layout", F.lit("id"), F.lit("di")),
     }[name]
     planted = events.withColumn(name, F.when(F.col("source") == "csv", wrong).otherwise(F.col(name)))
-    asked = ASKED["key" if name == "key_crc" else "two columns"]
-    (seen,) = other_verdicts(planted, lambda e: e.transform(dispatch, partitions=16, **asked))
+    (seen,) = wrong_verdicts(planted, ASKED["key" if name == "key_crc" else "two columns"])
     assert seen[0] == "csv" and seen[1] > 100
 
 
-def test_the_decoders_and_spark_compute_the_same_columns(events: DataFrame) -> None:
-    """:func:`with_crcs` on the images gives what the decoders wrote; bytes of a row it can only estimate."""
-    names = [n for n in DISPATCH.names if n != "row_bytes"]
-    again = images(events).transform(with_crcs).select(*PLACE, F.struct(*names).alias("b"))
-    joined = events.select(*PLACE, F.struct(*names).alias("a"), "kind").join(again, on=list(PLACE))
+@pytest.mark.parametrize("way", ["expressions", "plain", "compiled"])
+def test_what_decoders_wrote_is_what_the_images_say(
+    events: DataFrame, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Spark's expressions, and by both ways of :func:`with_hashes`; bytes of a row these can only estimate."""
+    forms = (KEYS, IMAGE_HASHES, DISPATCH)
+    names = [n for form in forms for n in form.names if n != "row_bytes"]
+    bare = events.drop(*names)
+    if way == "expressions":
+        again = by_expressions(bare)
+    else:
+        table = bare.toArrow()
+        with monkeypatch.context() as patch:
+            patch.setattr(choice, "compiled", lambda *_: way == "compiled")
+            filled = pa.Table.from_batches(with_columns(names, table.to_batches(max_chunksize=5_000)))
+        again = events.sparkSession.createDataFrame(filled)
+    told = again.select(*PLACE, F.struct(*names).alias("b"))
+    joined = events.select(*PLACE, F.struct(*names).alias("a"), "kind").join(told, on=list(PLACE))
     other, is_row = ~F.col("a").eqNullSafe(F.col("b")), F.col("kind") == "row"
     assert joined.agg(F.count_if(other), F.count_if(is_row) > 12_000).collect()[0][:] == (0, True)
 
@@ -184,10 +191,7 @@ def odd(spark: SparkSession) -> DataFrame:
         {"strategy": "index-value"},
         {"strategy": "index-value", "index": "four"},
         {"strategy": "index-value", "index": "two"},
-        *[
-            {"strategy": "columns", "columns": c}
-            for c in (["A,B"], ["n", "c"], ["a"], ["a,b", "n", "c", "z", "y"], [""])
-        ],
+        *[{"strategy": "columns", "columns": c} for c in (["A,B"], ["n", "c"], ["a"], ["a,b", "n", "c", "z", "y"])],
     ],
     ids=str,
 )
@@ -200,11 +204,18 @@ def test_odd_rows_have_the_same_verdicts(odd: DataFrame, flavour: str, asked: di
     )
     catalog = Catalog.from_definitions([TableDef("s", "t", columns, indexes)])
     arguments = asked | {"partitions": 7, "flavour": flavour} | ({"catalog": catalog} if "index" in asked else {})
-    by_images, by_crcs = (
-        [tuple(r) for r in frame.transform(dispatch, **arguments).select("n", *ADDED).orderBy("n").collect()]
-        for frame in (odd, odd.transform(with_crcs).drop("columns", "before"))
-    )
-    assert by_images == by_crcs
+    columns_of = {"four": ["a,b", "n", "c", "d"], "two": ["n", "a,b"]}
+    wanted = columns_of.get(asked.get("index", ""), asked.get("columns"))
+
+    def enters(c: Column) -> Column:
+        return c["is_key"] if wanted is None else F.lower(c["name"]).isin([n.lower() for n in wanted])
+
+    folded = fold(dispatched_image(), enters, flavour=flavour)
+    told = odd.transform(dispatch, **arguments).withColumn("folded", folded).orderBy("n").collect()
+    for row in told:
+        lacks = row.folded is None or row.folded >> 32 < len(wanted or ())
+        assert (row.dispatch_error is not None) == (row.kind == "row" and lacks), row
+        assert row.target_partition == (None if lacks or row.kind != "row" else (row.folded & 0xFFFFFFFF) % 7), row
 
 
 def test_dispatch_by_crcs_reads_no_image(spark: SparkSession, files: list[str]) -> None:
