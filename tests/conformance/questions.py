@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, events_at
 from ticdc_lab.catalog import catalog_of
@@ -23,7 +24,7 @@ from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes
 from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
-from ticdc_lab.dispatch.settings import key_update_counts, setting_effects, with_settings, without_old_value
+from ticdc_lab.dispatch.settings import dispatched, key_update_counts, with_settings, without_old_value
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.facts.gaps import offset_gaps
 from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
@@ -94,10 +95,10 @@ QUESTIONS: dict[str, Question] = {
     "audit capped": lambda e: audit(e, protocol="open-protocol", max_per_guarantee=2),
     "audit without commit_ts": lambda e: audit(e, protocol="canal-json", has_commit_ts=False),
     "events_at": lambda e: events_at(e, [(0, 3), (1, 5)], around=2),
-    "verify_checksums": verify_checksums,
+    "verify_checksums": lambda e: verify_checksums(e.withColumn("checksum", F.lit(7).cast("bigint"))),
     "consumption": _by_policy(consumption, "seed-row"),
     "consumer_steps": _by_policy(consumer_steps, "strict"),
-    "consumer_anomalies": _by_policy(consumer_anomalies, "seed-transaction"),
+    "consumer_anomalies": _by_policy(consumer_anomalies, "seed-row"),
     "delivery_causes": delivery_causes,
     "delivery_episodes": delivery_episodes,
     "narrow": narrow,
@@ -115,7 +116,7 @@ QUESTIONS: dict[str, Question] = {
     "joined_updates": joined_updates,
     "without_old_value": without_old_value,
     "with_settings": lambda e: with_settings(e, changefeed=FEED),
-    "setting_effects": lambda e: setting_effects(e.where("topic LIKE 'random-%'"), changefeed=FEED, partitions=3),
+    "dispatched": lambda e: dispatched(e, changefeed=FEED, partitions=3).drop("columns", "before"),
     "key_update_counts": key_update_counts,
     "with_unique_keys": lambda e: with_unique_keys(e, catalog=catalog_of(e)),
     "with_faults": _faulty,
@@ -126,8 +127,8 @@ QUESTIONS: dict[str, Question] = {
     "unresolved_over_offsets": unresolved_over_offsets,
     "produce": lambda e: produce(e, protocol="open-protocol", strategy="table", partitions=2, topic="again"),
     "consumer_findings": consumer_findings,
-    "stall_causes": stall_causes,
-    "stalls": stalls,
+    "stall_causes": lambda e: stall_causes(e, stall_s=2),
+    "stalls": lambda e: stalls(e, stall_s=2),
     "contents": contents,
     "ddl_list": ddl_list,
     "incidents": incidents,

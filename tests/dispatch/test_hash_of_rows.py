@@ -89,7 +89,7 @@ def chosen(asked: dict[str, Any], c: Column) -> Column:
 
 
 def wrong_verdicts(events: DataFrame, asked: dict[str, Any]) -> list[Any]:
-    """Rows that are not sent where the hash of their image says, or lack an error where it lacks a column; by source."""
+    """Rows not sent where the hash of their image says, or that lack an error where it lacks a column; by source."""
     wanted = len({n.lower() for n in asked.get("columns", ())} - {n.lower() for n in twice(asked)})
     image = fold(dispatched_image(), lambda c: chosen(asked, c), flavour=asked.get("flavour", "new"))
     folded = computed_once(events.where("kind = 'row'"), {"folded": image})
