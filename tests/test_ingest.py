@@ -134,12 +134,13 @@ def test_partitions_that_come_late_damaged_messages_and_replays(
 
 
 def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Both would mix or lose messages without a word. No secret lies in the folder."""
+    """Both would mix or lose messages without a word. What is there is what the batch functions give, and no secret."""
     out = tmp_path / "out"
     sent(spark, broker, OPEN, "refused")
     source = broker.url("refused", sasl=True)
     ingest(spark, source, str(out), once=True, options=SASL)
     assert not any(b"s3cr" in path.read_bytes() for path in out.rglob("*") if path.is_file())
+    assert_answers(spark, broker.url("refused"), out, tmp_path)
     with pytest.raises(SourceError, match="holds topics refused"):
         ingest(spark, broker.url("other"), str(out), once=True)
     (out / "_checkpoint").rename(tmp_path / "lost")

@@ -58,7 +58,8 @@ def _known_of_images(laid: LaidOut, found: dict[str, pa.Array]) -> dict[str, pa.
 
 def _estimated_sizes(laid: LaidOut) -> np.ndarray:
     """Bytes of the names and values of both images."""
-    return _bytes_of(laid.after) + _bytes_of(laid.before)
+    sizes: np.ndarray = _bytes_of(laid.after) + _bytes_of(laid.before)
+    return sizes
 
 
 def _bytes_of(image: Image) -> np.ndarray:
