@@ -73,6 +73,7 @@ TO_THE_DRIVER = {
     "inputs.py": "one row a Kafka partition",
     "change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
     "decoding.py": "table versions of the simple protocol",
+    "lake.py": "the commits of five tables, as far back as Delta keeps them",
     "limits.py": "one row of counts, and at most as many rows as a topic has partitions",
     "consumer/few.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
     "ingest.py": "one row a Kafka partition, each batch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from broker import SASL, Broker, add_partitions, create_topic, killed, produce
 from conftest import golden
+from delta.tables import DeltaTable
 from ingested import assert_batch_answers, turned
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +23,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.errors import SourceError
 from ticdc_lab.ingest import Tables, ingest
 from ticdc_lab.ingest_state import State, merged, next_state
+from ticdc_lab.lake import OURS, foreign_commit, written_alone
 from ticdc_lab.load import load
 
 pytestmark = pytest.mark.spark
@@ -133,6 +136,46 @@ def test_partitions_that_come_late_damaged_messages_and_replays(
     assert Tables(spark, out).read("quarantine").count() == 3
 
 
+@pytest.mark.soak
+def test_a_table_that_somebody_changed_is_refused_until_it_is_restored(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Rows that are gone, or came from elsewhere, would make every later answer wrong without a word."""
+    out, source = str(tmp_path / "out"), broker.url("changed")
+    create_topic(spark, broker, "changed", 4)
+    recording = load(spark, str(golden(OPEN))).messages
+    produce(recording.where("offset < 99"), broker, "changed")
+    ingest(spark, source, out, once=True)
+    events = DeltaTable.forPath(spark, f"{out}/events")
+    events.optimize().executeCompaction()
+    ingest(spark, source, out, once=True)
+    events.delete("kind = 'row'")
+    with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)") as found:
+        ingest(spark, source, out, once=True)
+    version = re.search(r"TO VERSION AS OF (\d+)", str(found.value))
+    assert version is not None
+    spark.sql(f"RESTORE TABLE delta.`{out}/events` TO VERSION AS OF {version[1]}")
+    produce(recording.where("offset >= 99"), broker, "changed")
+    ingest(spark, source, out, once=True)
+    assert_answers(spark, source, Path(out), tmp_path)
+
+
+def test_who_changed_a_table_is_told_from_its_commits() -> None:
+    """Ours bear a note; a change is forgiven when a restore goes back before it, and only then."""
+
+    def commit(version: int, operation: str, note: str | None = None, to: int | None = None) -> dict[str, Any]:
+        given = {} if to is None else {"version": str(to)}
+        return {"version": version, "operation": operation, "operationParameters": given, "userMetadata": note}
+
+    own = [commit(0, "CREATE TABLE"), commit(1, "WRITE", OURS), commit(2, "OPTIMIZE")]
+    assert foreign_commit(own) is None
+    delete, back = commit(3, "DELETE"), commit(4, "RESTORE", to=2)
+    assert foreign_commit([*own, delete, commit(4, "WRITE", OURS)]) == delete
+    assert foreign_commit([*own, delete, back]) is None
+    assert foreign_commit([*own, delete, commit(4, "RESTORE", to=3)]) == delete
+    assert foreign_commit([*own, commit(3, "RESTORE", to=1)]) == commit(3, "RESTORE", to=1)
+
+
 def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Both would mix or lose messages without a word. What is there is what the batch functions give, and no secret."""
     out = tmp_path / "out"
@@ -143,8 +186,20 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, br
     assert_answers(spark, broker.url("refused"), out, tmp_path)
     with pytest.raises(SourceError, match="holds topics refused"):
         ingest(spark, broker.url("other"), str(out), once=True)
+    with written_alone(str(out)), pytest.raises(SourceError, match="Another ingest writes"):
+        ingest(spark, source, str(out), once=True, options=SASL)
+    (out / "_checkpoint/offsets/0").rename(tmp_path / "offsets")  # as in a copy that is older
+    with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
+        ingest(spark, source, str(out), once=True, options=SASL)
+    ends = (tmp_path / "offsets").read_text().splitlines()
+    (out / "_checkpoint/offsets/0").write_text("\n".join([*ends[:-1], '{"refused":{"0":3,"1":3,"2":3,"3":3}}']))
+    with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
+        ingest(spark, source, str(out), once=True, options=SASL)
     (out / "_checkpoint").rename(tmp_path / "lost")
     with pytest.raises(SourceError, match="no longer the _checkpoint"):
+        ingest(spark, source, str(out), once=True, options=SASL)
+    DeltaTable.forPath(spark, str(out / "events")).delete("kind = 'row'")
+    with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)"):
         ingest(spark, source, str(out), once=True, options=SASL)
     with pytest.raises(SourceError, match="no Kafka topic"):
         ingest(spark, str(golden(OPEN)), str(out))

@@ -33,6 +33,19 @@ def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert target.read_text() == "after"
 
 
+def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(tmp_path: Path) -> None:
+    """``--out /dev/null`` of a root user would else put a file in its place."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", "x")
+    assert os.read(reader, 9) == b"x" and not (tmp_path / "pipe").is_file()
+    os.close(reader)
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_whole(tmp_path / "link", "after")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "after"
+
+
 @pytest.mark.parametrize("text", ["[Errno 28] No space left on device", "java.io.IOException: No space left on device"])
 def test_a_folder_begun_on_a_full_disk_is_removed(text: str, tmp_path: Path) -> None:
     """Whatever passed the system's error on; a folder that was there before is left as it is."""

@@ -45,7 +45,7 @@ from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.ingest_state import NOTHING_YET, Facts, State, next_state, read_state, write_state
-from ticdc_lab.lake import Tables, append, create
+from ticdc_lab.lake import OURS, Tables, append, create, require_own_commits, written_alone
 from ticdc_lab.limits import lacking
 from ticdc_lab.load import SAMPLE
 from ticdc_lab.sources import kafka, open_source
@@ -111,12 +111,15 @@ def ingest(
     require_workers_once(spark)
     known = known_of(schema_registry, claim_check, bounds)
     tables, topics = Tables(spark, out), kafka.topics_of(source, options)
-    told = _protocol_of(tables, source, protocol, options, known)
-    create(tables, protocol=told)
-    steps = begun(tables, protocol=told, known=known, said=said)
-    _require_checkpoint(tables, steps.state)
     bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
-    with kafka.said_plainly(topics), room_for(out, keep=True), task_errors():
+    with kafka.said_plainly(topics), room_for(out, keep=True), task_errors(), written_alone(out):
+        origin = _origin_of(tables, source, protocol, options, known)
+        told = str(origin["protocol"])
+        create(tables, protocol=told)
+        if "format" in origin:  # what earlier versions wrote bears no mark
+            require_own_commits(tables)
+        steps = begun(tables, protocol=told, known=known, said=said)
+        _require_checkpoint(tables, steps.state)
         stream = kafka.read_stream(spark, source, bounded)
         writer = stream.writeStream.foreachBatch(steps)
         writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
@@ -252,35 +255,74 @@ def replace_transactions(tables: Tables, state: State, lowest: int | None) -> No
     resolved = resolved_at(homes, resolved_ts=state.complete_ts)
     rows = rows if lowest is None else rows.where(F.col("commit_ts") >= lowest)
     writer = restored_transactions(rows, resolved=resolved).write.format("delta").mode("overwrite")
+    writer = writer.option("userMetadata", OURS)
     if lowest is not None:
         writer = writer.option("replaceWhere", f"commit_ts >= {lowest}")
     writer.save(tables.path("transactions"))
 
 
-def _protocol_of(tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None, known: Known) -> str:
-    """The protocol of the topic; what ``out`` was begun with is kept beside the tables and must stay the same."""
+FORMAT = 2
+"""Of the tables and what lies beside them; 1 wrote none. A higher one was written by a later version."""
+
+
+def _origin_of(
+    tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None, known: Known
+) -> dict[str, Any]:
+    """The topic's names and protocol; what ``out`` was begun with is kept beside the tables and must stay the same."""
     path = tables.path("_origin.json")
     names = ",".join(sorted(kafka.topics_of(source).names))
     if (kept := hadoop_read_text(tables.spark, path)) is not None:
         begun = json.loads(kept)
+        if begun.get("format", 1) > FORMAT:
+            raise SourceError(
+                f"{tables.folder} was written by a later version of ticdc_lab: its tables have format "
+                f"{begun['format']}, expected at most {FORMAT}.",
+                hint="Go on with that version, or name another folder with --out.",
+            )
     else:
         sample = open_source(tables.spark, source, options=options).sample(SAMPLE)
         told = detect(sample, protocol=protocol, source=source, known=known).protocol
-        begun = {"topics": names, "protocol": told}
+        begun = {"topics": names, "protocol": told, "format": FORMAT}
         hadoop_write_text(tables.spark, path, json.dumps(begun))
     if begun["topics"] != names or protocol not in ("auto", begun["protocol"]):
         raise SourceError(
             f"{tables.folder} holds topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
             hint="Name another folder with --out.",
         )
-    return str(begun["protocol"])
+    return dict(begun)
 
 
 def _require_checkpoint(tables: Tables, state: State) -> None:
-    """Without the checkpoint batches would be numbered anew, and Delta would take them for those it has."""
+    """Without its own checkpoint batches would be numbered anew, and Delta would take them for those it has."""
+    again = "Remove the folder, or name another one, and read the topic again."
     begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
     if begun_before and not hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
             f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
-            hint="Remove the folder, or name another one, and read the topic again.",
+            hint=again,
         )
+    if state.batch_id < 0:
+        return
+    before, until = (_planned(tables, batch_id) for batch_id in (state.batch_id - 1, state.batch_id))
+    last = _spans(tables.of_batch("messages", state.batch_id)).collect()
+    inside = until is not None and all(
+        (before or {}).get((r["topic"], r["partition"]), 0) <= r["first"]
+        and r["end"] <= until.get((r["topic"], r["partition"]), 0)
+        for r in last
+    )
+    if not inside:
+        raise SourceError(
+            f"The _checkpoint of {tables.folder} is not that of its tables: batch {state.batch_id} of them is not what "
+            "it says it is. It may be an older copy, or another folder's.",
+            hint="Put the one back that belongs to them. " + again,
+        )
+
+
+def _planned(tables: Tables, batch_id: int) -> dict[tuple[str, int], int] | None:
+    """Where each partition ends in a batch, as the checkpoint has it; None where it knows no such batch."""
+    try:
+        text = hadoop_read_text(tables.spark, tables.path(f"_checkpoint/offsets/{batch_id}"))
+        ends = json.loads((text or "").splitlines()[-1])
+    except Exception:  # not there, cut, or with another checksum: Java says it in many shapes
+        return None
+    return {(topic, int(partition)): end for topic, of in ends.items() for partition, end in of.items()}

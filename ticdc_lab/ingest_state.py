@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from ticdc_lab.lake import Tables, schemas
+from ticdc_lab.lake import OURS, Tables, schemas
 from ticdc_lab.tso import physical_ms
 
 Facts = dict[str, Any]
@@ -67,7 +67,7 @@ def write_state(tables: Tables, state: State) -> None:
     schema = schemas(tables.spark)["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
     frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
-    frame.write.format("delta").mode("overwrite").save(tables.path("watermarks"))
+    frame.write.format("delta").mode("overwrite").option("userMetadata", OURS).save(tables.path("watermarks"))
 
 
 def _least(values: list[int | None]) -> int | None:

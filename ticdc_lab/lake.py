@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -10,8 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from ticdc_lab.codecs.simple_tables import TABLES
+from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
+from ticdc_lab.sources.places import local_path
+
+OURS = "ticdc_lab.ingest"
+"""Delta's note on each commit of ours."""
+_HARMLESS = ("CREATE TABLE", "OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "REORG", "CLUSTER BY")
+"""Operations that change no row."""
 
 BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
 COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
@@ -38,11 +50,80 @@ class Tables:
         return self.read(name).where(F.col("batch_id") == batch_id)
 
 
+@contextmanager
+def written_alone(folder: str) -> Iterator[None]:
+    """Keep other processes of this machine from writing the tables of a folder; the lock ends with the process.
+
+    Raises
+    ------
+    SourceError
+        Another one writes there now.
+    """
+    place = local_path(folder)
+    if place is None:  # of two at one URL Delta's numbers of batches let one through
+        yield
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "_lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SourceError(
+                f"Another ingest writes the tables of {folder} now.",
+                hint="Stop that one first, or name another folder.",
+            ) from None
+        yield
+
+
+def require_own_commits(tables: Tables) -> None:
+    """Raise :class:`SourceError` if somebody else has changed what the tables hold, and did not take it back."""
+    for name in schemas(tables.spark):
+        if not DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
+            continue
+        history = DeltaTable.forPath(tables.spark, tables.path(name)).history()
+        found = history.select("version", "operation", "operationParameters", "userMetadata").toArrow().to_pylist()
+        commits = sorted(found, key=lambda c: int(c["version"]))
+        if (foreign := foreign_commit(commits)) is not None:
+            later = any(c["userMetadata"] == OURS and c["version"] > foreign["version"] for c in commits)
+            restore = (
+                f"Take it back in Spark: RESTORE TABLE delta.`{tables.path(name)}` TO VERSION AS OF "
+                f"{foreign['version'] - 1}; or remove the folder and read the topic again."
+            )
+            raise SourceError(
+                f"Somebody else has changed the table {name} of {tables.folder} ({foreign['operation']}, version "
+                f"{foreign['version']}): what it says of the topic is not known any more.",
+                hint="Remove the folder, or name another one, and read the topic again." if later else restore,
+            )
+
+
+def foreign_commit(commits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first of a table's commits, in order, that changed its rows, is not ours and was not taken back."""
+    found: Mapping[str, Any] | None = None
+    for commit in commits:
+        operation = str(commit["operation"])
+        if commit["userMetadata"] == OURS or operation.startswith(_HARMLESS):
+            continue
+        taken_back = dict(commit["operationParameters"] or {}).get("version") if operation == "RESTORE" else None
+        if taken_back is not None and found is not None and int(taken_back) < found["version"]:
+            found = None
+        elif found is None:
+            found = commit
+    return found
+
+
 def create(tables: Tables, *, protocol: str) -> None:
     """Make the tables that are not there yet."""
     for name, schema in schemas(tables.spark).items():
         if name != "table_versions" or protocol == "simple":
+            _forget_unborn(tables.path(name))
             DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema).execute()
+
+
+def _forget_unborn(path: str) -> None:
+    """Remove a log without a commit, which Delta cannot go on from: a run that found no room has left it."""
+    place = local_path(path)
+    if place is not None and (log := place / "_delta_log").is_dir() and not any(log.glob("[0-9]*.json")):
+        shutil.rmtree(log)
 
 
 def schemas(spark: SparkSession) -> dict[str, StructType]:
@@ -73,5 +154,5 @@ def append(tables: Tables, name: str, rows: DataFrame, batch_id: int, *, step: s
         Names a second append to the same table.
     """
     rows.withColumn("batch_id", F.lit(batch_id).cast("bigint")).write.format("delta").mode("append").options(
-        txnAppId=f"ticdc_lab.ingest.{name}{step}", txnVersion=str(batch_id)
+        txnAppId=f"ticdc_lab.ingest.{name}{step}", txnVersion=str(batch_id), userMetadata=OURS
     ).save(tables.path(name))

@@ -51,7 +51,15 @@ def _is_full(error: BaseException) -> bool:
 
 
 def write_whole(target: Path, text: str) -> None:
-    """Put text into a file, the same bytes on every system: the whole of it, or the file stays as it was."""
+    """Put text into a file, the same bytes on every system: the whole of it, or the file stays as it was.
+
+    A link stays one. What is no file, a device or a pipe, is written to: another in its place would be found by all.
+    """
+    if target.exists() and not target.is_file():
+        with room_for(target):
+            target.write_text(text, encoding="utf-8", newline="\n")
+        return
+    target = target.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with room_for(target):

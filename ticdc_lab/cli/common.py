@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from ticdc_lab.codecs.bounds import Bounds
 
-CLEAN, FINDINGS, FAILED = 0, 1, 2
+CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 
 
+_PATH_SHOWN = 400
 _HIDE_TRACE = "Run with --debug for the whole trace."
 
 
@@ -154,8 +155,11 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
                 options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config", None))
                 kwargs["options"] = options
             command(*args, **kwargs)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except (click.ClickException, click.exceptions.Exit):
             raise
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("ticdc-lab: interrupted", err=True)
+            sys.exit(INTERRUPTED)
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
             missing = missing_spark(e)
             if missing is not None and (lab := checkout_script()) is not None:
@@ -201,6 +205,11 @@ def require_folder(out: str | None, logs: int) -> None:
 def _said(error: Exception) -> str:
     if isinstance(error, TiCDCLabError):
         return f"ticdc-lab: {error}"
+    if isinstance(error, RecursionError):
+        return f"ticdc-lab: what was given is nested too deep\n\nHint: {_HIDE_TRACE}"
+    if isinstance(error, OSError) and error.strerror:
+        places = " and ".join(str(p)[:_PATH_SHOWN] for p in (error.filename, error.filename2) if p)
+        return f"ticdc-lab: {places or 'the system'}: {error.strerror}\n\nHint: {_HIDE_TRACE}"
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
 
@@ -301,7 +310,22 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
-@click.group()
+class _Program(click.Group):
+    """What the operating system refuses where no command runs, as writing a help to a full device, is said too."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            found = super().main(*args, **kwargs)
+            sys.stdout.flush()
+            return found
+        except OSError as error:
+            with suppress(OSError):
+                click.echo(_said(error), err=True)
+            sys.stdout = None  # Python would try once more, and complain
+            sys.exit(FAILED)
+
+
+@click.group(cls=_Program)
 @click.version_option(package_name="ticdc-lab")
 def main() -> None:
     """From a TiCDC change log to a proved answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -104,7 +105,9 @@ class Client:
             try:
                 answer = self._session.request(method, f"{url.rstrip('/')}/{path}", data=body, timeout=ANSWERS_S)
             except requests.RequestException as error:
-                last = ServiceError(0, f"no worker answers at {url}: {error}", hint="Does `ddl-service serve` run?")
+                last = ServiceError(
+                    0, f"no worker answers at {url}: {_why(error)}", hint="Does `ddl-service serve` run?"
+                )
                 continue
             if answer.status_code == 200:
                 return answer
@@ -112,6 +115,17 @@ class Client:
             if last.status != 503:
                 break
         raise last
+
+
+def _why(error: requests.RequestException) -> str:
+    """What the system said, out of what the libraries made of it; no more than the kind where it said nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        reason = getattr(cause, "reason", None) or next((a for a in cause.args if isinstance(a, Exception)), None)
+        cause = cause.__cause__ or cause.__context__ or (reason if isinstance(reason, BaseException) else None)
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
 def _refused(answer: requests.Response) -> ServiceError:

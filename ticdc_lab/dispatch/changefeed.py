@@ -126,7 +126,7 @@ def read_changefeed(path: str | Path, *, sink_uri: str | None = None, flavour: F
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise DispatchError(f"The changefeed file {path} cannot be read: {e}.") from e
+        raise DispatchError(f"The changefeed file {path} cannot be read: {getattr(e, 'strerror', None) or e}.") from e
     return changefeed_from_toml(text, sink_uri=sink_uri, flavour=flavour, name=str(path))
 
 

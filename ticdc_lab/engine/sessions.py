@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from ticdc_lab.engine import embedded
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _CONNECT = "pyspark.sql.connect"
 _LOCK = threading.RLock()
+_ANSWERS_S = 10
 MADE_HERE = "spark.ticdc_lab.here"
 _STOP = "Stop it first (session.stop()), or work in another process; in a notebook restart the kernel."
 
@@ -263,8 +266,30 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
     embedded.be_no_doctest()
     from pyspark.sql import SparkSession
 
+    _require_answer(remote)
     begun = SparkSession.builder.remote(remote).getOrCreate()
     settings = {"spark.sql.session.timeZone": "UTC"}
     for name, value in (settings | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}).items():
         begun.conf.set(name, value)
     return begun
+
+
+def _require_answer(remote: str) -> None:
+    """Something takes connections where Spark should be: its client would try for ten minutes, and say nothing."""
+    try:
+        place = urlsplit(remote)
+        where = place.hostname or "", place.port or 15002
+    except ValueError:
+        where = "", 0
+    if not remote.startswith("sc://"):
+        return  # a master, whose server the client starts
+    if not where[0]:
+        raise SetupError("SPARK_REMOTE is no address of Spark; expected sc://HOST[:PORT].")
+    try:
+        socket.create_connection(where, timeout=_ANSWERS_S).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SetupError(
+            f"No Spark answers at SPARK_REMOTE (sc://{where[0]}:{where[1]}): {why}.",
+            hint="Start it, or unset SPARK_REMOTE to use an engine of this machine.",
+        ) from None

@@ -70,7 +70,13 @@ def notebook_page(
         There is no such notebook or parameter, or a cell failed.
     """
     file = find(name)
-    notebook = with_parameters(nbformat.read(file, as_version=4), given, name=file.stem)  # type: ignore[no-untyped-call]
+    try:
+        read = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
+    except (ValueError, RecursionError, nbformat.ValidationError) as error:
+        deep = isinstance(error, RecursionError)
+        said = "it is nested too deep" if deep else str(error).splitlines()[0][:200]
+        raise SourceError(f"{file} is no notebook: {said}", hint="Expected a file of Jupyter, .ipynb.") from None
+    notebook = with_parameters(read, given, name=file.stem)
     where = {"metadata": {"path": str(file.parent), "name": file.stem}}
     run = NotebookClient(notebook, timeout=CELL_S, resources=where, allow_error_names=["AssertionError"])
     run.on_cell_start = lambda cell, cell_index: begins(cell_index + 1, len(notebook.cells))

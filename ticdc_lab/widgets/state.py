@@ -60,7 +60,9 @@ def read_state(state: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         try:
             return checked(parsed(path.read_text(encoding="utf-8"), name=str(path)), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            raise StateError(f"{path} cannot be read: {error}.", hint=_NO_STATE) from error
+            raise StateError(
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.", hint=_NO_STATE
+            ) from error
     return checked(dict(state), "the state")
 
 

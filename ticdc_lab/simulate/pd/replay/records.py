@@ -26,7 +26,10 @@ def lines_of(path: Path) -> list[bytes]:
         data = path.read_bytes()
         return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
     except (OSError, EOFError) as e:
-        raise SourceError(f"{path}: cannot be read: {e}", hint="Give a file of records, .jsonl or .jsonl.gz.") from e
+        raise SourceError(
+            f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}",
+            hint="Give a file of records, .jsonl or .jsonl.gz.",
+        ) from e
 
 
 def records_of(path: str | Path) -> Iterator[dict[str, Any]]:
