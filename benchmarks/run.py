@@ -1,10 +1,10 @@
 """Decoding and analysis beside their peers, same input, same run.
 
-    python benchmarks/run.py --events 1000000 [--rounds 3] [--json out.json]
+    python benchmarks/run.py --events 1000000 [--engine spark|embedded] [--rounds 3] [--json out.json]
 
 Each round runs every contestant once, in turn, so that a noisy machine hits all alike; the table gives medians and the
-ratio to the hand-written Spark query. ``cpu`` is the CPU time of the JVM and the Python workers together, ``peak`` the
-largest resident memory of all of them.
+ratio to the hand-written Spark query. ``cpu`` is the CPU time of the engine and its Python workers together, ``peak``
+the largest resident memory of all of them.
 """
 
 from __future__ import annotations
@@ -189,12 +189,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=["spark", "embedded"], default="spark")
     parser.add_argument("--protocol", choices=list(GO_ROWS_S), action="append")
     parser.add_argument("--folder", type=Path, default=HERE / "out")
     parser.add_argument("--driver-memory", default="4g")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    spark, whole = session("spark", driver_memory=args.driver_memory), {}
+    spark, whole = session(args.engine, driver_memory=args.driver_memory), {}
     for protocol in args.protocol or list(GO_ROWS_S):
         print(f"\n### {protocol}, {args.events:,} row changes\n")
         decoding = measured(decoders(spark, protocol, args.events, args.folder), args.rounds)

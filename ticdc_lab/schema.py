@@ -93,7 +93,7 @@ KEYS = StructType(
         described(
             "key_hash",
             _LONG,
-            "ticdc_lab.keys.key_hash of the row's key after the change (before it, for a delete); null without key",
+            "hash (ticdc_lab.keys) of the row's key after the change (before it, for a delete); null without key",
         ),
         described("before_key_hash", _LONG, "the same of the image before, only where an update changes the key"),
         described(

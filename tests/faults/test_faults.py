@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -43,9 +44,15 @@ def unseen(log_of, name: str, kinds, seeds) -> list[str]:
     return [
         f"{fault.kind} {fault.seed}: {fault.what}; expected {e}; found {[(f.guarantee, f.partition) for f in rows]}"
         for fault, rows in zip(faults, found, strict=True)
-        for e in fault.expected
+        for e in expected_of_a_copy(fault, log)
         if not is_seen(e, rows, clean)
     ]
+
+
+def expected_of_a_copy(fault: Fault, log: Log) -> tuple[Expected, ...]:
+    """What the audit says of a copy: its offsets begin above 0, as if recorded from behind a first DDL that is lost."""
+    doubtful = fault.kind == "ddl_missing" and fault.commit_ts == min(d["commit_ts"] for d in log.ddl)
+    return tuple(replace(e, severity="warning") for e in fault.expected) if doubtful else fault.expected
 
 
 def test_there_are_many_kinds_and_each_says_why_it_happens() -> None:
