@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -200,6 +201,12 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, br
         ingest(spark, source, str(out), once=True, options=SASL)
     DeltaTable.forPath(spark, str(out / "events")).delete("kind = 'row'")
     with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)"):
+        ingest(spark, source, str(out), once=True, options=SASL)
+    origin = out / "_origin.json"
+    kept = json.loads(origin.read_text())
+    (out / "._origin.json.crc").unlink(missing_ok=True)
+    origin.write_text(json.dumps(kept | {"format": kept["format"] + 1}))
+    with pytest.raises(SourceError, match="written by a later version"):
         ingest(spark, source, str(out), once=True, options=SASL)
     with pytest.raises(SourceError, match="no Kafka topic"):
         ingest(spark, str(golden(OPEN)), str(out))

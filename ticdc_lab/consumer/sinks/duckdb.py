@@ -37,7 +37,11 @@ CREATE SCHEMA {OWN};
 CREATE TABLE {OWN}.progress (mode VARCHAR, origin VARCHAR, topic VARCHAR, "partition" INTEGER, applied_ts BIGINT,
     ddl_ts BIGINT);
 CREATE TABLE {OWN}.notes (commit_ts BIGINT, "table" VARCHAR, said VARCHAR);
+CREATE TABLE {OWN}.format AS SELECT {{format}} AS format;
 """
+
+FORMAT = 2
+"""Of what a target says of itself; 1 did not say it, and is otherwise the same."""
 
 
 class DuckDBSink:
@@ -75,9 +79,16 @@ class DuckDBSink:
         self.numbered = protocol in NUMBERED
 
     def progress(self) -> Progress | None:
-        """As the table ``progress`` says."""
-        (n,) = self.db.execute(f"SELECT count(*) FROM {_OWN_TABLES} AND table_name = 'progress'").fetchall()[0]
-        rows = self.db.execute(f"SELECT * FROM {OWN}.progress").fetchall() if n else []
+        """As the table ``progress`` says; a :class:`SourceError` where a later version has written it."""
+        own = {name for (name,) in self.db.execute(f"SELECT table_name FROM {_OWN_TABLES}").fetchall()}
+        (written,) = self.db.execute(f"SELECT format FROM {OWN}.format").fetchall()[0] if "format" in own else (1,)
+        if written > FORMAT:
+            raise SourceError(
+                f"{self.name} was written by a later version of ticdc_lab: it has format {written}, expected at most "
+                f"{FORMAT}.",
+                hint="Go on with that version, or name another target.",
+            )
+        rows = self.db.execute(f"SELECT * FROM {OWN}.progress").fetchall() if "progress" in own else []
         if not rows:
             return None
         mode, origin, *_, ddl_ts = rows[0]
@@ -86,7 +97,7 @@ class DuckDBSink:
     def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`."""
         with _Transaction(self.db):
-            self.db.execute(_TABLES)
+            self.db.execute(_TABLES.format(format=FORMAT))
             for definition in given:
                 changed(self.db, Change("create", (definition.schema_name, definition.table_name), after=definition))
             self._say(progress)
