@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.store_time import StoreTime
@@ -16,8 +16,8 @@ class Deaf:
     Attributes
     ----------
     hears
-        While it is not set the worker is told nothing of what others change, until it changes something itself: who
-        has the answer to a transaction has been told all before it.
+        While it is not set the worker is told nothing of what others change in a store, until it changes something
+        there itself: who has the answer to a transaction has been told all before it.
     """
 
     def __init__(self, store: Backend) -> None:
@@ -25,21 +25,22 @@ class Deaf:
         self.hears = threading.Event()
         self.hears.set()
         self._held: list[tuple[str, Answer]] = []
-        self._has_written = False
+        self._written: set[str] = set()
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Hand it on."""
         answers = self._store.ask(store, request)
-        self._has_written |= _is_written(answers)
+        self._written |= _written((store, a) for a in answers)
         return answers
 
     def news(self) -> list[tuple[str, Answer]]:
         """Give what is new, but changes only while it hears."""
         found = [*self._held, *self._store.news()]
-        is_held = not (self.hears.is_set() or self._has_written or _is_written([a for _, a in found]))
-        self._has_written = False
-        self._held = [n for n in found if is_held and isinstance(n[1], Happened)]
-        return [n for n in found if not (is_held and isinstance(n[1], Happened))]
+        told = self._written | _written(found)
+        self._written.clear()
+        is_held = [not self.hears.is_set() and isinstance(a, Happened) and at not in told for at, a in found]
+        self._held = [news for news, held in zip(found, is_held, strict=True) if held]
+        return [news for news, held in zip(found, is_held, strict=True) if not held]
 
     @property
     def time(self) -> StoreTime:
@@ -60,5 +61,5 @@ class Deaf:
         self._store.close()
 
 
-def _is_written(answers: list[Answer]) -> bool:
-    return any(isinstance(a, Done) and a.succeeded for a in answers)
+def _written(news: Iterable[tuple[str, Answer]]) -> set[str]:
+    return {at for at, a in news if isinstance(a, Done) and a.succeeded}

@@ -12,6 +12,7 @@ from linearizable import ABSENT, CONFLICT, NEVER, OK, UNKNOWN, Call
 from ticdc_lab.ddl_service.client import Client, ServiceError
 
 TOLD = {409: CONFLICT, 404: ABSENT}
+ALL = ("put", "put", "delete", "list")
 NOTHING = "nothing was written"
 
 
@@ -21,6 +22,8 @@ def history(
     chance: random.Random,
     *,
     calls: int = 5,
+    pds: Sequence[int] = (1, 2, 3),
+    kinds: Sequence[Sequence[str]] = (),
     fault: Callable[[], None] | None = None,
 ) -> list[Call]:
     """Let each client make some calls about two clusters and three PDs that no other history has.
@@ -35,11 +38,16 @@ def history(
         Draws who asks what.
     calls
         Of each client.
+    pds
+        How many there are, one of these: the fewer, the more calls meet.
+    kinds
+        What each of the first clients may ask; the others ask everything.
     fault
         Happens meanwhile.
     """
-    names, pds = chance.choice(("a", "ab")), chance.choice((1, 2, 3))
-    plans = [[_drawn(chance, number, names, pds) for _ in range(calls)] for _ in clients]
+    names, n_pds = chance.choice(("a", "ab")), chance.choice(pds)
+    asked = [*kinds, *[ALL] * (len(clients) - len(kinds))]
+    plans = [[_drawn(chance, number, names, n_pds, own) for _ in range(calls)] for own in asked]
     with ThreadPoolExecutor(len(clients) + 1) as pool:
         happens = pool.submit(fault) if fault else None
         told = [pool.submit(_called, client, plan, number) for client, plan in zip(clients, plans, strict=True)]
@@ -48,8 +56,10 @@ def history(
         return [call for found in told for call in found.result()]
 
 
-def _drawn(chance: random.Random, number: int, names: str, n_pds: int) -> tuple[str, str, tuple[str, ...]]:
-    what = chance.choice(("put", "put", "delete", "list"))
+def _drawn(
+    chance: random.Random, number: int, names: str, n_pds: int, kinds: Sequence[str]
+) -> tuple[str, str, tuple[str, ...]]:
+    what = chance.choice(kinds)
     pds = tuple(chance.sample([f"h{number}-{i}:1" for i in range(n_pds)], min(n_pds, chance.choice((1, 1, 2)))))
     return what, f"c{number}-{chance.choice(names)}", pds
 

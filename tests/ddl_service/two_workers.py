@@ -1,4 +1,4 @@
-"""Two workers of one service in this process, over either store; the first can be made deaf."""
+"""Two workers of one service in this process, over either store; the first can be made deaf, the second leads."""
 
 from __future__ import annotations
 
@@ -49,19 +49,18 @@ def two_workers(kind: str, folder: Path) -> Iterator[Two]:
         else:
             found = Two(lambda: SqliteStore(folder), lambda: list(history.of_folder(folder)))
         duties = Duties(terms=TERMS)
-        ports = [
-            stack.enter_context(running(name, store, Listening(port=0), duties))
-            for name, store in (("one", found.ear), ("two", found.open()))
-        ]
-        found.one, found.two = (Client(f"http://127.0.0.1:{port}") for port in ports)
-        for client in (found.one, found.two):
-            until(lambda c=client: has_both(c), START_S)  # type: ignore[misc]
+        workers = []
+        for name, store in (("two", found.open()), ("one", found.ear)):
+            port = stack.enter_context(running(name, store, Listening(port=0), duties))
+            workers.append(Client(f"http://127.0.0.1:{port}"))
+            until(lambda: all(sees(c) == len(workers) for c in workers), START_S)
+        found.two, found.one = workers
         yield found
 
 
-def has_both(client: Client) -> bool:
-    """Whether a worker sees both."""
+def sees(client: Client) -> int:
+    """How many workers one sees."""
     try:
-        return len(client.workers()) == 2
+        return len(client.workers())
     except ServiceError:
-        return False
+        return 0
