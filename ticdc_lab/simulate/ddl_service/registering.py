@@ -14,7 +14,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import asked, clock, reading
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, mirrored, unchanged
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, mirrored, unchanged
 from ticdc_lab.simulate.ddl_service.records import Cluster
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.store_messages import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
@@ -83,7 +83,8 @@ def decided(
     same = unchanged(keys.REGISTERS + command.cluster, own)
     if isinstance(command, Register):
         workers = Map({k.removeprefix(keys.WORKERS): e for k, e in entries if k.startswith(keys.WORKERS)})
-        return _registered(command, found, pds, set(serving(workers).values()) or {versions}, same)
+        decision = _registered(command, found, pds, set(serving(workers).values()) or {versions}, same)
+        return _unless_misread(decision, workers)
     if own is None:
         because = f"{command.cluster} is not registered"
         return Outcome(ABSENT, because, "GET /ddlservice/registered_clusters lists all.")
@@ -105,8 +106,8 @@ def _registered(
     store = next(iter(stores), command.store_addr)
     for other, known in sorted(registered.items()):
         shared = sorted(set(wanted) & set(addresses(known.store_addr)))
-        if other != command.cluster and (shared or known.identity in stores):
-            at = shared[0] if shared else stores[known.identity] or command.store_addr
+        if other != command.cluster and (shared or known.identity in {store, *stores}):
+            at = shared[0] if shared else stores.get(known.identity) or command.store_addr
             return Outcome(CONFLICT, f"the cluster at {at} is registered as {other}", f"Unregister {other} first.")
     if len(stores) > 1:
         one, two = sorted(stores)[:2]
@@ -115,13 +116,26 @@ def _registered(
             "Register each by itself; unregister a cluster before its id is given to another.",
         )  # fmt: skip
     cluster = Cluster(command.store_addr, version, store)
-    touched = dict.fromkeys([*wanted, *sorted(a for a, e in pds.items() if e.value == store)[:1]])
+    unknown = [a for a in addresses(before.store_addr) if a not in pds] if before else []  # of an earlier version
+    touched = dict.fromkeys([*wanted, *unknown, *sorted(a for a, e in pds.items() if e.value == store)[:1]])
     compares = [same, *(unchanged(keys.PDS + a, pds.get(a)) for a in touched)]
     ops = [
         Put(keys.REGISTERS + command.cluster, records.written(cluster)),
         *(Put(keys.PDS + a, store) for a in touched),
     ]
     return Write(tuple(compares), tuple(ops), cluster)
+
+
+def _unless_misread(decision: Write | Outcome, workers: Part) -> Write | Outcome:
+    """Refuse what a worker of an earlier version would take for another cluster: it knows a store by its addresses."""
+    earlier = sorted(name for name, e in workers.items() if not records.worker(e.value).oldest)
+    own = decision.cluster
+    if own is None or not earlier or own.store == own.store_addr:
+        return decision
+    because = (
+        f"{earlier[0]} is of an earlier version, and would take {own.store_addr} for another cluster than {own.store}"
+    )
+    return Outcome(REFUSED, because, "Upgrade all workers; then change addresses.")
 
 
 # How a worker carries wishes out: read, decide, write under what was read; again where that has changed meanwhile
