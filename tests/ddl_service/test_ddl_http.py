@@ -126,7 +126,7 @@ def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: P
     job = ("submit", "cluster1", "add index", "orders", "by_day", "--rows", "300", "--store", str(tmp_path))
     assert said(url, *job).splitlines()[-2:] == ["job 1: public, schema version 4", "job 1: synced"]
     assert "begins at none" in verb(url, *job, code=1).output
-    assert "not registered" in verb(url, "submit", "nobody", "add index", "orders", code=2).output
+    assert "not registered" in verb(url, "submit", "nobody", "add index", "orders", "i", code=2).output
     metrics = client.metrics()
     for line in (
         'tidb_ddl_add_index_total{cluster="cluster1"} 300.0',

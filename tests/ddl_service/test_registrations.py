@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet import START_S, until
 from two_workers import STORES, Two, two_workers
 
+from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.client import Client, ServiceError
+from ticdc_lab.simulate.ddl_service import keys, records, registering
+from ticdc_lab.simulate.ddl_service.checks import ONE_STORE
+from ticdc_lab.simulate.ddl_service.store_messages import Put
 
 FIRST, SECOND = "tikv://10.0.0.1:2379", "tikv://10.0.0.2:2379"
 
@@ -84,6 +89,25 @@ def test_a_cluster_keeps_its_store_whatever_its_addresses(workers: Two) -> None:
     workers.two.remove("e")
     with pytest.raises(ServiceError, match="PDs of two clusters"):
         workers.two.register("d", "tikv://10.0.0.5:2379")
+
+
+def test_the_audit_sees_a_cluster_that_leaves_its_store(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a cluster is known by the spelling of its addresses; its jobs would stay behind under the old one."""
+    sound = registering.decided
+
+    def decided(*given: Any) -> Any:
+        found = sound(*given)
+        if not isinstance(found, registering.Write) or found.cluster is None:
+            return found
+        own = found.cluster._replace(store="")
+        ops = [Put(op.key, records.written(own)) if op.key.startswith(keys.REGISTERS) else op for op in found.ops]
+        return found._replace(ops=tuple(ops), cluster=own)
+
+    monkeypatch.setattr(registering, "decided", decided)
+    workers.one.register("c", FIRST)
+    assert violations(workers.written()) == []
+    workers.two.register("c", f"{SECOND},{FIRST[7:]}")
+    assert any(ONE_STORE in line for line in violations(workers.written()))
 
 
 def test_an_update_does_not_stop_the_owner(workers: Two) -> None:

@@ -72,6 +72,9 @@ def test_a_lock_that_stays_is_said_once_and_ends_nobody(tmp_path: Path, caplog: 
         other.execute("begin immediate")
         until(lambda: status(port, "/ready") == 503, START_S)
         until(lambda: "ddl_service_store_trouble 1.0" in _metrics(port), START_S)
+        until(lambda: status(port) == 503, START_S)
+        ready = requests.get(f"http://127.0.0.1:{port}/ready", timeout=START_S).json()
+        assert "the store takes no changes" in ready["error"], "it says why, and not only that its session is over"
         other.execute("rollback")
         until(lambda: status(port, "/ready") == 200, START_S)
         assert "ddl_service_store_trouble 0.0" in _metrics(port)
@@ -167,6 +170,8 @@ def test_a_name_makes_no_line_of_a_log() -> None:
     [
         ("serve", "--ttl", "nan"), ("serve", "--ttl", "inf"),
         ("submit", "c", "add index", "t", "--within", "nan"), ("submit", "c", "add index", "t", "--rows", "9" * 30),
+        ("submit", "c", "add thing", "t", "i"), ("submit", "c", "add index", "t"),
+        ("submit", "c", "drop table", "t", "i"),
         ("submit", "c", "add index", "t\udcff", "i"), ("submit", "c", "add index", "t" * 65, "i"),
     ],
 )  # fmt: skip

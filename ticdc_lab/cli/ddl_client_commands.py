@@ -13,6 +13,7 @@ from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag
 from ticdc_lab.cli.ddl_commands import FILE, SECONDS, Where, ddl_service, secret_of, store_options
 
 if TYPE_CHECKING:
+    from ticdc_lab.ddl_service.bodies import RegisteredCluster
     from ticdc_lab.ddl_service.client import Client
     from ticdc_lab.simulate.ddl_service.records import Job
 
@@ -115,7 +116,7 @@ def workers(client: Client, as_json: bool) -> None:
 @click.option(
     "--rows", default=0, type=click.IntRange(0, MOST_ROWS), help="Of the table, to be backfilled by an `add index`."
 )
-@click.option("--sent-by", default="v6.5.0", show_default=True, help="The version of the tidb-server that sends it.")
+@click.option("--sent-by", default="", help="The version of the tidb-server that sends it; without it the cluster's.")
 @click.option("--request", default="", help="A name of your own: sent twice, it is one job.")
 @click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait for its end, seconds.")
 @store_options
@@ -130,16 +131,22 @@ def submit(
     Exit code 1 says that the job was rejected or rolled back.
     """
     from ticdc_lab.ddl_service.submitting import is_name, submitted
+    from ticdc_lab.simulate.ddl_service.jobs import LADDERS
     from ticdc_lab.simulate.ddl_service.records import DONE
     from ticdc_lab.simulate.ddl_service.server_state import Submit
     from ticdc_lab.simulate.ddl_service.versions import parsed
 
-    if not parsed(sent_by):
+    if sent_by and not parsed(sent_by):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--sent-by")
     for hint, text in (("TABLE", table), ("NAME", name), ("KIND", kind), ("--request", request)):
         if not is_name(text):
             raise click.BadParameter("expected at most 64 letters that are text", param_hint=hint)
-    address = _store_of(client, cluster)
+    if kind not in LADDERS:
+        raise click.BadParameter(f"{kind!r}; expected {', '.join(LADDERS)}", param_hint="KIND")
+    if bool(name) == kind.endswith("table"):
+        what = "the table's name alone" if name else f"the {kind.split()[1]}'s name after the table's"
+        raise click.BadParameter(f"{kind} takes {what}", param_hint="NAME")
+    registered = _registered(client, cluster)
     where.expect_store()
     said: list[str] = []
 
@@ -150,7 +157,8 @@ def submit(
             click.echo(f"{line}, schema version {job.schema_version}" if job.schema_version else line)
 
     wish = Submit(kind, table, name, rows, request=request)
-    job = submitted(where.open, address, wish, version=sent_by, within_s=within, told=told)
+    version = sent_by or registered.version or "v6.5.0"
+    job = submitted(where.open, _store_of(registered), wish, version=version, within_s=within, told=told)
     click.echo(f"job {job.id}: {job.state}" + (f" ({job.error})" if job.error else ""))
     sys.exit(CLEAN if job.state == DONE else FINDINGS)
 
@@ -169,9 +177,9 @@ def cancel(client: Client, where: Where, cluster: str, job: int, within: float) 
     from ticdc_lab.ddl_service.submitting import cancelled
     from ticdc_lab.simulate.ddl_service.records import DONE
 
-    address = _store_of(client, cluster)
+    store = _store_of(_registered(client, cluster))
     where.expect_store()
-    said = cancelled(where.open, address, job, within_s=within)
+    said = cancelled(where.open, store, job, within_s=within)
     click.echo(f"job {job}: cancelling" if said == DONE else said)
     sys.exit(CLEAN if said == DONE else FINDINGS)
 
@@ -182,8 +190,12 @@ def _print_json(found: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(found)))
 
 
-def _store_of(client: Client, cluster: str) -> str:
-    store = next((c.store for c in client.clusters() if c.id == cluster), None)
-    if store is None:
+def _registered(client: Client, cluster: str) -> RegisteredCluster:
+    found = next((c for c in client.clusters() if c.id == cluster), None)
+    if found is None:
         raise click.BadParameter(f"{cluster} is not registered", param_hint="CLUSTER")
-    return store
+    return found
+
+
+def _store_of(cluster: RegisteredCluster) -> str:
+    return cluster.store or cluster.store_addr  # a worker of an earlier version knows a store by its addresses

@@ -210,9 +210,10 @@ class _Ready(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         """Say whether the worker can do its work: it has a session, and its store takes what it writes."""
         shared = _shared(request)
+        if trouble := shared.node.trouble:  # also where it has cost the worker its session
+            what = f"the store takes no changes: {trouble}"
+            raise api.ApiError(503, what, hint="Does it answer, and is there room for it?")
         shared.mirror()
-        if trouble := shared.node.trouble:
-            raise api.ApiError(503, f"the store takes no changes: {trouble}", hint="Is there room for it?")
         return said(Ready(True))
 
 

@@ -168,7 +168,7 @@ class _Server(uvicorn.Server):
     def __init__(self, shared: Shared, tls: ssl.SSLContext | None) -> None:
         config = uvicorn.Config(
             application(shared), http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=1,
+            log_level="warning", server_header=False, timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=1,
         )  # fmt: skip
         super().__init__(config)
         self._doorman = shared.doorman
