@@ -109,11 +109,11 @@ def test_a_running_job_goes_on_when_all_pds_are_replaced(workers: Two) -> None:
     """The owner stays, and no second index is built elsewhere."""
     server = tidb(workers.open())
     server.post(SetVariable(BATCH, "16"))
-    server.post(STATEMENT._replace(rows=1600))
+    server.post(STATEMENT._replace(rows=800))
     until(lambda: any(j.row_count > 100 for j in jobs(workers.written(), keys.JOBS)), START_S)
     workers.two.register("c", "tikv://10.0.0.9:2379")
     until(lambda: jobs(workers.written()), START_S)
     server.stop()
-    assert [(j.state, j.row_count) for j in jobs(workers.written())] == [(records.DONE, 1600)]
+    assert [(j.state, j.row_count) for j in jobs(workers.written())] == [(records.DONE, 800)]
     assert violations(workers.written()) == []
     assert {w.store for w in workers.written()} == {"pd", FIRST}
