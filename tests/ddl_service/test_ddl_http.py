@@ -182,11 +182,14 @@ def test_strangers_and_other_names_are_kept_out(tmp_path: Path) -> None:
         base = f"http://127.0.0.1:{port}"
         own = {"Authorization": "Bearer open sesame"}
         for path in ("/ddlservice/worker_nodes", "/metrics", "/openapi.json", "/nothing"):
-            assert requests.get(base + path, timeout=20).status_code == 401
+            stranger = requests.get(base + path, timeout=20)
+            assert (stranger.status_code, stranger.headers["WWW-Authenticate"]) == (401, "Bearer")
             assert requests.get(base + path, timeout=20, headers=own | {"Host": "evil.example"}).status_code == 403
         with pytest.raises(ServiceError, match="secret is missing or wrong"):
             Client(base, secret="open barley").workers()
         assert requests.get(f"{base}/metrics", timeout=20, headers=own).status_code == 200
+        posted = requests.post(f"{base}/ddlservice/registered_clusters/c", timeout=20, headers=own)
+        assert (posted.status_code, set(posted.headers["Allow"].split(", "))) == (405, {"GET", "HEAD", "PUT", "DELETE"})
         client = Client(base, secret="open sesame")
         until(lambda: _there(client), START_S)
 

@@ -52,6 +52,12 @@ def test_a_job_waits_for_the_slowest_server_and_says_so() -> None:
     assert found == Waiting("tidb-1 has schema version 1 of 2", (("tidb-1", "has schema version 1 of 2"),))
 
 
+def test_a_slash_in_a_name_is_no_border() -> None:
+    """Column c of table a/b is not column b/c of table a."""
+    one, two = (Job(1, "add column", table, name).element for table, name in (("a/b", "c"), ("a", "b/c")))
+    assert one != two
+
+
 def test_an_index_is_public_only_with_all_its_rows() -> None:
     """The backfill goes on in batches, and only on a snapshot that GC keeps."""
     job = INDEX._replace(state=records.RUNNING, schema_state=jobs.WRITE_REORG, schema_version=3, snapshot_ts=7)
