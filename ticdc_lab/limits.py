@@ -21,7 +21,8 @@ _UNDATED = (
 )
 _LACKS = (
     "Partition {partition} of {topic} lacks {n_missing} of the offsets that were to be read, in {gaps} places "
-    "({which}): compacted or expired in the broker, or never kept. What they held is missing from every answer."
+    "({which}): compacted or expired in the broker, of an aborted transaction or its marks, or never kept. What they "
+    "held is missing from every answer."
 )
 _GAPS_SAID = 5
 

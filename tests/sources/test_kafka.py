@@ -150,6 +150,38 @@ def test_what_has_expired_is_said(spark: SparkSession, broker: Broker, tmp_path:
     assert part.gaps == log.gaps, "what a sample leaves out has not expired"
 
 
+def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Aborted messages never happened, and one that is still open is not waited for; headers may hold anything."""
+    create_topic(spark, broker, "transactions", 1)
+    jvm = spark._jvm
+    assert jvm is not None
+    text = "org.apache.kafka.common.serialization.StringSerializer"
+    given = {"bootstrap.servers": f"127.0.0.1:{broker.plain}", "key.serializer": text, "value.serializer": text}
+    rows = [r["value"].decode() for r in load(spark, str(golden(FILES[1]))).messages.limit(9).collect()]
+    producers = []
+    for i, end in enumerate(("commitTransaction", "abortTransaction", "commitTransaction", None)):
+        producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(given | {"transactional.id": f"t{i}"})
+        producers.append(producer)
+        producer.initTransactions()
+        producer.beginTransaction()
+        for value in rows[2 * i : 2 * i + 2]:
+            record = jvm.org.apache.kafka.clients.producer.ProducerRecord("transactions", value)
+            record.headers().add("junk \ud7ff", bytearray(b"\xff\x00\xfe"))
+            producer.send(record).get()
+        if end:
+            getattr(producer, end)()
+    try:
+        log = materialised(spark, broker.url("transactions"), tmp_path / "log")
+        assert log.counts.messages == 4 and log.counts.quarantined == 0
+        assert [r["value"].decode() for r in log.messages.orderBy("offset").collect()] == rows[:2] + rows[4:6]
+        assert "of an aborted transaction" in log.gaps[0]
+        all_of_it = load(spark, broker.url("transactions"), options={"kafka.isolation.level": "read_uncommitted"})
+        assert all_of_it.messages.count() == 8
+    finally:
+        for producer in producers:
+            producer.close(jvm.java.time.Duration.ofSeconds(1))
+
+
 @pytest.mark.soak
 def test_a_broker_that_dies_is_an_error_and_no_hang(
     spark: SparkSession, broker: Broker, topics: dict[str, str], tmp_path: Path

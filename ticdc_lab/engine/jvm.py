@@ -125,8 +125,13 @@ def kafka_offsets(
         at = [(name, p.partition()) for name in sorted(described) for p in described[name].partitions()]
         spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
         places = [jvm.org.apache.kafka.common.TopicPartition(*one) for one in at]
+        level = jvm.org.apache.kafka.common.IsolationLevel
+        committed = settings.get("isolation.level") == "read_committed"
+        read = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+        how = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(read)
         first, end = (
-            admin.listOffsets(dict.fromkeys(places, which)).all().get() for which in (spec.earliest(), spec.latest())
+            admin.listOffsets(dict.fromkeys(places, which), how).all().get()
+            for which in (spec.earliest(), spec.latest())
         )
         return {one: (first[p].offset(), end[p].offset()) for one, p in zip(at, places, strict=True)}
     finally:

@@ -264,8 +264,12 @@ def said_plainly(topics: Topics) -> Iterator[None]:
         raise explained from None
 
 
+ISOLATION = "kafka.isolation.level"
+"""What a transaction wrote that was aborted never happened; Kafka's clients would read it."""
+
+
 def _settings(topics: Topics) -> dict[str, str]:
-    ours = {"includeHeaders": "true", "failOnDataLoss": "false"}
+    ours = {"includeHeaders": "true", "failOnDataLoss": "false", ISOLATION: "read_committed"}
     for together in _BOUNDS:
         if not together.keys() & topics.options.keys():
             ours |= together
