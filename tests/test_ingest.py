@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.ingest import Tables, ingest
-from ticdc_lab.ingest_state import State, merged, next_state
+from ticdc_lab.ingest_state import State, merged, next_state, read_state
 from ticdc_lab.lake import OURS, foreign_commit, written_alone
 from ticdc_lab.load import load
 
@@ -189,13 +189,17 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, br
         ingest(spark, broker.url("other"), str(out), once=True)
     with written_alone(str(out)), pytest.raises(SourceError, match="Another ingest writes"):
         ingest(spark, source, str(out), once=True, options=SASL)
+    tables = Tables(spark, str(out))
+    state = read_state(tables)
+    steps._require_checkpoint(tables, state)
     (out / "_checkpoint/offsets/0").rename(tmp_path / "offsets")  # as in a copy that is older
     with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
-        ingest(spark, source, str(out), once=True, options=SASL)
+        steps._require_checkpoint(tables, state)
     ends = (tmp_path / "offsets").read_text().splitlines()
+    (out / "_checkpoint/offsets/.0.crc").unlink()
     (out / "_checkpoint/offsets/0").write_text("\n".join([*ends[:-1], '{"refused":{"0":3,"1":3,"2":3,"3":3}}']))
     with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
-        ingest(spark, source, str(out), once=True, options=SASL)
+        steps._require_checkpoint(tables, state)
     (out / "_checkpoint").rename(tmp_path / "lost")
     with pytest.raises(SourceError, match="no longer the _checkpoint"):
         ingest(spark, source, str(out), once=True, options=SASL)
