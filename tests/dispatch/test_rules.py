@@ -14,8 +14,6 @@ from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.errors import DispatchError
 
-pytestmark = pytest.mark.spark
-
 ROW = {"kind": "row", "commit_ts": 7, "op": "insert", "schema_name": "Shop", "table_name": "t"}
 COMPLETE = [
     "messages_open-protocol_small",
