@@ -260,10 +260,11 @@ def _of_log(names: list[str], stated: Stated) -> Iterator[Event]:
 def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
     """Add the row's key as ``column=value``; the only place that reads images, and only where there are findings."""
     said = found.toDF(*[f"_{c}" for c in FOUND.names])
-    keys = events.where("kind = 'row'").selectExpr(*POSITION, f"nullif({_KEY}, '') AS key")
+    rows = events.where("kind = 'row'").select(*POSITION, "columns", "before")
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
-    wanted = (*[f"_{c}" for c in FOUND.names], "CASE WHEN _table IS NOT NULL THEN key END")
-    return keys.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
+    # after the join: the key of a row in no finding would cost more than all else
+    wanted = (*[f"_{c}" for c in FOUND.names], f"CASE WHEN _table IS NOT NULL THEN nullif({_KEY}, '') END")
+    return rows.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
 
 
 def _with_keys_of(found: pa.Table, events: pa.Table) -> pa.Table:
