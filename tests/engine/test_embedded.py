@@ -254,6 +254,43 @@ def test_what_it_lacks_is_said() -> None:
     assert said == ["The embedded engine cannot do this: function: from_avro. True", "PythonException True False"]
 
 
+AT_ONCE = """
+import sys, threading
+from ticdc_lab.engine.sail_process import one_import_at_a_time
+folder, mended = sys.argv[1:]
+sys.path.insert(0, folder)
+if mended == "mended":
+    one_import_at_a_time()
+sys.inside, sys.most = [], []
+threads = [threading.Thread(target=__import__, args=[name]) for name in ("one", "two")]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(max(sys.most))
+"""
+
+
+BODY = """
+import sys, time
+sys.inside.append(__name__)
+time.sleep(0.3)
+sys.most.append(len(sys.inside))
+sys.inside.remove(__name__)
+"""
+
+
+@pytest.mark.parametrize(("how", "at_once"), [("mended", 1), ("as it is", 2)])
+def test_one_task_imports_at_a_time(tmp_path: Path, how: str, at_once: int) -> None:
+    """Two threads import a module each: one after the other in Sail's process, at once in Python as it is."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(BODY)
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE, str(tmp_path), how], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == str(at_once)
+
+
 def test_no_port_is_open_while_a_closed_one_computes(sail: SailProcess) -> None:
     """Its port is in its own network: on ours the number is free."""
     if not sail.closed:

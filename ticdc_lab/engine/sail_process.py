@@ -9,6 +9,7 @@ other's interpreter. Both end with the process that started them. Standard libra
 
 from __future__ import annotations
 
+import _frozen_importlib
 import ctypes
 import errno
 import fcntl
@@ -24,6 +25,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 SOCKET = "sail.sock"
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -103,6 +105,7 @@ def _be_sail(tell: int, life: int) -> None:
     try:
         from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
 
+        one_import_at_a_time()
         signal.signal(signal.SIGUSR1, lambda *_: _stop_functions(tell))
         server = SparkConnectServer("127.0.0.1", 0)
         server.start(background=True)
@@ -113,6 +116,22 @@ def _be_sail(tell: int, life: int) -> None:
         os.read(life, 1)
     finally:
         os._exit(1)
+
+
+def one_import_at_a_time() -> None:
+    """Let a thread wait until another has imported what it imports.
+
+    Tasks are threads of one process here, and each imports what its function needs. One that imports a package and one
+    that imports a module of it can wait for each other: Python then raises in one of them (``_DeadlockError``).
+    """
+    find, lock = getattr(_frozen_importlib, "_find_and_load"), threading.RLock()  # noqa: B009
+
+    def found(*name: Any) -> Any:
+        with lock:
+            return find(*name)
+
+    # by this name the interpreter looks up what imports a module that is not there yet
+    setattr(_frozen_importlib, "_find_and_load", found)  # noqa: B010
 
 
 def _stop_functions(tell: int) -> None:
