@@ -22,7 +22,7 @@ from plain_consumer import Plain, reading_order
 from ticdc_lab.consumer.anomalies import anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.policy import REFERENCE, SEED_ROW, SEED_TRANSACTION, STRICT
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     rows = parser.parse_args().rows
     table = narrow_log(rows)
-    log = timed("read the narrow table", rows, lambda: Log.of(table))
+    log = timed("read the narrow table", rows, lambda: NarrowLog.of(table))
     for policy in (SEED_ROW, SEED_TRANSACTION, STRICT, REFERENCE):
         found = timed(f"{policy.name}: run", rows, lambda policy=policy: run(log, policy, Listeners(speeds=SLOW)))
         judged = timed(f"{policy.name}: states", rows, lambda found=found: states(found))

@@ -20,7 +20,7 @@ from summaries import exact, summary, ts
 from whatifs import what_if
 
 from ticdc_lab.consumer.cases import CASES
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.producer import EVENTS
 from ticdc_lab.load import load
 from ticdc_lab.report import consumer, render, report
@@ -187,7 +187,7 @@ def consumers(name: str = "users") -> Studies:
     """What consumers make of the log of a table migration with repeats, with another name for a table."""
     events = CASES["table-migration-repeats"]().log.to_pandas()
     events["table_name"] = events["table_name"].replace("users", name)
-    return watched(Log.of(pa.Table.from_pandas(events, schema=EVENTS, preserve_index=False)))
+    return watched(NarrowLog.of(pa.Table.from_pandas(events, schema=EVENTS, preserve_index=False)))
 
 
 def test_checksums_that_a_report_does_not_verify_are_named() -> None:
@@ -221,14 +221,14 @@ def test_consumers_of_nothing() -> None:
     """A log without rows is a sentence; a report without consumers says that they were left out."""
     marks = CASES["owner-switch"]().log.filter(pc.field("kind") == "watermark")
     for log in (EVENTS.empty_table(), marks):
-        assert watched(Log.of(log)).answer == "The log holds no row change, so nothing ends up downstream."
+        assert watched(NarrowLog.of(log)).answer == "The log holds no row change, so nothing ends up downstream."
     assert "It was not computed for this report." in parsed(render(summary())).text
 
 
 def test_rows_that_no_watermark_releases_are_said() -> None:
     """Where nothing is written, nothing is wrong; that must not read as a good sign."""
     rows = CASES["owner-switch"]().log.filter(pc.field("kind") == "row")
-    assert watched(Log.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
+    assert watched(NarrowLog.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
     assert not any("still held" in limit for limit in consumers().limits)
 
 

@@ -16,7 +16,7 @@ from ticdc_lab.consumer.anomalies import KINDS, anomalies, anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.invariant import MEASURE, invariant_curve
 from ticdc_lab.consumer.listeners import Crash, Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import CLASSIC, POLICIES, REFERENCE, SEED_ROW, SEED_ROW_SHARED, SEED_TRANSACTION, STRICT
 from ticdc_lab.consumer.smallest import smallest
@@ -26,7 +26,7 @@ Rows = dict[tuple[str, int], int]
 """Newest change of each row: (table, key) to commit_ts."""
 
 
-def worlds(n: int, *, scattered: bool = False) -> Iterator[tuple[int, Log, Listeners]]:
+def worlds(n: int, *, scattered: bool = False) -> Iterator[tuple[int, NarrowLog, Listeners]]:
     """Logs and listeners; ``scattered``: rows stand in any partition, as by the ts dispatcher."""
     for seed in range(n):
         r = random.Random(f"world {seed}")
@@ -35,7 +35,7 @@ def worlds(n: int, *, scattered: bool = False) -> Iterator[tuple[int, Log, Liste
             log = scatter(r, log)
         speeds = {p: r.choice((500, 3000, 20_000)) for p in range(len(log))}
         how = Listeners(speeds=speeds, write_us=r.choice((0, 7)))
-        yield seed, Log.of(measured(narrow_table(log))), how
+        yield seed, NarrowLog.of(measured(narrow_table(log))), how
 
 
 def scatter(r: random.Random, log: list[list[Any]]) -> list[list[Any]]:
@@ -124,7 +124,7 @@ def test_restored_transactions_are_never_torn_and_a_watermark_that_lies_tears_th
             wrong = {c["kind"] for c in anomaly_counts(found, log).to_pylist() if c["n"]} - {"row after its DDL"}
             assert not wrong, f"seed {seed}"
             assert wrong_time(states(found)) == (0, 0), f"seed {seed}"
-    torn = Log.of(narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)],
+    torn = NarrowLog.of(narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)],
                                 [("resolved", 5, "", 0), ("row", 5, "t0", 1), ("resolved", 6, "", 0)]]))  # fmt: skip
     found = run(torn, STRICT, Listeners(speeds={1: 2000}))
     (seen,) = anomalies(found, torn).to_pylist()
@@ -135,7 +135,7 @@ def test_restored_transactions_are_never_torn_and_a_watermark_that_lies_tears_th
 
 def test_one_record_a_table_loses_rows_of_slower_partitions() -> None:
     """The seed's sentence to the letter: what another partition has written of the table hides this one's rows."""
-    log = Log.of(
+    log = NarrowLog.of(
         narrow_table([[("row", 9, "t0", 0), ("resolved", 9, "", 0)], [("row", 8, "t0", 1), ("resolved", 9, "", 0)]])
     )
     how = Listeners(speeds={0: 5000, 1: 1000})
@@ -150,7 +150,7 @@ def test_a_replay_without_a_record_takes_rows_back_until_it_has_caught_up() -> N
     """The seed's example, TS 1 to 4 and again 2 to 4, each followed by a watermark."""
     rows = [("row", ts, "t0", 0) for ts in (1, 2, 3, 4)] + [("resolved", 4, "", 0)]
     again = [m for ts in (2, 3, 4) for m in (("row", ts, "t0", 0), ("resolved", 4, "", 0))]
-    log = Log.of(narrow_table([[*rows, *again]]))
+    log = NarrowLog.of(narrow_table([[*rows, *again]]))
     no_record = replace(SEED_ROW, duplicates="none")
     (back,) = anomalies(run(log, no_record, Listeners(per_second=1000)), log).to_pylist()
     assert (back["guarantee"], back["begins_us"], back["ends_us"]) == ("row goes back", 7000, 11_000)
@@ -160,7 +160,7 @@ def test_a_replay_without_a_record_takes_rows_back_until_it_has_caught_up() -> N
 
 def test_the_reference_consumer_loses_what_it_holds_when_it_dies() -> None:
     """It commits the offset of a watermark while newer rows, before it in the partition, are only in memory."""
-    log = Log.of(narrow_table([[("row", 7, "t0", 0), ("resolved", 5, "", 0), ("resolved", 8, "", 0)]]))
+    log = NarrowLog.of(narrow_table([[("row", 7, "t0", 0), ("resolved", 5, "", 0), ("resolved", 8, "", 0)]]))
     how = Listeners(per_second=1000, faults=(Crash(0, 2500, 4000),))
     (lost,) = anomalies(run(log, REFERENCE, how), log, kinds=("lost change",)).to_pylist()
     assert lost["message"].startswith("the change is forgotten")
@@ -169,7 +169,7 @@ def test_the_reference_consumer_loses_what_it_holds_when_it_dies() -> None:
 
 def test_rows_on_the_wrong_side_of_a_ddl_are_named_with_it() -> None:
     """canal-json sends DDL to partition 0 alone: nothing holds up the rows of the others in row mode."""
-    log = Log.of(
+    log = NarrowLog.of(
         narrow_table([[("ddl", 3, "t0", 0), ("resolved", 5, "", 0)], [("row", 5, "t0", 1), ("resolved", 5, "", 0)]])
     )
     slow = Listeners(speeds={0: 10, 1: 1000})
@@ -177,7 +177,7 @@ def test_rows_on_the_wrong_side_of_a_ddl_are_named_with_it() -> None:
     assert early["guarantee"] == "row before its DDL"
     assert [(e["partition"], e["offset"], e["commit_ts"]) for e in early["evidence"]] == [(1, 0, 5), (0, 0, 3)]
     assert anomalies(run(log, STRICT, slow), log).num_rows == 0
-    replayed = Log.of(
+    replayed = NarrowLog.of(
         narrow_table([[("ddl", 3, "t0", 0), ("resolved", 3, "", 0), ("row", 2, "t0", 0), ("resolved", 4, "", 0)]])
     )
     (late,) = anomalies(run(replayed, SEED_ROW), replayed).to_pylist()
@@ -200,7 +200,7 @@ def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
                 how: Any = as_read,
                 everywhere: bool = few.everywhere,
             ) -> bool:
-                part = replace(Log.of(events), everywhere=everywhere)
+                part = replace(NarrowLog.of(events), everywhere=everywhere)
                 found = anomalies(run(part, policy, how), part).to_pylist()
                 same = ("guarantee", "table", "commit_ts")
                 return any(all(f[s] == anomaly[s] for s in same) for f in found)
@@ -218,7 +218,7 @@ def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
 
 def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
     """Half a transaction from 1 ms to 4 ms."""
-    log = Log.of(
+    log = NarrowLog.of(
         narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)], [("row", 5, "t0", 1), ("resolved", 5, "", 0)]])
     )
     found = run(log, SEED_ROW, Listeners(speeds={0: 2000, 1: 500}))
@@ -229,7 +229,7 @@ def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
 
 def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -> None:
     """Partition 0 lacks the DDL at which the others stand: it shows 9 without 5, which upstream never was."""
-    log = Log.of(
+    log = NarrowLog.of(
         narrow_table(
             [[("row", 9, "t0", 0), ("resolved", 9, "", 0)],
              [("ddl", 1, "t1", 0), ("row", 5, "t0", 1), ("row", 9, "t0", 1), ("resolved", 9, "", 0)]]
@@ -248,6 +248,6 @@ def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -
 
 def test_a_log_without_the_measure_is_refused() -> None:
     """With what to do about it."""
-    log = Log.of(narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)]]))
+    log = NarrowLog.of(narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)]]))
     with pytest.raises(ContractError, match="measure"):
         invariant_curve(run(log, STRICT), log)

@@ -8,7 +8,7 @@ from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.case_results import State, case_results, consumed, never_existed, state_at, states
 from ticdc_lab.consumer.cases import CASES, NO_FILTER, Case, until
 from ticdc_lab.consumer.downstream import small_frame
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import (
     CLASSIC,
@@ -149,7 +149,7 @@ def test_recovery_to_any_resolved_ts(ts: int, policy: Policy) -> None:
     """Everything up to the resolved ts is there, and nothing above, whatever was read beyond it."""
     case = CASES["stopped-anywhere"]()
     log = until(producer.events(case.cluster), ts=ts)
-    found = run(Log.of(log), policy, case.listeners)
+    found = run(NarrowLog.of(log), policy, case.listeners)
     assert state(case, found) == producer.upstream_at(case.cluster, ts)
     assert {r["commit_ts"] for r in found.deliveries.to_pylist() if r["outcome"] == "applied"} <= set(range(ts + 1))
 
@@ -157,7 +157,7 @@ def test_recovery_to_any_resolved_ts(ts: int, policy: Policy) -> None:
 def test_rows_above_the_ts_of_recovery_stay_buffered() -> None:
     """A partition that holds a later row before the watermark does not apply it."""
     log = until(producer.events(CASES["table-migration"]().cluster), ts=2)
-    assert rows(run(Log.of(log), SEED_ROW)) == [
+    assert rows(run(NarrowLog.of(log), SEED_ROW)) == [
         *("0/0 orders 1 applied", "0/1 users 3 pending", "1/0 orders 3 pending", "1/1 users 2 applied"),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from plain_consumer import narrow_table
 
-from ticdc_lab.consumer.log import DDL, Log
+from ticdc_lab.consumer.log import DDL, NarrowLog
 from ticdc_lab.consumer.study import Study
 
 
@@ -14,7 +14,7 @@ def homes_of_ddl(recorded: list[list[tuple[str, int, str, int]]]) -> list[int]:
     events = narrow_table(recorded)
     targets = pa.array([ts if kind == "row" else None for kind, ts in zip(
         events["kind"].to_pylist(), events["commit_ts"].to_pylist(), strict=True)], pa.int32())  # fmt: skip
-    laid = Study(Log.of(events.append_column("_target_0", targets)), ("ts",)).laid("ts", 4)
+    laid = Study(NarrowLog.of(events.append_column("_target_0", targets)), ("ts",)).laid("ts", 4)
     assert [p.partition for p in laid.parts] == [0, 1, 2, 3]
     return [p.partition for p in laid.parts if (laid.kind[p.first : p.end] == DDL).any()]
 

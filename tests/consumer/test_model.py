@@ -12,7 +12,7 @@ from plain_consumer import Message, Plain, narrow_table, random_log, reading_ord
 
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
 from ticdc_lab.consumer.waiting import why_waiting
@@ -42,7 +42,7 @@ def test_the_model_writes_what_a_plain_consumer_writes_in_the_same_order(policy:
         plain = Plain(log, restores=policy is SEED_TRANSACTION)
         plain.run(reading_order(log, cost))
         how = Listeners(speeds={p: -(-1_000_000 // (c + 1)) for p, c in enumerate(cost)})
-        found = run(Log.of(narrow_table(log)), policy, how)
+        found = run(NarrowLog.of(narrow_table(log)), policy, how)
         assert written(found) == plain.applied, f"seed {seed}"
         dropped = [(r["partition"], r["offset"]) for r in found.deliveries.to_pylist() if r["outcome"] == "filtered"]
         assert sorted(dropped) == sorted(plain.filtered), f"seed {seed}"
@@ -79,7 +79,7 @@ def test_crashes_moves_and_pauses_lose_nothing_and_leave_each_row_at_its_newest_
             speeds={p: r.choice((1000, 5000, 20000)) for p in range(len(log))}, processes=2, pauses=(pause,),
             faults=faults(r, len(log), 6000), write_us=r.choice((0, 30)),
         )  # fmt: skip
-        found = run(Log.of(narrow_table(log)), policy, how)
+        found = run(NarrowLog.of(narrow_table(log)), policy, how)
         rows = found.deliveries.to_pylist()
         applied = sorted((x for x in rows if x["outcome"] == "applied"), key=lambda x: x["apply_order"])
         assert {(x["table"][2:], x["commit_ts"], x["key_hash"] % 100) for x in applied} == every_change(log), (
@@ -103,7 +103,7 @@ def test_every_record_of_a_row_has_one_fate_and_times_that_fit(name: str) -> Non
         r = random.Random(f"fates {seed}")
         log = random_log(r, partitions=3)
         how = Listeners(processes=2, faults=faults(r, 3, 3000), write_us=5)
-        found = run(Log.of(narrow_table(log)), POLICIES[name], how)
+        found = run(NarrowLog.of(narrow_table(log)), POLICIES[name], how)
         rows = found.deliveries.to_pylist()
         assert {(x["partition"], x["offset"]) for x in rows} == {
             (p, i) for p, part in enumerate(log) for i, m in enumerate(part) if m[0] == "row"
@@ -120,24 +120,24 @@ def test_the_same_arguments_give_the_same_run() -> None:
     """Nor does the order of the narrow table matter."""
     log = narrow_table(random_log(random.Random(7), partitions=3))
     how = Listeners(processes=2, faults=(Crash(0, 500, 900),))
-    first, second = (run(Log.of(log), SEED_TRANSACTION, how) for _ in range(2))
+    first, second = (run(NarrowLog.of(log), SEED_TRANSACTION, how) for _ in range(2))
     assert first.deliveries.equals(second.deliveries) and first.steps.equals(second.steps)
     shuffled = log.take(sorted(range(len(log)), key=lambda i: hash((i, 7)) % 1000))
-    assert run(Log.of(shuffled), SEED_TRANSACTION, how).deliveries.equals(first.deliveries)
+    assert run(NarrowLog.of(shuffled), SEED_TRANSACTION, how).deliveries.equals(first.deliveries)
 
 
 def test_a_ddl_that_one_partition_never_gets_stops_the_seeds_consumer_for_good() -> None:
     """To the letter of the seed; a consumer that goes by watermarks passes."""
     log = [[("row", 1, "t0", p), ("ddl", 2, "t0", 0), ("resolved", 3, "", 0)] for p in range(3)]
     log[1].pop(1)
-    found = run(Log.of(narrow_table(log)), SEED_TRANSACTION)
+    found = run(NarrowLog.of(narrow_table(log)), SEED_TRANSACTION)
     waits = [s for s in found.steps.to_pylist() if s["action"] == "wait"]
     assert [s["partition"] for s in waits] == [0, 2]
     assert "partition 1" in waits[-1]["detail"]
     assert not [s for s in found.steps.to_pylist() if s["action"] in ("ddl", "go on")]
     assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"pending"}
     assert [
-        s["commit_ts"] for s in run(Log.of(narrow_table(log)), STRICT).steps.to_pylist() if s["action"] == "ddl"
+        s["commit_ts"] for s in run(NarrowLog.of(narrow_table(log)), STRICT).steps.to_pylist() if s["action"] == "ddl"
     ] == [2]
 
 
@@ -146,21 +146,21 @@ def test_where_ddl_goes_to_partition_0_alone_a_watermark_stands_for_it() -> None
     log = [[("row", 1, "t0", p), ("resolved", 3, "", 0)] for p in range(3)]
     log[0].insert(1, ("ddl", 2, "t0", 0))
     for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
-        found = run(Log.of(narrow_table(log)), policy)
+        found = run(NarrowLog.of(narrow_table(log)), policy)
         assert [s["commit_ts"] for s in found.steps.to_pylist() if s["action"] == "ddl"] == [2]
         assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"applied"}
 
 
 def test_pauses_and_speeds_say_when_a_message_is_read() -> None:
     """A thousand messages a second, and a pause in the middle of one."""
-    log = Log.of(narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]]))
+    log = NarrowLog.of(narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]]))
     how = Listeners(per_second=1000, pauses=(Pause(0, 2500, 10_000),))
     assert run(log, SEED_ROW, how).deliveries["read_at"].to_pylist() == [1000, 2000, 10_500, 11_500, 12_500]
 
 
 def read_at(log: pa.Table, how: Listeners) -> list[int]:
     """When each row change is read."""
-    return run(Log.of(log), SEED_ROW, how).deliveries["read_at"].to_pylist()
+    return run(NarrowLog.of(log), SEED_ROW, how).deliveries["read_at"].to_pylist()
 
 
 FIVE = narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]])
@@ -200,7 +200,7 @@ def test_a_process_that_is_down_does_not_come_back_earlier_because_it_dies_again
 
 def test_an_empty_log_is_consumed_whatever_happens() -> None:
     """There is nobody to crash."""
-    found = run(Log.of(FIVE.slice(0, 0)), SEED_ROW, Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),)))
+    found = run(NarrowLog.of(FIVE.slice(0, 0)), SEED_ROW, Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),)))
     assert (len(found.deliveries), len(found.steps)) == (0, 0)
 
 
@@ -219,10 +219,10 @@ def test_listeners_that_cannot_be_are_refused(what: dict[str, Any]) -> None:
 
 def test_a_listener_ends_when_nothing_is_left_for_it() -> None:
     """Whether it read its last message by itself, while another one moved, or stood at it."""
-    log = Log.of(narrow_table([[("resolved", 1, "", 0), ("resolved", 2, "", 0)], [("row", 1, "t0", 1)]]))
+    log = NarrowLog.of(narrow_table([[("resolved", 1, "", 0), ("resolved", 2, "", 0)], [("row", 1, "t0", 1)]]))
     ends = [(s["partition"], s["at"]) for s in run(log, STRICT).steps.to_pylist() if s["action"] == "end"]
     assert ends == [(1, 100), (0, 200)]
-    ddl = Log.of(narrow_table([[("ddl", 1, "t0", 0)], [("resolved", 1, "", 0), ("ddl", 1, "t0", 0)]]))
+    ddl = NarrowLog.of(narrow_table([[("ddl", 1, "t0", 0)], [("resolved", 1, "", 0), ("ddl", 1, "t0", 0)]]))
     ends = [(s["partition"], s["at"]) for s in run(ddl, SEED_ROW).steps.to_pylist() if s["action"] == "end"]
     assert ends == [(0, 200), (1, 200)]
 
@@ -238,22 +238,22 @@ def of_topics(*logs: list[list[Message]]) -> pa.Table:
 def test_only_a_topic_with_more_partitions_tells_that_ddl_goes_to_partition_0_alone() -> None:
     """A topic of one partition would otherwise be laid out over eight with DDL in the first only."""
     ddl, row = ("ddl", 2, "t0", 0), ("row", 1, "t1", 0)
-    assert Log.of(narrow_table([[ddl]])).everywhere
-    assert not Log.of(narrow_table([[ddl], [row]])).everywhere
-    assert Log.of(narrow_table([[ddl], [ddl]])).everywhere
-    assert Log.of(of_topics([[ddl]], [[row], [row]])).everywhere
-    assert not Log.of(of_topics([[ddl], [row]], [[ddl]])).everywhere
+    assert NarrowLog.of(narrow_table([[ddl]])).everywhere
+    assert not NarrowLog.of(narrow_table([[ddl], [row]])).everywhere
+    assert NarrowLog.of(narrow_table([[ddl], [ddl]])).everywhere
+    assert NarrowLog.of(of_topics([[ddl]], [[row], [row]])).everywhere
+    assert not NarrowLog.of(of_topics([[ddl], [row]], [[ddl]])).everywhere
 
 
 def test_why_waiting_names_a_listener_of_the_topic_whose_ddl_is_waited_for() -> None:
     """Not the one of another topic that has passed it; and what it has read, from offset 0 on."""
     late = [("row", 1, "t0", 1), ("resolved", 1, "", 0), ("ddl", 2, "t0", 0)]
-    log = Log.of(of_topics([[("resolved", 3, "", 0)] * 2], [[("ddl", 2, "t0", 0)], late]))
+    log = NarrowLog.of(of_topics([[("resolved", 3, "", 0)] * 2], [[("ddl", 2, "t0", 0)], late]))
     found = run(log, SEED_TRANSACTION, Listeners(per_second=1000))
     wait = why_waiting(found, log, SEED_TRANSACTION, at_us=1500)
     assert wait is not None and (wait.topic, wait.partition) == ("b", 1)
     assert "has read offset 0" in wait.answer
-    log = Log.of(narrow_table([[("row", 1, "t0", 0)], [("resolved", 1, "", 0)]]))
+    log = NarrowLog.of(narrow_table([[("row", 1, "t0", 0)], [("resolved", 1, "", 0)]]))
     found = run(log, STRICT, Listeners(speeds={0: 1000, 1: 500}))
     assert why_waiting(found, log, STRICT, at_us=500) is None
     for at_us, since in ((1500, 0), (2500, 2000)):
@@ -269,7 +269,7 @@ def test_partitions_of_several_topics_can_be_told_apart() -> None:
     assert (read_at(log, both), read_at(log, one)) == ([1000, 1000], [1000, 2000])
     assert read_at(log, Listeners(pauses=(Pause(0, 0, 900),))) == [1000, 1000]
     assert read_at(log, Listeners(pauses=(Pause(0, 0, 900, topic="b"),))) == [100, 1000]
-    moved = run(Log.of(log), STRICT, Listeners(processes=2, faults=(Rebalance(0, 1, 50, 60, topic="a"),)))
+    moved = run(NarrowLog.of(log), STRICT, Listeners(processes=2, faults=(Rebalance(0, 1, 50, 60, topic="a"),)))
     assert [s["topic"] for s in moved.steps.to_pylist() if s["action"] == "move"] == ["a"]
 
 
@@ -281,7 +281,7 @@ def test_a_ddl_waits_for_the_listeners_of_other_topics_too(canal: bool) -> None:
         first, second = random_log(r, partitions=2), random_log(r, partitions=1)
         if canal:
             first[1] = [m for m in first[1] if m[0] != "ddl"]
-        log = Log.of(elsewhere(of_topics(first, second)))
+        log = NarrowLog.of(elsewhere(of_topics(first, second)))
         how = Listeners(speeds={("a", 0): 5000, ("b", 0): r.choice((500, 3000, 20_000))}, write_us=r.choice((0, 30)))
         for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
             found = run(log, policy, how)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab import load
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import REFERENCE
@@ -42,13 +42,13 @@ def runs(spark: SparkSession) -> dict[str, Run]:
     return {topic: run(in_sending_order(spark, topic), REFERENCE, IN_ORDER) for topic in TOPICS}
 
 
-def in_sending_order(spark: SparkSession, topic: str) -> Log:
+def in_sending_order(spark: SparkSession, topic: str) -> NarrowLog:
     """The topic with the number of each message, over all partitions, as the time at which it can be read."""
     name = f"messages_{topic}.jsonl.gz"
     sent = {(m["partition"], m["offset"]): i for i, m in enumerate(json_lines(name))}
     events = narrow(load(spark, str(golden(name))).events).toArrow()
     places = zip(events["partition"].to_pylist(), events["offset"].to_pylist(), strict=True)
-    return Log.of(events.append_column("arrival", pa.array([sent[p] for p in places], pa.int64())))
+    return NarrowLog.of(events.append_column("arrival", pa.array([sent[p] for p in places], pa.int64())))
 
 
 @pytest.mark.parametrize("topic", TOPICS)

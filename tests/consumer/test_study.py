@@ -16,7 +16,7 @@ from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import downstream_at
 from ticdc_lab.consumer.invariant import invariant_curve, measure_of
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
-from ticdc_lab.consumer.log import NARROW, Log
+from ticdc_lab.consumer.log import NARROW, NarrowLog
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt, narrow
 from ticdc_lab.consumer.policy import POLICIES, REFERENCE, SEED_ROW, SEED_TRANSACTION, STRICT
@@ -183,7 +183,7 @@ def test_why_a_consumer_waits_at_a_ddl_names_it(small: ChangeLog) -> None:
 def test_the_narrow_log_has_only_what_is_needed(small: ChangeLog) -> None:
     """No images."""
     assert tuple(narrow(small.events).columns) == NARROW
-    assert len(Log.of(narrow(small.events).limit(0).toArrow()).kind) == 0
+    assert len(NarrowLog.of(narrow(small.events).limit(0).toArrow()).kind) == 0
 
 
 def test_any_query_is_answered_over_the_downstream_and_over_upstreams_snapshots(small: ChangeLog) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.faults import KINDS, Expected, Fault, Log, plan_fault, plant, read_log, with_faults
+from ticdc_lab.faults import KINDS, Expected, Fault, FaultLog, plan_fault, plant, read_log, with_faults
 from ticdc_lab.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
@@ -29,7 +29,7 @@ def log_of(spark: SparkSession):
     """``log_of(name)``: a golden log's events, cached, and what faults are planned from."""
 
     @cache
-    def get(name: str) -> tuple[DataFrame, Log]:
+    def get(name: str) -> tuple[DataFrame, FaultLog]:
         events = load(spark, str(golden(name))).events.cache()
         return events, read_log(events, rows=2_000)
 
@@ -49,7 +49,7 @@ def unseen(log_of, name: str, kinds, seeds) -> list[str]:
     ]
 
 
-def expected_of_a_copy(fault: Fault, log: Log) -> tuple[Expected, ...]:
+def expected_of_a_copy(fault: Fault, log: FaultLog) -> tuple[Expected, ...]:
     """What the audit says of a copy: its offsets begin above 0, as if recorded from behind a first DDL that is lost."""
     doubtful = fault.kind == "ddl_missing" and fault.commit_ts == min(d["commit_ts"] for d in log.ddl)
     return tuple(replace(e, severity="warning") for e in fault.expected) if doubtful else fault.expected

@@ -10,7 +10,7 @@ import pytest
 
 from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.cases import CASES
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.widgets import ConsumerView, Panel, consumer_panel
 from ticdc_lab.widgets.consumer_panel import STEPS
 
@@ -22,7 +22,7 @@ def panel() -> Panel[ConsumerView]:
     """Two tables in two partitions, a message a ms, watermarks 2, 4 and 6."""
     cluster = CASES["recovery"]().cluster
     images = {f"shop.{t}": producer.images(cluster) for t in ("orders", "users")}
-    return consumer_panel(Log.of(producer.events(cluster)), images)
+    return consumer_panel(NarrowLog.of(producer.events(cluster)), images)
 
 
 def test_listeners_of_several_topics_have_speeds_of_their_own() -> None:
@@ -30,7 +30,7 @@ def test_listeners_of_several_topics_have_speeds_of_their_own() -> None:
     cluster = CASES["recovery"]().cluster
     log, name = producer.events(cluster), "shop.orders"
     other = log.set_column(log.schema.get_field_index("topic"), "topic", pa.array(["z"] * len(log)))
-    panel = consumer_panel(Log.of(pa.concat_tables([log, other])), {name: producer.images(cluster)})
+    panel = consumer_panel(NarrowLog.of(pa.concat_tables([log, other])), {name: producer.images(cluster)})
     speeds = panel.controls["speeds"]
     assert [s.description for s in speeds.sliders][2:] == ["z 0", "z 1"]
     panel.value = replace(panel.value, speeds=(1000, 1000, 10, 10), policy="seed-row", step=8)

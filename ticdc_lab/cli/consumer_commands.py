@@ -24,7 +24,7 @@ from ticdc_lab.engine.running import shown
 if TYPE_CHECKING:
     from ticdc_lab.consumer.consumption import Scenario
     from ticdc_lab.consumer.listeners import Listeners
-    from ticdc_lab.consumer.log import Log
+    from ticdc_lab.consumer.log import NarrowLog
     from ticdc_lab.consumer.model import Run
     from ticdc_lab.consumer.policy import Policy
 
@@ -135,7 +135,7 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
     return out
 
 
-def _require_there(how: Listeners, log: Log) -> None:
+def _require_there(how: Listeners, log: NarrowLog) -> None:
     """Every partition and process that an option names is there."""
     from ticdc_lab.consumer.listeners import Crash
 
@@ -157,7 +157,7 @@ def _left(done: Run, policy: Policy) -> dict[str, Any]:
     return {"policy": policy.name, "pending": pending, "unread": len(done.unread)}
 
 
-def _examples(done: Run, log: Log, scenario: Scenario, most: int) -> list[dict[str, Any]]:
+def _examples(done: Run, log: NarrowLog, scenario: Scenario, most: int) -> list[dict[str, Any]]:
     """The first anomalies of each kind, each with the fewest messages that show it."""
     from ticdc_lab.consumer.anomalies import anomalies
     from ticdc_lab.consumer.smallest import smallest

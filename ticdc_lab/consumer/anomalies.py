@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from ticdc_lab.consumer.ddl_sides import ddl_sides
-from ticdc_lab.consumer.log import Ints, Log
+from ticdc_lab.consumer.log import Ints, NarrowLog
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
 from ticdc_lab.neighbours import changes_in
@@ -52,7 +52,7 @@ class _Case:
     ddl: tuple[str, int, int, int] | None = None
 
 
-def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS) -> pa.Table:
+def anomalies(run: Run, log: NarrowLog, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS) -> pa.Table:
     """Find what a consumer showed, or left, that upstream never had.
 
     Parameters
@@ -76,7 +76,7 @@ def anomalies(run: Run, log: Log, *, most: int = MAX_PER_KIND, kinds: Collection
     return _as_table(run, [case for cases in _cases(run, log, kinds).values() for case in _first(cases, most)])
 
 
-def anomaly_counts(run: Run, log: Log) -> pa.Table:
+def anomaly_counts(run: Run, log: NarrowLog) -> pa.Table:
     """Count the anomalies of a run.
 
     Returns
@@ -101,7 +101,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
     return total
 
 
-def _cases(run: Run, log: Log, kinds: Collection[str]) -> dict[str, list[_Case]]:
+def _cases(run: Run, log: NarrowLog, kinds: Collection[str]) -> dict[str, list[_Case]]:
     """The cases of each of ``kinds``, in the order of :data:`KINDS`."""
     found: dict[str, list[_Case]] = {kind: [] for kind in KINDS if kind in kinds}
     for own, of in _FINDERS.items():
@@ -120,7 +120,7 @@ def _numbers(run: Run, *names: str) -> list[Ints]:
     return [pc.fill_null(run.changes[n], -1).to_numpy() for n in names]
 
 
-def _torn(run: Run, log: Log) -> Iterator[_Case]:
+def _torn(run: Run, log: NarrowLog) -> Iterator[_Case]:
     ts, batch, order, at = _numbers(run, "commit_ts", "batch", "apply_order", "applied_at")
     if not len(ts):
         return
@@ -156,7 +156,7 @@ def _changes(run: Run) -> Ints:
     return out
 
 
-def _overwritten(run: Run, log: Log) -> Iterator[_Case]:
+def _overwritten(run: Run, log: NarrowLog) -> Iterator[_Case]:
     touches = Touches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
@@ -178,7 +178,7 @@ def _overwritten(run: Run, log: Log) -> Iterator[_Case]:
             yield _Case(kind, (int(record[lead]), int(record[i])), int(at[record[i]]), ends, message)
 
 
-def _lost(run: Run, log: Log) -> Iterator[_Case]:
+def _lost(run: Run, log: NarrowLog) -> Iterator[_Case]:
     outcome = np.array(run.changes["outcome"].to_pylist())
     change = _changes(run)
     survives = np.zeros(int(change.max(initial=-1)) + 1, np.bool_)
@@ -190,7 +190,7 @@ def _lost(run: Run, log: Log) -> Iterator[_Case]:
         yield _Case(_LOST, (i,), int(at[i]), None, message)
 
 
-def _around_ddl(run: Run, log: Log) -> Iterator[_Case]:
+def _around_ddl(run: Run, log: NarrowLog) -> Iterator[_Case]:
     (at,) = _numbers(run, "applied_at")
     for d, (ddl, sides) in enumerate(zip(log.ddls, ddl_sides(run, log), strict=True)):
         where = _first_place(log, d)
@@ -202,13 +202,13 @@ def _around_ddl(run: Run, log: Log) -> Iterator[_Case]:
             yield _Case(_LATE, (i,), int(at[i]), None, message, where)
 
 
-def _first_place(log: Log, d: int) -> tuple[str, int, int, int]:
+def _first_place(log: NarrowLog, d: int) -> tuple[str, int, int, int]:
     at = int(np.flatnonzero(log.ddl == d)[0])
     found = log.events.select(["topic", "partition", "offset", "commit_ts"]).slice(at, 1).to_pylist()[0]
     return tuple(found.values())
 
 
-_FINDERS: dict[tuple[str, ...], Callable[[Run, Log], Iterator[_Case]]] = {
+_FINDERS: dict[tuple[str, ...], Callable[[Run, NarrowLog], Iterator[_Case]]] = {
     (_TORN,): _torn,
     (_BACK, _OVERWRITTEN): _overwritten,
     (_LOST,): _lost,

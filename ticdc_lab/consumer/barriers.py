@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_lab.consumer.blocked import blocked, is_new_database
 from ticdc_lab.consumer.listener import Listener
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.policy import Policy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Barriers:
         Whose listeners stop, and who writes.
     """
 
-    def __init__(self, log: Log, policy: Policy, consumer: _Consumer) -> None:
+    def __init__(self, log: NarrowLog, policy: Policy, consumer: _Consumer) -> None:
         self.log, self.policy, self._consumer = log, policy, consumer
         self._blocked = [blocked(d, log.tables) for d in log.ddls]
         self._done: set[int] = set()

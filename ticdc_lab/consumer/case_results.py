@@ -9,7 +9,7 @@ import pandas as pd
 from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.cases import CASES, Case
 from ticdc_lab.consumer.downstream import downstream_at, small_frame
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import Policy
 
@@ -19,7 +19,7 @@ State = Mapping[tuple[str, int], str]
 
 def consumed(case: Case, policy: Policy) -> Run:
     """The case's log as a consumer of this policy reads it."""
-    return run(Log.of(case.log), policy, case.listeners)
+    return run(NarrowLog.of(case.log), policy, case.listeners)
 
 
 def state_at(case: Case, found: Run, at_us: int) -> State:

@@ -32,7 +32,7 @@ class Case:
     cluster
         The upstream and its topic, as the case ends.
     log
-        What the consumer reads of it: a table for :meth:`ticdc_lab.consumer.log.Log.of`.
+        What the consumer reads of it: a table for :meth:`ticdc_lab.consumer.log.NarrowLog.of`.
     expected_ts
         The downstream ends as the upstream was at this commit_ts.
     answer

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from ticdc_lab.consumer.anomalies import ANOMALIES, MAX_PER_KIND, anomalies, anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import Policy
@@ -114,14 +114,14 @@ def consumer_anomalies(
 
 def _in_one_task(
     events: DataFrame, policy: Policy, listeners: Listeners | None, schema: StructType,
-    tell: Callable[[Run, Log], pa.Table],
+    tell: Callable[[Run, NarrowLog], pa.Table],
 ) -> DataFrame:  # fmt: skip
     require_batch(events, function="consumption", why="a consumer is modelled over a recorded log")
 
     def model(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = list(batches)
         if held:
-            log = Log.of(pa.Table.from_batches(held))
+            log = NarrowLog.of(pa.Table.from_batches(held))
             yield from tell(run(log, policy, listeners), log).cast(to_arrow_schema(schema)).to_batches(10_000)
 
     return narrow(events).repartition(1).mapInArrow(model, schema)
@@ -138,7 +138,7 @@ def matrix(study: Study, scenarios: Sequence[Scenario]) -> pd.DataFrame:
     return pd.DataFrame([row for s in scenarios for row in _judged(study, s)], columns=MATRIX.names)
 
 
-def judged(found: Run, log: Log, scenario: Scenario) -> list[dict[str, Any]]:
+def judged(found: Run, log: NarrowLog, scenario: Scenario) -> list[dict[str, Any]]:
     """Judge what a scenario's consumer made of its log: the scenario's rows of :data:`MATRIX`."""
     n, wrong = wrong_time(states(found))
     counts = [{"kind": NEVER_WAS, "n": n, "wrong_us": wrong}, *anomaly_counts(found, log).to_pylist()]
@@ -172,13 +172,13 @@ def consumer_matrix(events: DataFrame, *, scenarios: Sequence[Scenario]) -> Data
     each = study_frame(events, strategies=strategies).crossJoin(F.broadcast(numbers))
 
     def judge(key: tuple[Any, ...], log: pa.Table) -> pa.Table:
-        study = Study(Log.of(log.drop_columns(["_scenario"])), strategies)
+        study = Study(NarrowLog.of(log.drop_columns(["_scenario"])), strategies)
         return pa.Table.from_pylist(_judged(study, scenarios[key[0].as_py()]), schema=to_arrow_schema(MATRIX))
 
     return each.groupBy("_scenario").applyInArrow(judge, MATRIX)
 
 
-def layout(study: Study, scenario: Scenario) -> Log:
+def layout(study: Study, scenario: Scenario) -> NarrowLog:
     """The log as a scenario's consumer reads it."""
     recorded = scenario.strategy == RECORDED
     return study.recorded if recorded else study.laid(scenario.strategy, scenario.partitions)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.blocked import blocked
-from ticdc_lab.consumer.log import Bools, Log
+from ticdc_lab.consumer.log import Bools, NarrowLog
 from ticdc_lab.consumer.model import Run
 
 _NEVER = np.iinfo(np.int64).max
@@ -33,8 +33,8 @@ class Sides:
     late: Bools
 
 
-def ddl_sides(run: Run, log: Log) -> Iterator[Sides]:
-    """For each of :attr:`ticdc_lab.consumer.log.Log.ddls`, in their order."""
+def ddl_sides(run: Run, log: NarrowLog) -> Iterator[Sides]:
+    """For each of :attr:`ticdc_lab.consumer.log.NarrowLog.ddls`, in their order."""
     number = {t: i for i, t in enumerate(log.tables)}
     table = np.array([number[t] for t in run.changes["table"].to_pylist()], np.int64)
     ts, batch = run.changes["commit_ts"].to_numpy(), pc.fill_null(run.changes["batch"], -1).to_numpy()

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.ddl_sides import ddl_sides
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run
 
 
-def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
+def ddl_timeline(run: Run, log: NarrowLog) -> pd.DataFrame:
     """Follow the DDL of a log through a consumer.
 
     Parameters
@@ -59,7 +59,7 @@ def ddl_timeline(run: Run, log: Log) -> pd.DataFrame:
     return out.astype(dict.fromkeys(("seen_at", "waited_us", "executed_at"), "Int64"))
 
 
-def _seen(run: Run, log: Log) -> dict[tuple[str, int, int], int]:
+def _seen(run: Run, log: NarrowLog) -> dict[tuple[str, int, int], int]:
     """When each listener first read each DDL, whatever it made of it."""
     at = np.flatnonzero(log.ddl >= 0)
     places = log.events.select(["topic", "partition", "offset"]).take(at).to_pylist()

@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
-from ticdc_lab.consumer.log import Ints, Log
+from ticdc_lab.consumer.log import Ints, NarrowLog
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
 from ticdc_lab.errors import ContractError
@@ -47,7 +47,7 @@ def measure_of(column: str, *, tables: Collection[str] = ()) -> Column:
     return F.coalesce(number, F.lit(0).cast("bigint"))
 
 
-def invariant_curve(run: Run, log: Log, *, label: str = "") -> pd.DataFrame:
+def invariant_curve(run: Run, log: NarrowLog, *, label: str = "") -> pd.DataFrame:
     """Follow the sum of a measure over all rows, through the downstream's transactions.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.consumer.listener import Listener
-from ticdc_lab.consumer.log import Bools, Ints, Log
+from ticdc_lab.consumer.log import Bools, Ints, NarrowLog
 from ticdc_lab.consumer.policy import Policy
 
 
@@ -18,7 +18,7 @@ class Late:
         The log; ``policy.late_rows`` decides.
     """
 
-    def __init__(self, log: Log, policy: Policy) -> None:
+    def __init__(self, log: NarrowLog, policy: Policy) -> None:
         self._log, self._rule = log, policy.late_rows
         self.forget()
 

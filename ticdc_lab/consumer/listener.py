@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, Log, Part
+from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, NarrowLog, Part
 from ticdc_lab.consumer.pauses import Pauses
 from ticdc_lab.neighbours import changes_in
 
@@ -118,7 +118,7 @@ class Pace:
         When each event of the log can be read, µs.
     """
 
-    def __init__(self, log: Log, part: Part, listeners: Listeners, arrival: Ints) -> None:
+    def __init__(self, log: NarrowLog, part: Part, listeners: Listeners, arrival: Ints) -> None:
         self.log, self._part = log, part
         of_all = listeners.speeds.get(part.partition, listeners.per_second)
         speed = listeners.speeds.get((part.topic, part.partition), of_all)

@@ -23,7 +23,7 @@ NARROW = (
     "topic", "partition", "offset", "seq", "kind", "commit_ts", "op_rank", "schema_name", "table_name", "key_hash",
     "before_key_hash", "change_hash", "query",
 )  # fmt: skip
-"""Columns that :meth:`Log.of` needs, named as in :data:`ticdc_lab.schema.EVENTS` and ``KEYS``."""
+"""Columns that :meth:`NarrowLog.of` needs, named as in :data:`ticdc_lab.schema.EVENTS` and ``KEYS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Log:
+class NarrowLog:
     """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap and Admin events say nothing here.
 
     Attributes
@@ -86,7 +86,7 @@ class Log:
     everywhere: bool
 
     @classmethod
-    def of(cls, events: pa.Table) -> Log:
+    def of(cls, events: pa.Table) -> NarrowLog:
         """Read a narrow table of events.
 
         Parameters

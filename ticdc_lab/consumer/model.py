@@ -19,7 +19,7 @@ from ticdc_lab.consumer.barriers import Barriers
 from ticdc_lab.consumer.late import Late
 from ticdc_lab.consumer.listener import Listener, Pace, unwritten
 from ticdc_lab.consumer.listeners import Crash, Listeners
-from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, Log
+from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, NarrowLog
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.writing import ordered
 from ticdc_lab.engine.giving_up import still_wanted
@@ -38,7 +38,7 @@ class Run:
     n_read
         How many of the changes are deliveries.
     places
-        For each of the changes its place in :attr:`ticdc_lab.consumer.log.Log.events`.
+        For each of the changes its place in :attr:`ticdc_lab.consumer.log.NarrowLog.events`.
     end_us
         When the last thing happened, µs.
     """
@@ -60,13 +60,13 @@ class Run:
         return self.changes.slice(self.n_read)
 
 
-def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
+def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> Run:
     """Let a consumer read a whole log.
 
     Parameters
     ----------
     log
-        See :class:`ticdc_lab.consumer.log.Log`.
+        See :class:`ticdc_lab.consumer.log.NarrowLog`.
     policy
         The consumer's rules.
     listeners
@@ -86,7 +86,7 @@ def run(log: Log, policy: Policy, listeners: Listeners | None = None) -> Run:
 
 
 class _Consumer:
-    def __init__(self, log: Log, policy: Policy, how: Listeners) -> None:
+    def __init__(self, log: NarrowLog, policy: Policy, how: Listeners) -> None:
         arrival = {"at once": np.zeros(len(log.kind), np.int64), "as recorded": log.arrival}.get(how.arrival)
         arrival = log.committed_arrival() if arrival is None else arrival
         self.log, self.policy, self.how = log, policy, how

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.few import few
-from ticdc_lab.consumer.log import NARROW, Log
+from ticdc_lab.consumer.log import NARROW, NarrowLog
 from ticdc_lab.keys import with_keys
 from ticdc_lab.prefix import POSITION
 from ticdc_lab.schema import require_columns
@@ -44,7 +44,7 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     return keyed.select(*[rank if name == "op_rank" else name for name in NARROW], *named)
 
 
-def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Log:
+def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> NarrowLog:
     """Bring a log, or the part of it that the caller filtered, to the driver for the model.
 
     Parameters
@@ -59,7 +59,7 @@ def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Lo
     ContractError
         There are more events; nothing is left out silently.
     """
-    return Log.of(
+    return NarrowLog.of(
         few(
             narrow(events, **more), most=most, what="events", taker="the model of a consumer on the driver",
             hint="Filter by commit_ts, let consumption() run it in a worker, or pass most=...",

@@ -25,7 +25,7 @@ EVENTS = pa.schema(
         *[("before_key_hash", pa.int64()), ("change_hash", pa.int64()), ("query", pa.string())],
     ]
 )
-"""What the consumer model reads; see :class:`ticdc_lab.consumer.log.Log`."""
+"""What the consumer model reads; see :class:`ticdc_lab.consumer.log.NarrowLog`."""
 
 
 @dataclass(frozen=True, slots=True)

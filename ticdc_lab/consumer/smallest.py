@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.anomalies import anomalies
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import ROW, Bools, Ints, Log
+from ticdc_lab.consumer.log import ROW, Bools, Ints, NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
 from ticdc_lab.neighbours import changes_in
 
 
-def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> Log:
+def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> NarrowLog:
     """Reduce a log to messages none of which can be left out without losing the anomaly.
 
     Parameters
@@ -31,7 +31,7 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
 
     Returns
     -------
-    Log
+    NarrowLog
         Some messages of ``log``, untouched. Each has, as ``arrival``, the time at which it was read in the whole log,
         so that a run with ``Listeners(per_second=0, arrival="as recorded")`` repeats the order of reading; where
         ``how`` has faults they are kept as they are. Whether DDL is sent to every partition stays as in ``log``, though
@@ -46,7 +46,7 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
     timed = _part(log, _with(log.events, "arrival", _read_at(log, whole)))
     as_read = how if how.faults else Listeners(per_second=0, arrival="as recorded", write_us=how.write_us)
 
-    def shows(part: Log) -> bool:
+    def shows(part: NarrowLog) -> bool:
         return len(part.kind) > 0 and _appears(part, policy, as_read, anomaly)
 
     for likely in (_about(timed, anomaly), np.ones(len(timed.kind), np.bool_)):
@@ -60,7 +60,7 @@ def smallest(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any
     )
 
 
-def _without(log: Log, unit: Ints | None, shows: Callable[[Log], bool]) -> Log:
+def _without(log: NarrowLog, unit: Ints | None, shows: Callable[[NarrowLog], bool]) -> NarrowLog:
     """The log without all units (messages where none are given) that are not needed."""
     unit = _messages(log, together=False) if unit is None else unit
     kept = _reduced(np.unique(unit).tolist(), lambda some: shows(_of(log, np.isin(unit, some))))
@@ -84,13 +84,13 @@ def _reduced(kept: list[int], shows: Callable[[Sequence[int]], bool]) -> list[in
     return kept
 
 
-def _appears(log: Log, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> bool:
+def _appears(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> bool:
     same = ("guarantee", "table", "commit_ts")
     found = anomalies(run(log, policy, how), log, kinds=(anomaly["guarantee"],)).select(list(same)).to_pylist()
     return any(all(f[s] == anomaly[s] for s in same) for f in found)
 
 
-def _about(log: Log, anomaly: Mapping[str, Any]) -> Bools:
+def _about(log: NarrowLog, anomaly: Mapping[str, Any]) -> Bools:
     """All that is no row change, and those of the transactions and rows that the evidence names."""
     shown = anomaly["evidence"]
     named = {(e["topic"], e["partition"], e["offset"]) for e in shown}
@@ -101,7 +101,7 @@ def _about(log: Log, anomaly: Mapping[str, Any]) -> Bools:
     return about
 
 
-def _messages(log: Log, *, together: bool) -> Ints:
+def _messages(log: NarrowLog, *, together: bool) -> Ints:
     """A number for each message; ``together``: one for all copies of a DDL, for which listeners wait."""
     columns = [log.events[c].to_numpy() for c in ("partition", "offset")]
     topics = pc.dictionary_encode(log.events["topic"]).combine_chunks().indices.to_numpy(zero_copy_only=False)
@@ -109,16 +109,16 @@ def _messages(log: Log, *, together: bool) -> Ints:
     return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
 
 
-def _of(log: Log, which: Bools) -> Log:
+def _of(log: NarrowLog, which: Bools) -> NarrowLog:
     return _part(log, log.events.filter(pa.array(which)))
 
 
-def _part(log: Log, events: pa.Table) -> Log:
+def _part(log: NarrowLog, events: pa.Table) -> NarrowLog:
     """Some events of a log as a log that follows the same rules for DDL."""
-    return replace(Log.of(events), everywhere=log.everywhere)
+    return replace(NarrowLog.of(events), everywhere=log.everywhere)
 
 
-def _read_at(log: Log, whole: Run) -> Ints:
+def _read_at(log: NarrowLog, whole: Run) -> Ints:
     """When each event was read first; what never was, after all others."""
     at = np.full(len(log.kind), whole.end_us + 1)
     np.minimum.at(at, whole.places[: len(whole.deliveries)], whole.deliveries["read_at"].to_numpy())

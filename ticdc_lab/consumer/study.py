@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.consumer.few import few
-from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, Log
+from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, NarrowLog
 from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.names import CONFLICT
@@ -42,7 +42,7 @@ class Study:
         What it can be laid out by.
     """
 
-    recorded: Log
+    recorded: NarrowLog
     strategies: tuple[str, ...]
 
     @classmethod
@@ -79,9 +79,9 @@ class Study:
             taker="a study on the driver",
             hint="Filter by commit_ts: every answer then speaks of that part of the log only.",
         )  # fmt: skip
-        return cls(Log.of(table), tuple(strategies))
+        return cls(NarrowLog.of(table), tuple(strategies))
 
-    def laid(self, strategy: str, partitions: int) -> Log:
+    def laid(self, strategy: str, partitions: int) -> NarrowLog:
         """Give the log as a changefeed would write it that reads the whole log in commit order.
 
         Parameters
@@ -93,7 +93,7 @@ class Study:
 
         Returns
         -------
-        Log
+        NarrowLog
             As :func:`ticdc_lab.produce.produce` would write it, a message an event: rows in commit order, DDL after the
             rows that it was committed with, in all partitions or, where the recording has it so, in partition 0 alone,
             and the global resolved_ts in all. The topic is ``what-if``.
@@ -130,7 +130,7 @@ class Study:
         ]
         place, home, rank, ts = (np.concatenate([p[i] for p in parts]).astype(np.int64) for i in range(4))
         order = np.lexsort((place, rank, ts, home))
-        return Log.of(_placed(log.events, place[order], home[order], ts[order]))
+        return NarrowLog.of(_placed(log.events, place[order], home[order], ts[order]))
 
     def _marks(self) -> tuple[Ints, Ints]:
         """Places of watermarks to copy, and the values that the global resolved_ts takes."""

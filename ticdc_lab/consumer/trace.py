@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ticdc_lab.consumer.log import ROW, Ints, Log
+from ticdc_lab.consumer.log import ROW, Ints, NarrowLog
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
 
 _UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
@@ -28,7 +28,7 @@ class Trace:
         What is consumed.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: NarrowLog) -> None:
         n = len(log.kind)
         self._log = log
         self._outcome = np.zeros(n, np.int8)

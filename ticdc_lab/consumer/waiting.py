@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer.log import WATERMARK, Log
+from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.policy import Policy
 
@@ -41,7 +41,7 @@ class Wait:
     answer: str
 
 
-def why_waiting(run: Run, log: Log, policy: Policy, *, at_us: int) -> Wait | None:
+def why_waiting(run: Run, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:
     """Say what a consumer waits for at a moment of its time.
 
     Parameters
@@ -83,7 +83,7 @@ def why_waiting(run: Run, log: Log, policy: Policy, *, at_us: int) -> Wait | Non
     return _wait(late, "a watermark", since, held, f"{until}{where}")
 
 
-def held_by_partition(run: Run, log: Log, *, at_us: int) -> pd.DataFrame:
+def held_by_partition(run: Run, log: NarrowLog, *, at_us: int) -> pd.DataFrame:
     """Count what each listener holds at a moment.
 
     Returns
@@ -96,7 +96,7 @@ def held_by_partition(run: Run, log: Log, *, at_us: int) -> pd.DataFrame:
     return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
 
 
-def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:
+def _listener(run: Run, log: NarrowLog, i: int, at_us: int) -> dict[str, Any]:
     part, d, s = log.parts[i], run.deliveries, run.steps
     mine = pc.and_(pc.equal(d["topic"], part.topic), pc.equal(d["partition"], part.partition))
     read = d.filter(pc.and_(mine, pc.less_equal(d["read_at"], at_us)))
@@ -123,7 +123,7 @@ def _listener(run: Run, log: Log, i: int, at_us: int) -> dict[str, Any]:
             "offset": _last(read, own, at_us), **state}  # fmt: skip
 
 
-def _topics(log: Log, ts: int, query: str) -> set[str]:
+def _topics(log: NarrowLog, ts: int, query: str) -> set[str]:
     """Topics of which each listener has to get to a DDL, and none passes it with a watermark."""
     same = [d for d, ddl in enumerate(log.ddls) if (ddl.commit_ts, ddl.query) == (ts, query)]
     return {p.topic for p in log.parts if log.everywhere and np.isin(log.ddl[p.first : p.end], same).any()}
@@ -137,7 +137,7 @@ def _last(read: pa.Table, own: pa.Table, at_us: int) -> int | None:
     return max(seen, default=(0, None))[1]
 
 
-def _next(log: Log, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
+def _next(log: NarrowLog, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
     """Offset and value of the watermark that a listener reads next."""
     part = log.parts[i]
     read = own.filter(pc.and_(pc.equal(own["action"], "resolved"), pc.less_equal(own["at"], at_us)))

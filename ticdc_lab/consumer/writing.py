@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.consumer.log import Ints, Log
+from ticdc_lab.consumer.log import Ints, NarrowLog
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.neighbours import changes_in
 
 
-def ordered(log: Log, policy: Policy, places: Ints, listener: Ints) -> tuple[Ints, Ints]:
+def ordered(log: NarrowLog, policy: Policy, places: Ints, listener: Ints) -> tuple[Ints, Ints]:
     """Order released row changes, and number the downstream transactions that write them.
 
     Parameters

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ticdc_lab.faults.kinds import KINDS, UNSEEN, plan_fault
-from ticdc_lab.faults.log import Log
+from ticdc_lab.faults.log import FaultLog
 from ticdc_lab.faults.plan import Expected, Fault
 from ticdc_lab.faults.plant import plant, read_log, with_faults
 
-__all__ = ["KINDS", "UNSEEN", "Expected", "Fault", "Log", "plan_fault", "plant", "read_log", "with_faults"]
+__all__ = ["KINDS", "UNSEEN", "Expected", "Fault", "FaultLog", "plan_fault", "plant", "read_log", "with_faults"]

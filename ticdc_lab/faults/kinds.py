@@ -8,10 +8,10 @@ from random import Random
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import marks, rows
-from ticdc_lab.faults.log import Log
+from ticdc_lab.faults.log import FaultLog
 from ticdc_lab.faults.plan import Fault, Plan
 
-KINDS: dict[str, Callable[[Log], Iterator[Plan]]] = {
+KINDS: dict[str, Callable[[FaultLog], Iterator[Plan]]] = {
     kind.__name__: kind
     for kind in (
         rows.row_dropped,
@@ -69,7 +69,7 @@ CANDIDATES = 16
 """Places of which one is taken."""
 
 
-def plan_fault(log: Log, kind: str, seed: int) -> Fault:
+def plan_fault(log: FaultLog, kind: str, seed: int) -> Fault:
     """Choose a place for a fault.
 
     Parameters

@@ -24,7 +24,7 @@ def place_of(event: Event) -> Place:
 
 
 @dataclass(frozen=True)
-class Log:
+class FaultLog:
     """What is known of one topic, in any order but where one is said.
 
     Attributes
@@ -48,7 +48,7 @@ class Log:
     last: dict[int, int]
 
     @classmethod
-    def of(cls, topic: str, rows: list[Event], marks: list[Event], last: dict[int, int]) -> Log:
+    def of(cls, topic: str, rows: list[Event], marks: list[Event], last: dict[int, int]) -> FaultLog:
         """Put what was read in order."""
         rows = sorted(rows, key=place_of)
         watermarks: dict[int, list[Event]] = {p: [] for p in sorted(last)}
@@ -58,7 +58,7 @@ class Log:
         ddl = sorted((e for e in marks if e["kind"] == "ddl"), key=place_of)
         return cls(topic, rows, _lives(rows), ddl, watermarks, last)
 
-    def shuffled(self, rng: Random) -> Log:
+    def shuffled(self, rng: Random) -> FaultLog:
         """The same, so that what comes first is chosen by chance."""
 
         def mixed(items: list[Any]) -> list[Any]:
@@ -66,7 +66,7 @@ class Log:
 
         partitions = mixed(self.partitions)
         watermarks = {p: self.watermarks[p] for p in partitions}
-        return Log(self.topic, mixed(self.rows), mixed(self.lives), mixed(self.ddl), watermarks, self.last)
+        return FaultLog(self.topic, mixed(self.rows), mixed(self.lives), mixed(self.ddl), watermarks, self.last)
 
     @property
     def partitions(self) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ticdc_lab.faults.log import Event, Log, place_of
+from ticdc_lab.faults.log import Event, FaultLog, place_of
 from ticdc_lab.faults.plan import Plan, Put, Seen
 
 RESOLVED, BROADCAST = "nothing_below_resolved_ts", "resolved_events_on_all_partitions"
@@ -14,7 +14,7 @@ BELOW_DDL, ON_ALL, IN_TIME = "nothing_below_ddl", "ddl_events_on_all_partitions"
 HOLES = "offsets_are_contiguous"
 
 
-def watermark_too_high(log: Log) -> Iterator[Plan]:
+def watermark_too_high(log: FaultLog) -> Iterator[Plan]:
     """The owner leaves one processor out of the minimum: what it broadcasts passes rows that are not sent yet."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -27,7 +27,7 @@ def watermark_too_high(log: Log) -> Iterator[Plan]:
                 yield Plan(what, w, (Seen(RESOLVED, (place_of(r),)),), changed=tuple(high))
 
 
-def watermark_overtakes_rows(log: Log) -> Iterator[Plan]:
+def watermark_overtakes_rows(log: FaultLog) -> Iterator[Plan]:
     """Watermarks and rows are sent by two producers: a watermark is written before rows that were given up first."""
     for r in log.rows:
         p = r["partition"]
@@ -39,7 +39,7 @@ def watermark_overtakes_rows(log: Log) -> Iterator[Plan]:
             yield Plan(what, w, (Seen(RESOLVED, (place_of(r),)),), gone=(w,), put=(put,))
 
 
-def watermark_falls_back(log: Log) -> Iterator[Plan]:
+def watermark_falls_back(log: FaultLog) -> Iterator[Plan]:
     """A new owner reads an old checkpoint from its store and broadcasts it."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -48,7 +48,7 @@ def watermark_falls_back(log: Log) -> Iterator[Plan]:
             yield Plan(what, w, (Seen(MONOTONE, (0,)),), put=(put,))
 
 
-def watermark_missing(log: Log) -> Iterator[Plan]:
+def watermark_missing(log: FaultLog) -> Iterator[Plan]:
     """The broadcast of one watermark fails in one partition and is not repeated."""
     for p in log.partitions:
         for (_, w), (_, after) in zip(_steps(log, p), list(_steps(log, p))[1:], strict=False):
@@ -58,7 +58,7 @@ def watermark_missing(log: Log) -> Iterator[Plan]:
                 yield Plan(what, w, (Seen(BROADCAST, (place_of(after),)),), gone=gone)
 
 
-def partition_without_watermarks(log: Log) -> Iterator[Plan]:
+def partition_without_watermarks(log: FaultLog) -> Iterator[Plan]:
     """The owner knows the number of partitions of yesterday: the newest gets rows but no watermark."""
     for p in log.partitions:
         gone = tuple(log.watermarks[p])
@@ -66,7 +66,7 @@ def partition_without_watermarks(log: Log) -> Iterator[Plan]:
             yield Plan(f"partition {p} has no watermark", gone[0], (Seen(BROADCAST, partition=p),), gone=gone)
 
 
-def watermarks_stop(log: Log) -> Iterator[Plan]:
+def watermarks_stop(log: FaultLog) -> Iterator[Plan]:
     """A partition drops out of the owner's list: its rows go on, its watermarks do not."""
     for p in log.partitions:
         own = log.watermarks[p]
@@ -77,7 +77,7 @@ def watermarks_stop(log: Log) -> Iterator[Plan]:
                 yield Plan(what, own[i], (seen,), gone=tuple(own[i:]))
 
 
-def watermark_of_another_changefeed(log: Log) -> Iterator[Plan]:
+def watermark_of_another_changefeed(log: FaultLog) -> Iterator[Plan]:
     """A second changefeed writes to the same topic: its checkpoint appears in one partition."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -90,7 +90,7 @@ def watermark_of_another_changefeed(log: Log) -> Iterator[Plan]:
                     yield Plan(what, w, (Seen(BROADCAST, (place_of(found[0]),)),), put=(put,))
 
 
-def ddl_missing(log: Log) -> Iterator[Plan]:
+def ddl_missing(log: FaultLog) -> Iterator[Plan]:
     """The broadcast of a DDL fails in one partition and is not repeated."""
     for d in _broadcast(log):
         if len(_same(log, d)) == 1:
@@ -98,7 +98,7 @@ def ddl_missing(log: Log) -> Iterator[Plan]:
             yield Plan(f"{_a(d)} is missing", d, (Seen(ON_ALL, partition=p),), gone=(d,))
 
 
-def ddl_changed(log: Log) -> Iterator[Plan]:
+def ddl_changed(log: FaultLog) -> Iterator[Plan]:
     """A text with an unusual character is converted differently by the two owners of a switch."""
     for d in _broadcast(log):
         if len(_same(log, d)) == 1:
@@ -107,7 +107,7 @@ def ddl_changed(log: Log) -> Iterator[Plan]:
             yield Plan(f"{_a(d)} has another text", d, (seen,), changed=(other,))
 
 
-def ddl_repeated_with_other_text(log: Log) -> Iterator[Plan]:
+def ddl_repeated_with_other_text(log: FaultLog) -> Iterator[Plan]:
     """A new owner sends the last DDL again in one partition, restored as a text with another spelling."""
     for d in _broadcast(log):
         other = d | {"query": f"{d['query']} /* ? */"}
@@ -116,7 +116,7 @@ def ddl_repeated_with_other_text(log: Log) -> Iterator[Plan]:
         yield Plan(f"{_a(d)} comes again with another text", d, (Seen(ON_ALL, partition=q),), put=(put,))
 
 
-def ddl_early(log: Log) -> Iterator[Plan]:
+def ddl_early(log: FaultLog) -> Iterator[Plan]:
     """The owner sends a DDL before the processors have sent all that precedes it."""
     for d in log.ddl:
         for r in _of_its_table(log, d):
@@ -126,7 +126,7 @@ def ddl_early(log: Log) -> Iterator[Plan]:
                 yield Plan(what, d, (Seen(BELOW_DDL, (place_of(r),)),), gone=(d,), put=(put,))
 
 
-def ddl_late(log: Log) -> Iterator[Plan]:
+def ddl_late(log: FaultLog) -> Iterator[Plan]:
     """The checkpoint goes on while the DDL is still executed: a watermark above the DDL stands before it."""
     for d in log.ddl:
         before = log.behind(d["partition"], d["commit_ts"], after=d["offset"])
@@ -135,7 +135,7 @@ def ddl_late(log: Log) -> Iterator[Plan]:
             yield Plan(f"{_a(d)} follows a watermark above it", d, (Seen(IN_TIME, (0,)),), gone=(d,), put=(put,))
 
 
-def row_after_ddl(log: Log) -> Iterator[Plan]:
+def row_after_ddl(log: FaultLog) -> Iterator[Plan]:
     """A processor sends the rest of its buffer after the owner has sent the DDL of the table."""
     for d in log.ddl:
         for r in _of_its_table(log, d):
@@ -145,7 +145,7 @@ def row_after_ddl(log: Log) -> Iterator[Plan]:
                 yield Plan(what, r, (Seen(BELOW_DDL, (0,)),), gone=(r,), put=(put,))
 
 
-def offsets_lost(log: Log) -> Iterator[Plan]:
+def offsets_lost(log: FaultLog) -> Iterator[Plan]:
     """A recorder crashes between the commit of its offsets and its file: some messages are in no file."""
     for r in log.rows:
         p, first = r["partition"], r["offset"]
@@ -155,7 +155,7 @@ def offsets_lost(log: Log) -> Iterator[Plan]:
             yield Plan(what, r, (seen,), cut=((p, first, first + 2),))
 
 
-def partition_truncated(log: Log) -> Iterator[Plan]:
+def partition_truncated(log: FaultLog) -> Iterator[Plan]:
     """The recording of one partition ends early, or its leader lost the tail in an unclean election."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -165,7 +165,7 @@ def partition_truncated(log: Log) -> Iterator[Plan]:
                 yield Plan(what, after, (seen,), cut=((p, w["offset"] + 1, log.last[p]),))
 
 
-def _steps(log: Log, partition: int) -> Iterator[tuple[Event, Event]]:
+def _steps(log: FaultLog, partition: int) -> Iterator[tuple[Event, Event]]:
     """Each watermark and the next greater one of its partition."""
     own = log.watermarks[partition]
     for w, after in pairwise(own):
@@ -173,7 +173,7 @@ def _steps(log: Log, partition: int) -> Iterator[tuple[Event, Event]]:
             yield w, after
 
 
-def _same(log: Log, d: Event) -> list[Event]:
+def _same(log: FaultLog, d: Event) -> list[Event]:
     """The deliveries of a DDL in its partition."""
     return [e for e in log.ddl if e["partition"] == d["partition"] and _same_ddl(e, d)]
 
@@ -187,7 +187,7 @@ def _same_place(e: Event, d: Event) -> bool:
     return all(e[c] == d[c] for c in ("partition", "schema_name", "table_name"))
 
 
-def _broadcast(log: Log) -> Iterator[Event]:
+def _broadcast(log: FaultLog) -> Iterator[Event]:
     """DDL events that other partitions hold too, where their own goes on behind them."""
     for d in log.ddl:
         elsewhere = any(e["partition"] != d["partition"] and _same_ddl(e, d) for e in log.ddl)
@@ -196,7 +196,7 @@ def _broadcast(log: Log) -> Iterator[Event]:
             yield d
 
 
-def _of_its_table(log: Log, d: Event) -> list[Event]:
+def _of_its_table(log: FaultLog, d: Event) -> list[Event]:
     """Changes of a DDL's table in its partition."""
     return [r for r in log.rows if _same_place(r, d)]
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults.kinds import plan_fault
-from ticdc_lab.faults.log import Event, Log
+from ticdc_lab.faults.log import Event, FaultLog
 from ticdc_lab.faults.plan import Fault, gone_places, layouts, with_new_places
 from ticdc_lab.keys import with_hashes, with_keys
 from ticdc_lab.prefix import PARTITION
@@ -29,7 +29,7 @@ _cut array<struct<first: bigint, last: bigint>>, _steps array<struct<at: bigint,
 """
 
 
-def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str | None = None) -> Log:
+def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str | None = None) -> FaultLog:
     """Bring the lives of some rows, and all that is broadcast, to where faults are planned.
 
     Parameters
@@ -45,7 +45,7 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
 
     Returns
     -------
-    Log
+    FaultLog
         For :func:`ticdc_lab.faults.plan_fault`.
 
     Raises
@@ -69,7 +69,7 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
     found = [r.asDict(recursive=True) for r in _some_lives(own, seed=seed, rows=rows).collect()]
     marks = [r.asDict(recursive=True) for r in _with_together(own, _marks(own)).collect()]
     last = own.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-    return Log.of(name, found, marks, {r["partition"]: r["last"] for r in last})
+    return FaultLog.of(name, found, marks, {r["partition"]: r["last"] for r in last})
 
 
 def plant(events: DataFrame, *, kind: str, seed: int = 0) -> tuple[DataFrame, Fault]:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ticdc_lab.faults.log import Event, Log, altered, image_after, image_before, place_of
+from ticdc_lab.faults.log import Event, FaultLog, altered, image_after, image_before, place_of
 from ticdc_lab.faults.plan import Plan, Put, Seen
 
 CHAIN, STAYS, ORDER = "row_images_chain", "rows_stay_in_one_partition", "first_appearances_are_ordered"
 SAME, RESOLVED = "redeliveries_are_identical", "nothing_below_resolved_ts"
 
 
-def row_dropped(log: Log) -> Iterator[Plan]:
+def row_dropped(log: FaultLog) -> Iterator[Plan]:
     """The producer gives a message up after its last retry, or a processor skips it: nothing takes its place."""
     for former, lost, later in log.neighbours():
         if log.shows(former, later):
             yield Plan(f"{_a(lost)} is lost", lost, (Seen(CHAIN, (place_of(later),)),), gone=(lost,))
 
 
-def delete_dropped(log: Log) -> Iterator[Plan]:
+def delete_dropped(log: FaultLog) -> Iterator[Plan]:
     """A rule that drops deletes, or a compacted topic, takes a delete away before its row is inserted again."""
     for plan in row_dropped(log):
         if plan.event["op"] == "delete":
             yield plan
 
 
-def transaction_torn(log: Log) -> Iterator[Plan]:
+def transaction_torn(log: FaultLog) -> Iterator[Plan]:
     """A processor dies between two messages of one transaction and goes on behind both."""
     whole: dict[tuple[str, str, int], list[Event]] = {}
     for e in log.rows:
@@ -44,7 +44,7 @@ def transaction_torn(log: Log) -> Iterator[Plan]:
             yield Plan(what, lost, (Seen(CHAIN, (place_of(later),)),), gone=tuple(gone))
 
 
-def row_delivered_in_two_partitions(log: Log) -> Iterator[Plan]:
+def row_delivered_in_two_partitions(log: FaultLog) -> Iterator[Plan]:
     """Two processors own the table for a while and know different numbers of partitions."""
     for life in log.lives:
         for e in life:
@@ -54,7 +54,7 @@ def row_delivered_in_two_partitions(log: Log) -> Iterator[Plan]:
                 yield Plan(f"{_a(e)} is delivered in partition {p} too", e, (seen,), put=(put,))
 
 
-def row_in_wrong_partition(log: Log) -> Iterator[Plan]:
+def row_in_wrong_partition(log: FaultLog) -> Iterator[Plan]:
     """One message is hashed over another number of partitions, from metadata that was old at that moment."""
     for life in log.lives:
         for e in life[1:]:
@@ -63,7 +63,7 @@ def row_in_wrong_partition(log: Log) -> Iterator[Plan]:
                 yield Plan(f"{_a(e)} goes to partition {p}", e, (Seen(STAYS, (0,)),), gone=(e,), put=(put,))
 
 
-def row_moves_for_good(log: Log) -> Iterator[Plan]:
+def row_moves_for_good(log: FaultLog) -> Iterator[Plan]:
     """Partitions are added while the changefeed runs: from then on a row is hashed elsewhere."""
     for life in log.lives:
         for i, first in enumerate(life[1:], 1):
@@ -74,7 +74,7 @@ def row_moves_for_good(log: Log) -> Iterator[Plan]:
                 yield Plan(what, first, (Seen(STAYS, (0,)),), gone=tuple(rest), put=puts)
 
 
-def partitions_swapped(log: Log) -> Iterator[Plan]:
+def partitions_swapped(log: FaultLog) -> Iterator[Plan]:
     """A recorder restarts with two partition numbers exchanged: from then on their rows change places."""
     for life in log.lives:
         for former, e in pairwise(life):
@@ -88,14 +88,14 @@ def partitions_swapped(log: Log) -> Iterator[Plan]:
                     yield Plan(what, e, (Seen(STAYS, (of.index(e),)),), gone=tuple(of), put=puts)
 
 
-def changes_swapped(log: Log) -> Iterator[Plan]:
+def changes_swapped(log: FaultLog) -> Iterator[Plan]:
     """A producer with several requests in flight retries the first after the second has arrived."""
     for one, two in log.pairs():
         put = Put(one, one["partition"], two["offset"] + 1)
         yield Plan(f"{_a(one)} comes after the next of its row", one, (Seen(ORDER, (0,)),), gone=(one,), put=(put,))
 
 
-def row_late(log: Log) -> Iterator[Plan]:
+def row_late(log: FaultLog) -> Iterator[Plan]:
     """The owner counts a message as sent that still waits in a producer: the watermark passes it."""
     for life in log.lives:
         for e in life:
@@ -105,14 +105,14 @@ def row_late(log: Log) -> Iterator[Plan]:
                 yield Plan(f"{_a(e)} follows a watermark above it", e, (Seen(RESOLVED, (0,)),), gone=(e,), put=(put,))
 
 
-def row_repeated_late(log: Log) -> Iterator[Plan]:
+def row_repeated_late(log: FaultLog) -> Iterator[Plan]:
     """A producer that was cut off for long sends what it had buffered, which the broker has already."""
     for plan in row_late(log):
         what = f"{_a(plan.event)} is sent again after a watermark above it"
         yield Plan(what, plan.event, plan.seen, put=plan.put)
 
 
-def stale_replay(log: Log) -> Iterator[Plan]:
+def stale_replay(log: FaultLog) -> Iterator[Plan]:
     """A restarted processor starts from an old checkpoint: it sends a stretch again that the watermark had passed."""
     for life in log.lives:
         e = life[0]
@@ -128,7 +128,7 @@ def stale_replay(log: Log) -> Iterator[Plan]:
         yield Plan(what, e, (Seen(RESOLVED, (again.index(e),)),), put=puts)
 
 
-def repeat_with_other_content(log: Log) -> Iterator[Plan]:
+def repeat_with_other_content(log: FaultLog) -> Iterator[Plan]:
     """A change is sent again by a newer version of TiCDC, which writes one of its values differently."""
     for life in log.lives:
         for e in life:
@@ -139,7 +139,7 @@ def repeat_with_other_content(log: Log) -> Iterator[Plan]:
                 yield Plan(f"{_a(e)} is sent again with another value", e, (Seen(SAME, (0,)),), put=(put,))
 
 
-def commit_ts_too_low(log: Log) -> Iterator[Plan]:
+def commit_ts_too_low(log: FaultLog) -> Iterator[Plan]:
     """A message carries the time at which its transaction began instead of the one at which it was committed."""
     for one, two in log.pairs():
         low = two | {"commit_ts": one["commit_ts"] - 1}
@@ -147,7 +147,7 @@ def commit_ts_too_low(log: Log) -> Iterator[Plan]:
         yield Plan(what, two, (Seen(ORDER, (place_of(two),)),), changed=(low,))
 
 
-def commit_ts_too_high(log: Log) -> Iterator[Plan]:
+def commit_ts_too_high(log: FaultLog) -> Iterator[Plan]:
     """A message carries the time at which a change was read from TiKV instead of the one at which it was committed."""
     for one, two in log.pairs():
         high = one | {"commit_ts": two["commit_ts"] + 1}
@@ -155,7 +155,7 @@ def commit_ts_too_high(log: Log) -> Iterator[Plan]:
         yield Plan(what, one, (Seen(ORDER, (place_of(two),)),), changed=(high,))
 
 
-def value_corrupted(log: Log) -> Iterator[Plan]:
+def value_corrupted(log: FaultLog) -> Iterator[Plan]:
     """A value is converted twice between character sets, or cut, on its way into a message."""
     for life in log.lives:
         for one, two in pairwise(life):
@@ -166,7 +166,7 @@ def value_corrupted(log: Log) -> Iterator[Plan]:
                 yield Plan(what, one, (seen,), changed=(one | {"columns": other},))
 
 
-def change_sent_as_new(log: Log) -> Iterator[Plan]:
+def change_sent_as_new(log: FaultLog) -> Iterator[Plan]:
     """A writer upstream repeats a statement after a timeout although it had gone through: one change, two commits."""
     for life in log.lives:
         for e, later in zip(life, [*life[1:], None], strict=True):
@@ -178,7 +178,7 @@ def change_sent_as_new(log: Log) -> Iterator[Plan]:
                 yield Plan(what, e, (Seen(CHAIN, (0,)),), put=(put,))
 
 
-def update_sent_as_insert(log: Log) -> Iterator[Plan]:
+def update_sent_as_insert(log: FaultLog) -> Iterator[Plan]:
     """A changefeed without old values takes the table over: an update looks like an insert of a row that is there."""
     for life in log.lives:
         for former, e in pairwise(life):
@@ -188,7 +188,7 @@ def update_sent_as_insert(log: Log) -> Iterator[Plan]:
                 yield Plan(f"{_a(e)} is sent as an insert", e, (seen,), changed=(insert,))
 
 
-def key_update_unsplit(log: Log) -> Iterator[Plan]:
+def key_update_unsplit(log: FaultLog) -> Iterator[Plan]:
     """output-raw-change-event is switched on: an update of a key goes to the new key's partition alone."""
     halves: dict[tuple[str, str, int], list[tuple[Event, list[Event]]]] = {}
     for life in log.lives:
@@ -206,12 +206,12 @@ def key_update_unsplit(log: Log) -> Iterator[Plan]:
                     yield Plan(what, old, (seen,), gone=(old,), changed=(whole,))
 
 
-def _sent(log: Log, event: Event, partition: int) -> Put:
+def _sent(log: FaultLog, event: Event, partition: int) -> Put:
     """The event in another partition, before anything there forbids it."""
     return Put(event, partition, log.ahead(partition, event["commit_ts"]))
 
 
-def _others(log: Log, event: Event) -> list[int]:
+def _others(log: FaultLog, event: Event) -> list[int]:
     return [p for p in log.partitions if p != event["partition"]]
 
 

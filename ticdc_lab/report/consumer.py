@@ -14,7 +14,7 @@ from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import ROW, Log
+from ticdc_lab.consumer.log import ROW, NarrowLog
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT
@@ -63,7 +63,7 @@ def _beginning(events: DataFrame, total: int) -> DataFrame:
     return events.where(F.col("commit_ts") <= (found[0] if found else 0))
 
 
-def watched(part: Log, *, limits: Sequence[str] = ()) -> Studies:
+def watched(part: NarrowLog, *, limits: Sequence[str] = ()) -> Studies:
     """Draw what consumers make of a log; no Spark job."""
     if not (part.kind == ROW).any():
         return Studies("The log holds no row change, so nothing ends up downstream.", limits, ())
@@ -95,7 +95,7 @@ def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, objec
     return [a for a in told if len(list(a["evidence"])) > 1]  # type: ignore[call-overload]
 
 
-def _speeds(part: Log) -> dict[str, Listeners]:
+def _speeds(part: NarrowLog) -> dict[str, Listeners]:
     """All alike, and the partition with most events slow: the one that holds the others up longest."""
     even = Listeners(per_second=_PER_SECOND, write_us=_WRITE_US)
     if len(part.parts) < 2:

@@ -13,7 +13,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.consumer.downstream import downstream_at, frames_of
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import POLICIES
 from ticdc_lab.widgets.composed import Player, Speeds
@@ -51,7 +51,7 @@ class ConsumerView:
 
 
 def consumer_panel(
-    log: Log, images: Mapping[str, pd.DataFrame], *, per_second: int = 1000,
+    log: NarrowLog, images: Mapping[str, pd.DataFrame], *, per_second: int = 1000,
     made_from: Mapping[str, Any] | None = None,
 ) -> Panel[ConsumerView]:  # fmt: skip
     """Build a panel over a small log; each change of rules or speeds runs the consumer model again, without Spark.

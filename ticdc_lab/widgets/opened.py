@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.browse import Browser, TableTimeline
 from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.change_log import ChangeLog
-from ticdc_lab.consumer.log import Log
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.engine.running import jobs_given_up
@@ -97,7 +97,7 @@ class Opened:
         return self._once("what_if", lambda: WhatIf.from_events(self.log.events, self._catalog()))
 
     @property
-    def excerpt(self) -> Log:
+    def excerpt(self) -> NarrowLog:
         """The first of its events in commit order, about :data:`EXCERPT` of them, as a consumer takes them."""
         self.log.require_commit_ts("what a consumer does")
         return self._once("excerpt", self._excerpt)
@@ -121,7 +121,7 @@ class Opened:
         except TiCDCLabError:  # the log's definitions cannot be read; dispatchers by index are not offered then
             return None
 
-    def _excerpt(self) -> Log:
+    def _excerpt(self) -> NarrowLog:
         dated = self.log.events.where("commit_ts IS NOT NULL")
         if self.log.sample is not None:
             dated = dated.transform(from_first_row)
