@@ -128,7 +128,8 @@ def test_a_processor_restarts():
     processor.poll(1000)
     assert processor.tables() == {1: "replicating"}
     changes = [o.subject for o in processor.ask(Restart())]
-    assert changes == ["epoch", "table:1"] and processor.tables() == {}
+    assert changes == ["table:1"] and processor.tables() == {}
+    assert ignored(processor.receive("owner", added(1, epoch))), "given to its former life"
     ((to, sync),) = processor.poll()
     assert to == "owner" and sync == Sync(VERSION, (), (), (), sync.epoch) and sync.epoch > epoch
     assert ignored(processor.receive("owner", added(1, epoch)))
@@ -196,9 +197,21 @@ def test_the_owner_of_its_own_capture_is_obeyed_as_any_other():
     assert [to for to, _ in processor.poll()] == [B]
 
 
-def test_a_second_announcement_of_the_same_owner_is_answered_again():
-    """An owner that forgot a capture (its session came back) needs the state once more, under the same epoch."""
+def test_every_sync_opens_an_epoch_also_to_an_owner_that_is_known():
+    """As tiflow's agent does: an order that a repeated Announce has overtaken is void."""
     processor = Processor()
     epoch = processor.under("owner", 1)
-    assert processor.under("owner", 1) == epoch
-    assert processor.receive("owner", DispatchTable(1, 1, False, 1000, epoch))
+    again = processor.under("owner", 1)
+    assert again != epoch
+    assert ignored(processor.receive("owner", DispatchTable(1, 1, False, 1000, epoch))) and processor.tables() == {}
+    assert not ignored(processor.receive("owner", DispatchTable(1, 1, False, 1000, again)))
+
+
+def test_between_an_announce_and_its_sync_orders_are_void():
+    """Their epoch ends with that Sync, which does not tell of them."""
+    processor = Processor()
+    epoch = processor.under("owner", 1)
+    processor.receive("owner", announced(1))
+    assert ignored(processor.receive("owner", added(1, epoch))) and processor.tables() == {}
+    ((_, sync),) = processor.poll()
+    assert sync == Sync(VERSION, (), (), (), sync.epoch) and sync.epoch != epoch

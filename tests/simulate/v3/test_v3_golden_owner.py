@@ -8,7 +8,7 @@ import pytest
 from immutables import Map
 from v3_cases import Driven, at, captures, view
 
-from ticdc_lab.simulate.machine import Asked
+from ticdc_lab.simulate.machine import Asked, Now
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance
 from ticdc_lab.simulate.scheduler.v3 import Settings
 from ticdc_lab.simulate.scheduler.v3.captures import (
@@ -151,6 +151,21 @@ def test_the_balance_is_looked_at_again_after_an_interval_or_at_once_after_a_mov
     state, tasks, _ = schedule(settings, later, state)
     assert tasks == [MoveTask(1, "b")] and state.force_balance
     assert schedule(settings, later, state)[1] == tasks
+
+
+def test_a_stopping_capture_does_not_end_the_force_of_a_balance_that_goes_on():
+    """As in TiCDC: such a look returns before it forgets that the last one moved something."""
+    settings = Settings(check_balance_us=1_000_000)
+    odd = view({1: "a", 2: "a"}, captures("a", "b"))
+    state, tasks, _ = schedule(settings, odd, Schedulers())
+    assert tasks and state.force_balance
+    leaving = view({1: "a", 2: "a"}, captures("a", "b", c=STOPPING), now=Now(10))
+    state, tasks, decided = schedule(settings, leaving, state)
+    assert tasks == [] and "not balanced because c is stopping" in [d.because for d in decided]
+    assert state.force_balance and state.balanced_us == 0
+    assert schedule(settings, odd._replace(now=Now(20)), state)[1] == [MoveTask(1, "b")]
+    calm, tasks, _ = schedule(settings, leaving, Schedulers())
+    assert tasks == [] and not calm.force_balance and calm.balanced_us == 10
 
 
 def test_v3_28_a_drained_capture_gives_its_tables_evenly():

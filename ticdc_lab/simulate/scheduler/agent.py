@@ -2,6 +2,9 @@
 
 Source: seed, "The Protocol", "Owner Switches", "Processor restarts"; tiflow v6.1
 `cdc/scheduler/internal/base/agent.go`.
+
+Every Sync opens an epoch, also one to an owner that is known: an order that was given before the owner took that Sync
+is void, however late it comes. TiCDC has a topic for each kind of message, so that kinds may overtake each other.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class AgentState(NamedTuple):
     address
         The capture.
     epoch
-        Of this incarnation: another one after a restart and under each owner.
+        Begins with each Sync; orders of another one are void.
     owner
         Whom it obeys; None before the first message of one.
     owes_sync
@@ -124,8 +127,7 @@ class Agent:
         if isinstance(command, Poll):
             return self._poll(state, command, now)
         if isinstance(command, Restart):
-            fresh, outputs = _restarted(state, "the processor restarted")
-            return (fresh._replace(epoch=state.epoch) if self.keeps_epoch else fresh), outputs
+            return _restarted(state, "the processor restarted")
         return state, []
 
     def _received(self, state: AgentState, sender: Address, message: Any, now: Now) -> tuple[AgentState, list[Output]]:
@@ -137,8 +139,13 @@ class Agent:
             return state, [refusal]
         if isinstance(message, Announce):
             return state._replace(owes_sync=True), []
-        if message.epoch != state.epoch and not self.obeys_old_epoch:
-            return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
+        if not self.obeys_old_epoch:
+            if state.owes_sync:
+                return state, [
+                    Ignored(message, f"epoch {message.epoch} ends with the Sync that the owner is to be told")
+                ]
+            if message.epoch != state.epoch:
+                return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
         state, outputs = self._ordered(state, message, now)
         if self.answers_at_once and message.is_delete:
             outputs = [*outputs, Send(sender, DispatchTableResponse(message.id, state.epoch))]
@@ -154,6 +161,7 @@ class Agent:
             and m.owner_rev == owner.rev
             and sender == owner.address
             and m.epoch == state.epoch
+            and not state.owes_sync
             and m.id not in known
             and m.id not in state.operations
             for m in messages
@@ -168,10 +176,11 @@ class Agent:
     def _heard(self, state: AgentState, sender: Address, message: Any) -> tuple[AgentState, Ignored | Broken | None]:
         """Learn of a new owner, or say why this one is not obeyed."""
         owner = state.owner
-        if owner is None or message.owner_rev > owner.rev:
+        stale = owner is not None and message.owner_rev < owner.rev
+        if owner is None or message.owner_rev > owner.rev or (stale and self.obeys_stale_owner):
             new = Owner(sender, message.owner_rev)
-            return state._replace(owner=new, epoch=state.epoch + 1, owes_sync=True, reported=None), None
-        if message.owner_rev < owner.rev and not self.obeys_stale_owner:
+            return state._replace(owner=new, owes_sync=True, reported=None), None
+        if stale:
             return state, Ignored(message, f"owner-rev {message.owner_rev} is below {owner.rev} of {owner.address}")
         if message.owner_rev == owner.rev and sender != owner.address:
             return state, Broken("One Owner a Revision", f"{sender} and {owner.address} both own revision {owner.rev}")
@@ -202,6 +211,9 @@ class Agent:
             return state, outputs
         owner = state.owner.address
         if state.owes_sync:
+            if not self.keeps_epoch:
+                outputs.append(Changed("epoch", state.epoch, state.epoch + 1, "a Sync begins it"))
+                state = state._replace(epoch=state.epoch + 1)
             outputs.append(Send(owner, self._sync(state)))
             state = state._replace(owes_sync=False)
         if state.operations:
@@ -224,8 +236,8 @@ class Agent:
 
 def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:
     executor, changes = pipelines.emptied(state.executor, because)
-    fresh = AgentState(state.address, executor, state.epoch + 1, state.owner, state.owner is not None)
-    return fresh, [Changed("epoch", state.epoch, fresh.epoch, because), *changes]
+    fresh = AgentState(state.address, executor, state.epoch, state.owner, state.owner is not None)
+    return fresh, list(changes)
 
 
 def _finished(state: AgentState, owner: Address, now: Now, outputs: list[Output]) -> AgentState:

@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "obeys_stale_owner",
         "A processor rejects an owner-rev below the highest it has heard.",
-        ANSWERS,
+        DOUBLE,
         replace(_TWO, owner_changes=1),
     ),
     Mutant(
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ANSWERS,
         replace(_TWO, restarts=1),
     ),
-    Mutant("keeps_epoch", "A processor that restarts takes another epoch.", ANSWERS, replace(_TWO, restarts=1)),
+    Mutant("keeps_epoch", "Every Sync begins an epoch.", ANSWERS, replace(_TWO, restarts=1)),
     Mutant(
         "answers_at_once", "A processor answers a removal when the table has stopped, not before.", ANSWERS, _JOINING
     ),
@@ -155,6 +155,9 @@ MUTANTS: tuple[Mutant, ...] = (
 ``Dispatcher.takes_any_response`` is not among them: on links that keep their order no response of an old epoch comes in
 after the Sync of the new one; the golden case v2-18 shows that it is void.
 """
+
+REPEATED = Bounds(captures=2, tables=1, moments=0, joins=1, doubled=1, topics=True)
+"""An Announce comes twice: an epoch that only a restart or a new owner began would not be enough."""
 
 STOPS_LATE = Bounds(tables=1, moments=0, expiries=1, stops_at_once=False)
 """The seed's second assumption does not hold: a capture goes on writing until it notices that its session has ended."""

@@ -21,6 +21,7 @@ from ticdc_lab.simulate.scheduler.coding import Codes
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, Pace
+from ticdc_lab.simulate.scheduler.messages import Announce
 from ticdc_lab.simulate.scheduler.monitor import LOST, MONOTONE
 from ticdc_lab.simulate.scheduler.roles import Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.world import (
@@ -93,7 +94,7 @@ class Small:
         fresh = self.agent.start("", Now(0))[0]
         nodes = tuple((n, Node(fresh._replace(address=n)) if n in there else Node(None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
-        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins)
+        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled)
         start_ts = ts_of(0)
         return World(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
 
@@ -177,9 +178,12 @@ class Small:
             yield self._moved(world, name, node, agent, outputs, action)
 
     def _delivered(self, world: World) -> Iterator[Step[World]]:
-        for sender, to, messages in world.links:
-            message, rest = messages[0], messages[1:]
+        for sender, to, message, rest in self._first(world):
             after = on_link(world, sender, to, rest)
+            if world.left.doubled and isinstance(message, Announce):
+                left = world.left._replace(doubled=world.left.doubled - 1)
+                twice = on_link(world, sender, to, (*rest, message, message))
+                yield Step(Action("double", to, sender, message), twice._replace(left=left))
             if world.left.lost:
                 left = world.left._replace(lost=world.left.lost - 1)
                 yield Step(Action("lose", to, sender, message), after._replace(left=left))
@@ -196,6 +200,16 @@ class Small:
             else:
                 owner, told = self.owner.step(node.owner, event, now)
                 yield self._carried_out(with_node(after, to, node._replace(owner=owner)), action, to, told)
+
+    def _first(self, world: World) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
+        """Give what can come in next: the first message of each link, or of each topic of an owner's."""
+        for sender, to, messages in world.links:
+            yield sender, to, messages[0], messages[1:]
+            if self.bounds.topics and hasattr(messages[0], "owner_rev"):
+                kinds = [type(m) for m in messages]
+                other = next((i for i, kind in enumerate(kinds) if kind is not kinds[0]), None)
+                if other is not None and hasattr(messages[other], "owner_rev"):
+                    yield sender, to, messages[other], (*messages[:other], *messages[other + 1 :])
 
     def _faults(self, world: World) -> Iterator[Step[World]]:
         left = world.left

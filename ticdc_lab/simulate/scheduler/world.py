@@ -32,6 +32,11 @@ class Bounds:
     crashes, restarts, lost, expiries, joins
         Captures that crash, processors that restart, messages lost, sessions that end while the capture lives
         (a partition or a pause), captures that come later.
+    doubled
+        Announces that come twice.
+    topics
+        Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
+        other. Processors wait until a Sync is acknowledged, so what they say stays in order.
     at_once
         A node's periodic call follows at once on what the node hears, so that only the network's delays are explored
         and not the node's own; far fewer states.
@@ -50,6 +55,8 @@ class Bounds:
     lost: int = 0
     expiries: int = 0
     joins: int = 0
+    doubled: int = 0
+    topics: bool = False
     at_once: bool = False
     stops_at_once: bool = True
     one_owner: bool = True
@@ -83,6 +90,7 @@ class Left(NamedTuple):
     lost: int
     expiries: int
     joins: int
+    doubled: int
 
 
 class World(NamedTuple):

@@ -12,15 +12,14 @@ from ticdc_lab.simulate.scheduler.v3.replications import Replications
 class Progress(NamedTuple):
     """The global watermarks, TSO integers; all None where the checkpoint cannot proceed.
 
-    ``last_synced_ts`` is the highest, the others are the lowest of all spans. ``barrier_ts`` is the barrier as the
-    redo log lowers it. ``because`` names the span that holds the checkpoint.
+    ``last_synced_ts`` is the highest, the others are the lowest of all spans. ``because`` names the span that holds the
+    checkpoint. TiCDC's redo log, which would hold them as well, is not modelled.
     """
 
     checkpoint_ts: int | None
     resolved_ts: int | None
     last_synced_ts: int | None
     puller_resolved_ts: int | None
-    barrier_ts: int | None
     because: str
 
 
@@ -39,7 +38,6 @@ def advance(
     *,
     barrier_ts: int | None = None,
     floor_ts: int = 0,
-    redo_flushed_ts: int | None = None,
 ) -> Progress:
     """Find how far all wanted spans are.
 
@@ -52,17 +50,14 @@ def advance(
     floor_ts
         A checkpoint that is known to be safe, as the persisted one is: spans that share their primary's watermark are
         not below it.
-    redo_flushed_ts
-        Up to here the redo log is flushed, None without one: nothing passes it, and neither does the barrier.
     """
-    barrier_ts = _lower(barrier_ts, redo_flushed_ts)
     missing = next(unscheduled(plan, replications.sets), None)
     if missing is not None:
         because = f"table {missing} is not scheduled to any capture yet"
-        return Progress(None, None, None, None, barrier_ts, because)
+        return Progress(None, None, None, None, because)
     if not plan.spans:
         at = floor_ts if barrier_ts is None else barrier_ts
-        return Progress(at, at, 0, at, barrier_ts, "no table is wanted")
+        return Progress(at, at, 0, at, "no table is wanted")
     marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
     slowest = min(marks, key=lambda m: (m.checkpoint_ts, m.resolved_ts, m.rank))
     checkpoint, resolved = slowest.checkpoint_ts, min(m.resolved_ts for m in marks)
@@ -75,7 +70,6 @@ def advance(
         resolved,
         max(m.last_synced_ts for m in marks),
         min(m.puller_resolved_ts for m in marks),
-        barrier_ts,
         because,
     )
 
@@ -108,7 +102,3 @@ def _steady_marks(replications: Replications, floor_ts: int) -> list[_Mark]:
 def _exact_primaries(replications: Replications, address: str) -> int:
     watched: list[Key] = list(replications.watched.get(address, ()))
     return sum(1 for span in watched if span in replications.primaries[address])
-
-
-def _lower(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.scheduler.v3.schedulers.basic import basic
 from ticdc_lab.simulate.scheduler.v3.schedulers.drain_capture import drain_capture
 from ticdc_lab.simulate.scheduler.v3.schedulers.move_table import move_table
 from ticdc_lab.simulate.scheduler.v3.schedulers.rebalance import rebalance
-from ticdc_lab.simulate.scheduler.v3.schedulers.view import View
+from ticdc_lab.simulate.scheduler.v3.schedulers.view import View, stopping
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
 from ticdc_lab.simulate.scheduler.v3.tasks import Burst, MoveTask, Task
 
@@ -37,7 +37,7 @@ class Schedulers:
     balanced_us
         When the balance was looked at last, None before the first time.
     force_balance
-        The last look found something to move: look again at once.
+        The last look found something to move: look again at once. A look that a stopping capture forbids leaves it.
     said
         The last word of each scheduler, so that it is not said at every tick.
     """
@@ -74,7 +74,8 @@ def _others(settings: Settings, view: View, state: Schedulers) -> tuple[Schedule
     if not tasks and _is_due(settings, view, state):
         tasks, more = balance(settings, view)
         at_us = state.balanced_us if state.force_balance else view.now.at_us
-        state, decided = replace(state, balanced_us=at_us, force_balance=bool(tasks)), decided + more
+        force = state.force_balance if stopping(view) else bool(tasks)
+        state, decided = replace(state, balanced_us=at_us, force_balance=force), decided + more
     return state, tasks, decided
 
 
