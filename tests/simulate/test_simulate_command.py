@@ -150,6 +150,13 @@ def test_a_small_world_is_searched_completely() -> None:
     assert told["states"] > 10
 
 
+def test_a_small_world_of_another_protocol_is_searched() -> None:
+    """v3 and v4 have worlds of their own; one that is unknown is a mistake of use."""
+    told = json.loads(explore("--explore", "variant=v4,captures=2,tables=1,moments=0", "--json").stdout)
+    assert (told["states"], told["complete"]) == (418, True)
+    assert explore("--explore", "variant=v5").exit_code == 2
+
+
 def test_a_search_that_finds_a_violation_shows_the_shortest_way() -> None:
     """Exit code 1; a capture whose session ended writes on."""
     done = explore("--explore", "captures=2,tables=1,moments=0,expiries=1,stops_at_once=false")

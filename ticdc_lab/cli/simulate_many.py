@@ -59,9 +59,9 @@ def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[di
 def explored(text: str, most_states: int, *, as_json: bool) -> int:
     """Search a small world and print what was found; give the exit code: 2 where the search did not come to its end."""
     from ticdc_lab.simulate.explore import explore
-    from ticdc_lab.simulate.scheduler.small import Small
+    from ticdc_lab.simulate.scheduler.small_variants import small_world
 
-    found = explore(Small(_bounds(text)), most_states=most_states)
+    found = explore(small_world(*_bounds(text)), most_states=most_states)
     path = [_told(action) for action in found.path]
     told = {name: getattr(found, name) for name in ("states", "steps", "depth", "complete", "broken", "dead_ends")}
     if as_json:
@@ -78,19 +78,25 @@ def explored(text: str, most_states: int, *, as_json: bool) -> int:
     return FINDINGS if found.broken else CLEAN if found.complete else FAILED
 
 
-def _bounds(text: str) -> Any:
+def _bounds(text: str) -> tuple[Any, str]:
+    from ticdc_lab.simulate.scheduler.variants import VARIANTS
     from ticdc_lab.simulate.scheduler.world import Bounds
 
     kinds = {f.name: f.type for f in fields(Bounds)}
     given: dict[str, Any] = {}
+    variant = "v2"
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
+        if name == "variant" and value in VARIANTS:
+            variant = value
+            continue
         flag = kinds.get(name) == "bool"
         if name not in kinds or not (value in ("true", "false") if flag else value.isdecimal()):
             hint = ", ".join(f"{n}={'true|false' if kind == 'bool' else 'N'}" for n, kind in kinds.items())
+            hint = f"{hint}, variant={'|'.join(VARIANTS)}"
             raise click.BadParameter(f"{part!r}; expected some of {hint}", param_hint="--explore")
         given[name] = value == "true" if flag else int(value)
-    return Bounds(**given)
+    return Bounds(**given), variant
 
 
 def _told(action: Any) -> str:

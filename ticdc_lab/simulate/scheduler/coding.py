@@ -73,10 +73,9 @@ def _node(node: Node, name: dict[str, int], table: dict[int, int]) -> int:
             (name[c], _NUMBER[s.sync], s.checkpoint_ts, s.resolved_ts, s.epoch) for c, s in owner.captures.items()
         )
         records = sorted(
-            (table[k], name[r.capture], _NUMBER[r.status], r.start_ts or 0)  # type: ignore[index]
-            for k, r in owner.tables.records.items()
+            (table[k], name[r.capture], _NUMBER[r.status], r.start_ts or 0) for k, r in owner.tables.records.items()
         )
-        moves = sorted((table[k], name[m.to], m.removed) for k, m in owner.moves.items())  # type: ignore[index]
+        moves = sorted((table[k], name[m.to], m.removed) for k, m in owner.moves.items())
         members = sorted(name[m] for m in owner.members) if owner.members is not None else [-1]
         owned = (
             owner.owner_rev, tuple(captures), tuple(records), tuple(moves), owner.needs_rebalance, tuple(members),
@@ -84,10 +83,10 @@ def _node(node: Node, name: dict[str, int], table: dict[int, int]) -> int:
         )  # fmt: skip
     sees = (tuple(sorted(name[n] for n in node.sees[0])), name[node.sees[1]], node.sees[2]) if node.sees else ()
     held = sorted(
-        (table[k], _NUMBER[p.state], p.start_ts, p.since_us, p.due_us, k in executor.behind)  # type: ignore[index]
+        (table[k], _NUMBER[p.state], p.start_ts, p.since_us, p.due_us, k in executor.behind)
         for k, p in executor.pipelines.items()
     )
-    operations = sorted((table[k], o.is_delete, o.start_ts) for k, o in agent.operations.items())  # type: ignore[index]
+    operations = sorted((table[k], o.is_delete, o.start_ts) for k, o in agent.operations.items())
     obeys = (name[agent.owner.address], agent.owner.rev) if agent.owner else ()
     return hash(
         (agent.epoch, obeys, agent.owes_sync, tuple(operations), tuple(held), agent.reported or (), owned, sees)

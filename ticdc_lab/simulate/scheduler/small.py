@@ -23,7 +23,7 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, Pace
 from ticdc_lab.simulate.scheduler.messages import Announce
 from ticdc_lab.simulate.scheduler.monitor import LOST, MONOTONE
-from ticdc_lab.simulate.scheduler.roles import Poll, Restart, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import MoveTable, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.world import (
     Action,
     Bounds,
@@ -80,8 +80,8 @@ class Small:
         self.names = tuple(f"capture-{i + 1}" for i in range(bounds.captures))
         self.tables = tuple(range(1, bounds.tables + 1))
         still = Balance(check_us=1 << 60)
-        self.owner = replace(dispatcher or Dispatcher(), balance=still)
-        self.agent = replace(agent or Agent(), pace=AT_ONCE)
+        self.owner: Any = replace(dispatcher or Dispatcher(), balance=still)
+        self.agent: Any = replace(agent or Agent(), pace=AT_ONCE)
         self._wanted = frozenset(self.tables)
         self._table_orders = tuple(permutations(self.tables))
         self._codes = Codes(self.names, self.tables)
@@ -91,10 +91,9 @@ class Small:
         """All captures but the late ones have registered, and nobody knows of it."""
         b = self.bounds
         there = self.names[: len(self.names) - b.joins]
-        fresh = self.agent.start("", Now(0))[0]
-        nodes = tuple((n, Node(fresh._replace(address=n)) if n in there else Node(None)) for n in self.names)
+        nodes = tuple((n, Node(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
-        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled)
+        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled, b.moves)
         start_ts = ts_of(0)
         return World(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
 
@@ -129,9 +128,26 @@ class Small:
             yield from self._polled(world, name, node)
         yield from self._delivered(world)
         yield from self._faults(world)
+        if world.left.moves:
+            yield from self._moves(world)
         if world.left.moments:
             left = world.left._replace(moments=world.left.moments - 1)
             yield Step(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
+
+    def _moves(self, world: World) -> Iterator[Step[World]]:
+        """A user asks the owner that etcd has for a table on another capture."""
+        name = world.campaign[0][0] if world.campaign else ""
+        node = dict(world.nodes).get(name)
+        if node is None or node.agent is None or node.owner is None:
+            return
+        left = world.left._replace(moves=world.left.moves - 1)
+        for table in self.tables:
+            for to in self.names:
+                command = MoveTable(table, to)
+                owner, outputs = self.owner.step(node.owner, Asked(command), Now(world.at_us))
+                if owner != node.owner:
+                    after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
+                    yield self._carried_out(after, Action("move", name, message=command), name, outputs)
 
     def _looked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
         """The capture sees what etcd holds now."""
@@ -192,7 +208,7 @@ class Small:
             event, now = Received(sender, message), Now(world.at_us)
             if node.agent is None:
                 yield Step(action, after)
-            elif hasattr(message, "owner_rev"):
+            elif not self._is_for_owner(message):
                 agent, outputs = self.agent.step(node.agent, event, now)
                 yield self._moved(after, to, node, agent, outputs, action)
             elif node.owner is None:
@@ -250,6 +266,15 @@ class Small:
         )
         return with_node(world, name, Node(agent))
 
+    def _is_for_owner(self, message: Any) -> bool:
+        return not hasattr(message, "owner_rev")
+
+    def _pruned(self, world: World, name: str, before: Any, agent: Any) -> World:
+        """Leave out what a processor will ignore whenever it comes."""
+        if agent.owner == before.owner or self.agent.obeys_stale_owner:
+            return world
+        return without_stale(world, name, agent)
+
     # What comes of it
 
     def _moved(
@@ -268,8 +293,7 @@ class Small:
                     durable = list(world.durable)
                     durable[key - 1] = max(durable[key - 1], pipelines.checkpoint_of(before.executor, key, world.at_us))
                     world = world._replace(durable=tuple(durable))
-        if agent.owner != before.owner and not self.agent.obeys_stale_owner:
-            world = without_stale(world, name, agent)
+        world = self._pruned(world, name, before, agent)
         step = self._carried_out(with_node(world, name, node._replace(agent=agent)), action, name, outputs)
         return step._replace(broken=broken or step.broken)
 

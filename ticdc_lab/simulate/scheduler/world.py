@@ -13,7 +13,6 @@ from ticdc_lab.simulate.explore import Step
 from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import AgentState
-from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST
 
 
@@ -34,6 +33,10 @@ class Bounds:
         (a partition or a pause), captures that come later.
     doubled
         Announces that come twice.
+    moves
+        Tables that a user wants elsewhere.
+    on_way
+        Of v3 and v4: a periodic call waits while so many messages are on one link.
     topics
         Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
         other. Processors wait until a Sync is acknowledged, so what they say stays in order.
@@ -56,6 +59,8 @@ class Bounds:
     expiries: int = 0
     joins: int = 0
     doubled: int = 0
+    moves: int = 0
+    on_way: int = 1
     topics: bool = False
     at_once: bool = False
     stops_at_once: bool = True
@@ -73,10 +78,13 @@ class Action(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A capture: ``owner`` and ``sees`` (members, owner, owner-rev) are None before it knows; no ``agent``: down."""
+    """A capture: its processor (``agent``) and its owner, states of the variant's machines; no ``agent``: it is down.
 
-    agent: AgentState | None
-    owner: DispatcherState | None = None
+    ``owner`` and ``sees`` (members, owner, owner-rev) are None before it knows.
+    """
+
+    agent: Any | None
+    owner: Any | None = None
     sees: tuple[frozenset[str], str, int] | None = None
 
 
@@ -91,6 +99,7 @@ class Left(NamedTuple):
     expiries: int
     joins: int
     doubled: int
+    moves: int
 
 
 class World(NamedTuple):
@@ -181,7 +190,7 @@ def stopped(world: World, name: str, what: str) -> Step[World]:
     for key, pipeline in node.agent.executor.pipelines.items():
         if pipeline.state in pipelines.WRITING:
             at = pipelines.checkpoint_of(node.agent.executor, key, world.at_us)
-            durable[int(key) - 1] = max(durable[int(key) - 1], at)  # type: ignore[arg-type]
+            durable[int(key) - 1] = max(durable[int(key) - 1], at)
     links = tuple(link for link in world.links if link[1] != name)
     after = with_node(world, name, Node(None))._replace(durable=tuple(durable), links=links)
     return Step(Action(what, name), after)

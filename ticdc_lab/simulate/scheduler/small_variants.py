@@ -1,0 +1,137 @@
+"""The two-phase scheduler (v3) and the maintainer (v4) in a small world, for the explorer: every order of events.
+
+Owner's and processors' machines are those that run in the kernel, without a change. Links keep their order, as the
+streams of both do; so the numbers of messages, which stand for that order, do not count for a state. Heartbeats would
+never end: a periodic call waits while messages of the node, or for it, are on their way (``Bounds.on_way``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.explore import Step
+from ticdc_lab.simulate.machine import Asked, Now, Send
+from ticdc_lab.simulate.scheduler.capture_state import Variant
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
+from ticdc_lab.simulate.scheduler.roles import Poll, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.small import AT_ONCE, Small
+from ticdc_lab.simulate.scheduler.structure import Structures
+from ticdc_lab.simulate.scheduler.v3 import TO_OWNER as TO_COORDINATOR
+from ticdc_lab.simulate.scheduler.v3 import Agent, Coordinator
+from ticdc_lab.simulate.scheduler.v3 import Settings as TwoPhases
+from ticdc_lab.simulate.scheduler.v4 import TO_OWNER as TO_MAINTAINER
+from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer
+from ticdc_lab.simulate.scheduler.v4 import Settings as MaintainerSettings
+from ticdc_lab.simulate.scheduler.world import Action, Bounds, Node, World, with_node
+
+NEVER_US = 1 << 60
+_WORDS = {
+    ("CoordinatorState", "stuck"), ("Schedulers", "said"), ("Changefeed", "because"), ("MaintainerState", "said"),
+    ("MaintainerState", "stuck_us"), ("Running", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
+}  # fmt: skip
+_COUNTERS = {
+    ("Header", "seq"), ("CoordinatorState", "seq"), ("Captures", "ticks"), ("CaptureStatus", "seq"),
+    ("CaptureStatus", "newer"), ("AgentState", "seq"), ("AgentState", "taken"), ("Stamp", "seq"),
+    ("MaintainerState", "seq"), ("DispatchersState", "seq"), ("DispatchersState", "taken"), ("Node", "seq"),
+    ("HeartBeatRequest", "seq"), ("MaintainerBootstrapResponse", "seq"),
+}  # fmt: skip
+UNCOUNTED = frozenset(_WORDS | _COUNTERS)
+"""What does not count for a state: words, and numbers that only say in which order messages of one link were sent."""
+
+
+def two_phases(*, planted: frozenset[str] = frozenset()) -> Variant:
+    """Give v3 as a small world has it: a heartbeat with each tick, the balance looked at once."""
+    own = TwoPhases(
+        heartbeat_ticks=1, collect_stats_ticks=NEVER_US, check_balance_us=NEVER_US, pace=AT_ONCE, planted=planted
+    )
+    return Variant("v3", Coordinator(own), Agent(own), TO_COORDINATOR)
+
+
+def maintainer(*, lossy: bool = False) -> Variant:
+    """Give v4 as a small world has it: orders are sent again with each tick where messages are lost, else never."""
+    own = MaintainerSettings(
+        resend_us=0 if lossy else NEVER_US, balance_interval_us=NEVER_US, balance_cooldown_us=NEVER_US, pace=AT_ONCE
+    )
+    return Variant("v4", Maintainer(own), Dispatchers(own), TO_MAINTAINER)
+
+
+class SmallVariant(Small):
+    """The model (:class:`ticdc_lab.simulate.explore.Model`) of v3 or v4.
+
+    Parameters
+    ----------
+    bounds
+        What may happen; ``at_once``, ``doubled`` and ``topics`` are of v2 alone and refused.
+    variant
+        :func:`two_phases` or :func:`maintainer`.
+    """
+
+    def __init__(self, bounds: Bounds, variant: Variant) -> None:
+        for name in ("at_once", "doubled", "topics"):
+            if getattr(bounds, name):
+                raise ContractError(f"{variant.name} has no bound {name}", hint="It is of the seed's protocol, v2.")
+        super().__init__(bounds)
+        self._variant = variant
+        self.owner = variant.owner
+        self.agent = variant.processor
+        self._structures = Structures(UNCOUNTED)
+
+    def _is_for_owner(self, message: Any) -> bool:
+        return isinstance(message, self._variant.to_owner)
+
+    def _pruned(self, world: World, name: str, before: Any, agent: Any) -> World:
+        return world
+
+    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        if node.owner is None or node.sees is None or self._is_busy(world, name, to_it=True):
+            return
+        tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
+        seen = set()
+        for prefer in self._orders:
+            state, outputs = self.owner.step(node.owner, tick, Now(world.at_us, prefer=prefer))
+            told = tuple(o for o in outputs if isinstance(o, (Send, Watermarks)))
+            number = self._structures.number((state, told), {n: i for i, n in enumerate(self.names)})
+            if number in seen:
+                continue
+            seen.add(number)
+            action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
+            yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
+
+    def _polled(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        if self._is_busy(world, name, to_it=False):
+            return
+        agent, outputs = self.agent.step(node.agent, Asked(Poll(MAX_TS)), Now(world.at_us))
+        if outputs or agent != node.agent:
+            yield self._moved(world, name, node, agent, outputs, Action("poll", name))
+
+    def _is_busy(self, world: World, name: str, *, to_it: bool) -> bool:
+        """Whether messages of the owner (or processor) of a node, or for its owner, are on their way."""
+        for sender, to, messages in world.links:
+            for_owner = sum(map(self._is_for_owner, messages))
+            if sender == name and (len(messages) - for_owner if to_it else for_owner) >= self.bounds.on_way:
+                return True
+            if to_it and to == name and for_owner >= self.bounds.on_way:
+                return True
+        return False
+
+    def code(self, world: World) -> int:
+        """Give a number that is the same for states that differ by the names of captures alone."""
+        order = tuple(n for n, _ in world.campaign)
+        order = (*order, *(n for n in self.names if n not in order))
+        names = {n: i for i, n in enumerate(order)}
+        part = self._structures.part
+        nodes = sorted((names[n], part(node, names, order)) for n, node in world.nodes)
+        on_way = sorted((names[s], names[t], part(m, names, order)) for s, t, m in world.links)
+        revisions = tuple(rev for _, rev in world.campaign)
+        rival = (names[world.rival[0]], world.rival[1]) if world.rival else ()
+        rest = (world.durable, world.checkpoint_ts, world.at_us, world.left)
+        return hash((tuple(nodes), revisions, rival, tuple(on_way), rest))
+
+
+def small_world(bounds: Bounds, variant: str = "v2") -> Small:
+    """Give the small world of a protocol, ``v2``, ``v3`` or ``v4``."""
+    if variant == "v2":
+        return Small(bounds)
+    return SmallVariant(bounds, two_phases() if variant == "v3" else maintainer(lossy=bounds.lost > 0))
