@@ -53,7 +53,7 @@ def summary(table: str = "orders") -> Summary:
         "complete": False,
         "missing": [1],
     }
-    total = {"n": 20, "pending": 1, "spread": 1, "duplicates": 0}
+    total = {"n": 20, "pending": 1, "spread": 1, "duplicates": 0, "n_rows": 40, "n_rows_max": 3}
     ddl = {
         "commit_ts": ts(0),
         "schema_name": "shop",

@@ -61,7 +61,10 @@ STEPS = (
         "workload",
     ),
     ("figures",),
-    ("widgets", "report"),
+    ("answers",),
+    ("log",),
+    ("report",),
+    ("widgets",),
     ("cli",),
 )
 STEP = {name: i for i, names in enumerate(STEPS) for name in names}
@@ -97,6 +100,7 @@ TO_THE_DRIVER = {
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
     "survey.py": "a row of counts for each table and partition",
     "summary.py": "aggregates that are drawn",
+    "log.py": "one moment, and how many rows a table has",
     "engine/workers.py": "one row, to try the workers",
 }
 
@@ -208,11 +212,11 @@ def session_makers(source: str) -> Iterator[str]:
 
 
 def test_only_the_engine_room_starts_an_engine() -> None:
-    """Nothing else builds a session; the command line and widgets that got none ask ``engine.session`` for one."""
+    """Nothing else builds a session; `open`, the command line and widgets that got none ask ``engine.session``."""
     outside = (p for p in modules() if part(p) != "engine")
     makers = {str(p.relative_to(PACKAGE)): set(session_makers(p.read_text(encoding="utf-8"))) for p in outside}
     assert {name: made for name, made in makers.items() if made} == {
-        name: {"session"} for name in ("cli/common.py", "widgets/opening.py", "widgets/workbench.py")
+        name: {"session"} for name in ("cli/common.py", "log.py", "widgets/opening.py", "widgets/workbench.py")
     }
 
 

@@ -273,7 +273,7 @@ def test_watermarks_name_regressions_and_who_held_the_topic_back(lab: Any, tmp_p
     marks = [(p, offset, mark) for p, own in stated.items() for offset, mark in enumerate(own)]
     log = write_lines(tmp_path / "log.jsonl", [watermark(*mark) for mark in marks])
     said = lab("watermarks", log).output
-    assert "partition 1 of t held it back for 2 of 4 steps" in said and "2.000 s behind" in said
+    assert "Partition 1 of t held it back for 2 of 4 steps" in said and "2.000 s behind" in said
     header, first, second = [line.split() for line in said.splitlines() if line.startswith(("topic ", "t "))]
     regressions = header.index("n_regressions")
     assert (first[regressions], second[regressions]) == ("1", "0")

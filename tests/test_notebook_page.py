@@ -20,7 +20,7 @@ from test_report import parsed
 from traitlets.config import Config
 from whatifs import what_if
 
-from ticdc_lab import figures
+from ticdc_lab import answers, figures
 from ticdc_lab.errors import SourceError
 from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.in_notebook import PAGE_MARK
@@ -30,7 +30,6 @@ from ticdc_lab.provenance import provenance
 from ticdc_lab.report import render
 from ticdc_lab.report.notebook_page import PLOTLY, WIDGET, _is_there, offline, parameters
 from ticdc_lab.report.notebook_run import find, notebook_page, with_parameters
-from ticdc_lab.report.what_if import compare
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CDN = '<script src="https://cdn.example/plotly.js"></script>'
@@ -194,7 +193,7 @@ def test_pages_live_without_a_network(tmp_path: Path) -> None:
     """Chromium draws every plot of a notebook's page and of a report, moves a slider of each, and finds no error."""
     steps = figures.stepped({str(n): fig(n) for n in range(1, 5)}, prefix="n: ", start="2")
     (tmp_path / "it.html").write_text(exported(notebook(shown(steps), shown(fig(7), WIDGET)), tmp_path))
-    report = render(summary(), studies=compare(what_if(), partitions=5), made_from=provenance())
+    report = render(summary(), what_if=answers.what_if(what_if(), partitions=5), made_from=provenance())
     (tmp_path / "report.html").write_text(report)
     (tmp_path / "planted.html").write_text(report.replace("</head>", f"{CDN}</head>"))
     with opened(tmp_path / "it.html") as page:

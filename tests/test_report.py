@@ -13,19 +13,19 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 from summaries import exact, summary, ts
 from whatifs import what_if
 
+from ticdc_lab import answers
+from ticdc_lab.answers import Answer
+from ticdc_lab.answers.consumers import beginning
 from ticdc_lab.consumer.cases import CASES
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.producer import EVENTS
 from ticdc_lab.load import load
-from ticdc_lab.report import consumer, render, report
-from ticdc_lab.report.consumer import watch, watched
-from ticdc_lab.report.what_if import Studies, compare
+from ticdc_lab.report import render, report
 from ticdc_lab.summary import HELD, POINTS
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
@@ -63,7 +63,8 @@ def test_report_answers_in_sentences() -> None:
     """The first sentences say what the log holds, how far it is complete, and what is broken."""
     text = parsed(render(summary())).text
     assert "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message is in quarantine." in text
-    assert f"complete up to 2023-11-14 22:13:20.000 UTC (resolved ts {ts(0)}); 10 row changes lie beyond." in text
+    qualified = "complete but for what 1 quarantined message held up to"
+    assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); 10 row changes lie beyond." in text
     assert "The log gives 1 error on 1 guarantee." in text
     assert "1 of 20 transactions are pending" in text
 
@@ -166,10 +167,10 @@ def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_if_is_in_the_report_and_stands_still() -> None:
     """The sliders need no kernel, begin at the recorded partition count, and nothing moves by itself."""
-    studies = compare(what_if(), partitions=5)
-    page = render(summary(), studies=studies)
+    answer = answers.what_if(what_if(), partitions=5)
+    page = render(summary(), what_if=answer)
     assert "keeps row order, table order and transactions on this log with 5 partitions" in parsed(page).text
-    sliders = [f.layout.sliders[0] for f in studies.figures if f.frames]
+    sliders = [f.layout.sliders[0] for f in answer.figures.values() if f.frames]
     assert [s.steps[s.active].label for s in sliders] == ["5", "5", "5"]
     own = page[page.index("</head>") :]
     drawn = [json.loads(t) for t in re.findall(r'<script type="application/vnd\.plotly\.v1\+json">(.*?)</script>', own)]
@@ -179,34 +180,25 @@ def test_what_if_is_in_the_report_and_stands_still() -> None:
 
 def test_what_if_escapes_names() -> None:
     """A table called like a script stays text in the what-if figures."""
-    page = render(summary(EVIL), studies=compare(what_if(EVIL), partitions=2))
+    page = render(summary(EVIL), what_if=answers.what_if(what_if(EVIL), partitions=2))
     assert "<script>alert" not in page
 
 
-def consumers(name: str = "users") -> Studies:
+def consumers(name: str = "users") -> Answer:
     """What consumers make of the log of a table migration with repeats, with another name for a table."""
     events = CASES["table-migration-repeats"]().log.to_pandas()
     events["table_name"] = events["table_name"].replace("users", name)
-    return watched(NarrowLog.of(pa.Table.from_pandas(events, schema=EVENTS, preserve_index=False)))
-
-
-def test_checksums_that_a_report_does_not_verify_are_named() -> None:
-    """Where the protocol can carry them; the command that verifies them is said."""
-    said = {p: parsed(render(replace(summary(), protocol=p))).text for p in ("simple", "avro", "open-protocol")}
-    assert [p for p, text in said.items() if "not verified here: the command `ticdc-lab audit` does" in text] == [
-        "simple",
-        "avro",
-    ]
+    return answers.consumers(NarrowLog.of(pa.Table.from_pandas(events, schema=EVENTS, preserve_index=False)))
 
 
 def test_consumers_are_in_the_report() -> None:
     """The answer names who is safe; the player stands still; what the model cannot prove is said."""
-    studies = consumers()
-    page = render(summary(), consumers=studies)
+    answer = consumers()
+    page = render(summary(), consumers=answer)
     text = parsed(page).text
     assert "seed, transaction mode and strict never show a wrong state" in text
     assert "runs of a model" in text and "at other speeds" in text
-    (player,) = [f for f in studies.figures if f.frames]
+    (player,) = [f for f in answer.figures.values() if f.frames]
     assert [b.label for b in player.layout.updatemenus[0].buttons] == ["play", "pause"]
     assert "Plotly.animate(" not in page[page.index("</head>") :]
     assert render(summary(), consumers=consumers()) == page
@@ -221,20 +213,22 @@ def test_consumers_of_nothing() -> None:
     """A log without rows is a sentence; a report without consumers says that they were left out."""
     marks = CASES["owner-switch"]().log.filter(pc.field("kind") == "watermark")
     for log in (EVENTS.empty_table(), marks):
-        assert watched(NarrowLog.of(log)).answer == "The log holds no row change, so nothing ends up downstream."
+        assert (
+            answers.consumers(NarrowLog.of(log)).finding
+            == "The log holds no row change, so nothing ends up downstream."
+        )
     assert "It was not computed for this report." in parsed(render(summary())).text
 
 
 def test_rows_that_no_watermark_releases_are_said() -> None:
     """Where nothing is written, nothing is wrong; that must not read as a good sign."""
     rows = CASES["owner-switch"]().log.filter(pc.field("kind") == "row")
-    assert watched(NarrowLog.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
+    assert answers.consumers(NarrowLog.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
     assert not any("still held" in limit for limit in consumers().limits)
 
 
-def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession) -> None:
     """Of 2,289 events about 500, which the limits say."""
-    monkeypatch.setattr(consumer, "MOST_EVENTS", 500)
-    studies = watch(load(spark, str(golden("messages_open-protocol_small.jsonl.gz"))))
-    told = re.fullmatch(r"Only (\d+) of 2,289 events were read: those up to one commit_ts.", studies.limits[0])
+    _, limits = beginning(load(spark, str(golden("messages_open-protocol_small.jsonl.gz"))), {}, most=500)
+    told = re.fullmatch(r"Only (\d+) of 2,289 events were read: those up to one commit_ts.", limits[0])
     assert told is not None and 480 <= int(told[1]) <= 520

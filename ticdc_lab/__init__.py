@@ -11,6 +11,7 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets
+    from ticdc_lab.answers import Answer
     from ticdc_lab.audit import audit
     from ticdc_lab.change_log import ChangeLog
     from ticdc_lab.consumer.replay import replay
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.ingest import ingest
     from ticdc_lab.load import load
+    from ticdc_lab.log import Log, open
     from ticdc_lab.produce import produce
     from ticdc_lab.provenance import provenance
     from ticdc_lab.repartition.expand import expand
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from ticdc_lab.workload import Workload, generate
 
 __all__ = [
+    "Answer",
     "ChangeLog",
+    "Log",
     "Sample",
     "Study",
     "TiCDCLabError",
@@ -54,6 +58,7 @@ __all__ = [
     "generate",
     "ingest",
     "load",
+    "open",
     "open_sink",
     "partition_watermarks",
     "produce",
@@ -78,6 +83,7 @@ lazily(
     __name__,
     __all__,
     {
+        "Answer": "answers",
         "ChangeLog": "change_log",
         "Sample": "sample",
         "Study": "consumer.study",
@@ -88,7 +94,9 @@ lazily(
         "dispatch": "dispatch.dispatching",
         "engine_of": "engine.sessions",
         "expand": "repartition.expand",
+        "Log": "log",
         "generate": "workload.generate",
+        "open": "log",
         "open_sink": "consumer.sinks.open",
         "partition_watermarks": "facts.watermarks",
         "replay": "consumer.replay",

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal, quoted
+from ticdc_lab.schema import EVENTS, QUARANTINE
 
 if TYPE_CHECKING:
     from ticdc_lab.change_log import ChangeLog
@@ -102,10 +103,10 @@ class Browser:
 
     def __init__(self, files: list[str], *, made_from: Mapping[str, Any] | None = None) -> None:
         self.made_from = made_from
+        self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
-        listed = ", ".join(map(literal, files))
-        self._connection.execute(_VIEW.format(files=listed))
+        self._connection.execute(_VIEW.format(files=self._files))
 
     @classmethod
     def of(cls, log: ChangeLog) -> Browser:
@@ -123,6 +124,14 @@ class Browser:
                 hint='Decode it once first: log = log.materialise("/tmp/decoded")',
             )
         return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from)
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts."""
+        for name, schema, which in (("events", EVENTS, "IS NULL"), ("quarantine", QUARANTINE, "IS NOT NULL")):
+            columns = ", ".join(f'"{column}"' for column in schema.names)
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{self._files}]) WHERE error_class {which}"
+            )
 
     def page(self, page: Page) -> pd.DataFrame:
         """Events in the order of topic, partition, offset and place in the message.

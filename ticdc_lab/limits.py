@@ -98,6 +98,12 @@ def limits_of(
     )
 
 
+def but_for(counts: Counts | None) -> str:
+    """What a sentence must add that calls something complete where messages are in quarantine."""
+    n = 0 if counts is None else counts.quarantined
+    return f" but for what {n} quarantined message{'s' if n > 1 else ''} held" if n else ""
+
+
 def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
     """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
     each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, events_at, places_of
 from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.checksum_findings import verify_checksums
 from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.engine.columns import least
-from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import values_of
 from ticdc_lab.facts.load import Load, Measure, counted_load
 from ticdc_lab.facts.overview import (
@@ -52,10 +52,13 @@ TOLD = 300
 FOUND = 500
 """Most findings of a guarantee."""
 
+CHECKSUMMED = ("simple", "avro")
+"""Protocols that carry checksums of rows."""
+
 __all__ = [
-    "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact", "finding_messages",
-    "findings_of", "incidents", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals",
-    "watermark_steps",
+    "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
+    "finding_messages", "findings_of", "incidents", "of_facts", "of_findings", "of_load", "of_transactions",
+    "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
 ]  # fmt: skip
 
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -88,9 +91,9 @@ class Summary:
     contents: pd.DataFrame
     ddl: pd.DataFrame
     quarantine: pd.DataFrame
-    load: pd.DataFrame
-    load_by_table: pd.DataFrame
-    findings: pd.DataFrame
+    load: pd.DataFrame = field(default_factory=pd.DataFrame)
+    load_by_table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    findings: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=FINDINGS.names))
     partitions: pd.DataFrame = field(default_factory=pd.DataFrame)
     tables: pd.DataFrame = field(default_factory=pd.DataFrame)
     steps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -129,45 +132,57 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     Summary
         Small pandas frames: contents, watermarks, transactions, findings, ..
     """
-    events, facts = log.events, log.facts
-    measure = Measure.of(facts)
-    load = Load.read(measure, counted_load(events, measure).toArrow())
-    found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
-    return Summary(
-        source=log.source,
-        protocol=log.protocol,
-        has_commit_ts=log.has_commit_ts,
-        limits=log.limits,
-        counts=log.counts,
-        contents=exact(contents_of(facts)),
-        ddl=exact(ddl_of(facts)),
-        quarantine=small(log.quarantine.transform(quarantine_reasons)),
-        load=exact(load.over_time("home")),
-        load_by_table=exact(load.over_time("table")),
-        findings=found,
-        messages=_messages(events, found),
-        sample=log.sample,
-        made_from=log.made_from,
-        **(_with_time(events, facts, load) if log.has_commit_ts else {}),
-    )
+    found = of_findings(log, causes=causes) if audited else {}
+    return Summary(**of_facts(log), **of_load(log), **(of_transactions(log) if log.has_commit_ts else {}), **found)
 
 
-def _with_time(events: DataFrame, facts: LogFacts, load: Load) -> dict[str, pd.DataFrame]:
-    """The frames of watermarks and transactions."""
-    progress = progress_of(facts)
-    homes = zip(*[progress[c].to_pylist() for c in ("topic", "partition", "resolved_ts")], strict=True)
-    resolved = pc.min(progress["resolved_ts"], skip_nulls=False).as_py()  # null as soon as one partition has none
-    restored = restored_transactions(events, resolved=resolved_at(homes, resolved_ts=resolved))
-    digest = Digest.read(digests_of(restored).toArrow())
-    steps = steps_of(values_of(facts), most=max(20, POINTS // max(1, len(facts.homes))))
-    return {
+def of_facts(log: ChangeLog) -> dict[str, Any]:
+    """The part of a :class:`Summary` that one pass over the log gives: what it is, what it holds, its watermarks."""
+    facts = log.facts
+    steps = steps_of(values_of(facts), most=max(20, POINTS // max(1, len(facts.homes)))) if log.has_commit_ts else None
+    told = {
+        "source": log.source,
+        "protocol": log.protocol,
+        "has_commit_ts": log.has_commit_ts,
+        "limits": log.limits,
+        "counts": log.counts,
+        "sample": log.sample,
+        "made_from": log.made_from,
+        "contents": exact(contents_of(facts)),
+        "ddl": exact(ddl_of(facts)),
+        "quarantine": small(log.quarantine.transform(quarantine_reasons)),
+    }
+    if steps is None:
+        return told
+    return told | {
         "partitions": exact(partitions_of(facts)),
-        "tables": exact(load.tables()[:POINTS]),
         "steps": exact(steps),
         "incidents": exact(incidents_of(facts)),
-        "transaction_totals": exact(digest.totals),
-        "transactions": exact(digest.sample),
     }
+
+
+def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that counting rows over time gives."""
+    measure = Measure.of(log.facts)
+    load = Load.read(measure, counted_load(log.events, measure).toArrow())
+    tables = {"tables": exact(load.tables()[:POINTS])} if log.has_commit_ts else {}
+    return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))} | tables
+
+
+def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
+    progress = progress_of(log.facts)
+    homes = zip(*[progress[c].to_pylist() for c in ("topic", "partition", "resolved_ts")], strict=True)
+    resolved = pc.min(progress["resolved_ts"], skip_nulls=False).as_py()  # null as soon as one partition has none
+    restored = restored_transactions(log.events, resolved=resolved_at(homes, resolved_ts=resolved))
+    digest = Digest.read(digests_of(restored).toArrow())
+    return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
+
+
+def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that the audit gives, with the messages that its first findings name."""
+    found = findings_of(log, causes=causes, most=most)
+    return {"findings": found, "messages": _messages(log.events, found)}
 
 
 def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
@@ -207,13 +222,21 @@ def _messages(events: DataFrame, findings: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> pd.DataFrame:
-    """Audit a log: :data:`ticdc_lab.schema.FINDINGS`, of each guarantee the ``most`` first; ``causes`` as above."""
+    """Audit a log: :data:`ticdc_lab.schema.FINDINGS`, of each guarantee the ``most`` first; ``causes`` as above.
+
+    Where the protocol carries checksums of rows, they are verified as well.
+    """
     why = log.events.transform(move_causes) if causes is None else causes
     found = audit(
         log.events, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=why, max_per_guarantee=most,
         sample=log.sample,
     )  # fmt: skip
-    return small(found)
+    if log.protocol not in CHECKSUMMED:
+        return small(found)
+    differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
+    return pd.concat([small(found), small(differ.orderBy("severity", "partition", "offset").limit(most))]).reset_index(
+        drop=True
+    )
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

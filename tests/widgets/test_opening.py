@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from ticdc_lab import load
 from ticdc_lab.cli import main
 from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.log import Log
 from ticdc_lab.sample import Sample
 from ticdc_lab.widgets import open_state
 from ticdc_lab.widgets.log_panels import OF_A_LOG
-from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.state import StateError
 from ticdc_lab.widgets.workbench import workbench
 
@@ -31,7 +31,7 @@ def state(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("handed_over")
     shutil.copy(golden(NAME), folder / NAME)
     log = load(spark, str(folder / NAME)).sampled(Sample(tables=("shop.orders",)))
-    panel = OF_A_LOG["browse"](Opened(log.materialise(str(folder / "decoded")), folder), {})
+    panel = OF_A_LOG["browse"](Log(log.materialise(str(folder / "decoded")), folder), {})
     panel.value = replace(panel.value, partition=1, kind="row")
     panel.save(folder / "browse.json")
     (folder / "finding").write_text(panel.figure.layout.meta["finding"])
@@ -77,7 +77,7 @@ def test_a_log_that_is_gone_is_said(spark: SparkSession, state: Path, tmp_path: 
 def test_every_panel_of_a_log_opens_again(spark: SparkSession, name: str, tmp_path: Path) -> None:
     """As it was saved."""
     log = load(spark, str(golden(NAME))).materialise(str(tmp_path / "decoded"))
-    panel = OF_A_LOG[name](Opened(log, tmp_path), {})
+    panel = OF_A_LOG[name](Log(log, tmp_path), {})
     again = open_state(panel.state(), spark)
     assert again.value == panel.value and again.state() == panel.state()
     assert again.figure.layout.meta == panel.figure.layout.meta

@@ -47,7 +47,7 @@ def test_what_is_small_is_read_at_once_and_its_first_tab_opened(bench: Workbench
 def test_a_tab_is_computed_when_it_is_opened_and_once(bench: Workbench) -> None:
     """Tabs nobody opened hold nothing; two of one summary do not compute it twice."""
     bench.panels["overview"]
-    opened = bench.pages.opened
+    opened = bench.pages.log
     assert opened is not None
     summary = opened.summary
     assert list(bench.panels) == ["overview"]
@@ -73,7 +73,7 @@ def test_a_finding_leads_to_its_messages(bench: Workbench) -> None:
     """Its counterexample in the audit, its messages in their tab."""
     audit = bench.panels["audit"]
     audit.controls["finding"].value = 1
-    bench.pages.pages["audit"].above.children[0].click()
+    bench.pages.pages["audit"].above.children[-1].click()
     assert bench.pages.current == "messages"
     shown = bench.panels["messages"].value.messages
     assert shown and shown == bench.selection.messages

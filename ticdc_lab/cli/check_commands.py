@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
-    decoded,
+    asked,
     engine_options,
     facts_of,
     guarded,
@@ -25,7 +25,12 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.engine.running import shown
 
+if TYPE_CHECKING:
+    from ticdc_lab.answers import Answer
+    from ticdc_lab.log import Log
+
 _FSCK_SAID = 10_000
+_FINDINGS_SAID = 20
 _LINE_CHARS = 200
 
 
@@ -38,56 +43,39 @@ _LINE_CHARS = 200
 @json_flag
 def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> None:
     """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
-    from ticdc_lab.audit import checks_possible
+    from ticdc_lab.answers.answer import records_of
+    from ticdc_lab.answers.audit import line, lines, not_checked
+    from ticdc_lab.audit import MAX_PER_GUARANTEE
 
-    with decoded(source, where) as (spark, log):
+    with asked(source, where) as (spark, log):
         with shown(spark, "audit"):
-            found = _findings(log)
-        counts: dict[str, int] = {}
-        for f in found:
-            counts[f["guarantee"]] = counts.get(f["guarantee"], 0) + 1
-        possible = checks_possible(log.protocol, has_commit_ts=log.has_commit_ts, sample=log.sample)
-        about = None if messages_of is None else _messages(log, found, messages_of)
+            answer = log.audit(most=MAX_PER_GUARANTEE)
+        found, summary = answer.frames["findings"], log.summary_of("facts")
+        about = None if messages_of is None else _messages(log, answer, messages_of)
         if as_json:
             told = {} if about is None else {"messages": about}
-            print_json(facts_of(log) | {"findings": found, "counts": counts, "not_checked": _why_not(possible)} | told)
+            rows, counts = records_of(found), {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
+            said = {"findings": rows, "counts": counts, "not_checked": not_checked(summary)}
+            print_json(facts_of(log.change_log) | {"answer": answer.finding} | said | told)
         elif about is not None and messages_of is not None:
-            _print_finding(messages_of, found[messages_of - 1])
+            click.echo(line(messages_of, found.iloc[messages_of - 1]))
             _print_messages(about)
         else:
-            _print_findings(found, possible)
-    sys.exit(FINDINGS if found else CLEAN)
+            click.echo(answer.finding)
+            for text in lines(found, summary, most=_FINDINGS_SAID):
+                click.echo(text)
+    sys.exit(FINDINGS if len(found) else CLEAN)
 
 
-def _findings(log: Any) -> list[dict[str, Any]]:
-    """Findings, at most MAX_PER_GUARANTEE each; where a rule moves rows, it is said."""
-    from ticdc_lab.audit import MAX_PER_GUARANTEE
-    from ticdc_lab.audit import audit as check
-    from ticdc_lab.checksum_findings import verify_checksums
-    from ticdc_lab.dispatch import move_causes
-    from ticdc_lab.schema import FINDINGS
-
-    events = log.events
-    causes = events.transform(move_causes)
-    how = {"protocol": log.protocol, "has_commit_ts": log.has_commit_ts, "sample": log.sample}
-    found = small(events.transform(check, causes=causes, **how))
-    if log.protocol in ("simple", "avro"):  # no other carries row checksums
-        differ = events.transform(verify_checksums).select(*FINDINGS.names)
-        found += small(differ.orderBy("severity", "partition", "offset").limit(MAX_PER_GUARANTEE))
-    return found
-
-
-def _messages(log: Any, found: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+def _messages(log: Log, answer: Answer, number: int) -> list[dict[str, Any]]:
     """The messages that a finding names and those beside them; ``named`` tells them apart."""
-    import pandas as pd
-
+    from ticdc_lab.answers.answer import records_of
     from ticdc_lab.audit import places_of
-    from ticdc_lab.browse import Browser
 
+    found = answer.frames["findings"]
     if number > len(found):
         raise click.BadParameter(f"{number}: the audit has {len(found)} findings", param_hint="--messages-of")
-    rows = Browser.of(log).messages(places_of(found[number - 1])).to_dict("records")
-    return [{str(k): None if pd.isna(v) else v for k, v in r.items()} for r in rows]
+    return records_of(log.browser.messages(places_of(found.iloc[number - 1])))
 
 
 def _print_messages(about: list[dict[str, Any]]) -> None:
@@ -97,25 +85,6 @@ def _print_messages(about: list[dict[str, Any]]) -> None:
         said = " ".join(str(m[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if m[c])
         mark = ">" if m["named"] else " "
         click.echo(f"{mark} {m['topic']} partition {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
-
-
-def _print_finding(number: int, f: dict[str, Any]) -> None:
-    where = f"{f['table'] or ''} {f['key'] or ''} partition {f['partition']} offset {f['offset']}"
-    click.echo(f"    #{number} {f['severity']}: {where}: {f['message']}")
-
-
-def _why_not(possible: dict[str, str]) -> dict[str, str]:
-    return {name: why for name, why in possible.items() if why}
-
-
-def _print_findings(found: list[dict[str, Any]], possible: dict[str, str], *, most: int = 20) -> None:
-    for name, why in possible.items():
-        mine = [(i, f) for i, f in enumerate(found, start=1) if f["guarantee"] == name]
-        click.echo(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or f'{len(mine)} findings'}")
-        for i, f in mine[:most]:
-            _print_finding(i, f)
-        if len(mine) > most:
-            click.echo(f"    and {len(mine) - most} more; --json shows all")
 
 
 @main.command()

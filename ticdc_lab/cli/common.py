@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,9 @@ from ticdc_lab.redaction import redacted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ticdc_lab.answers import Answer
     from ticdc_lab.codecs.bounds import Bounds
+    from ticdc_lab.log import Log
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 
@@ -335,10 +338,36 @@ def main() -> None:
     """
 
 
-def but_for(log: Any) -> str:
-    """What a sentence must add where messages are in quarantine."""
-    n = log.counts.quarantined
-    return f" but for what {n} quarantined messages held" if n else ""
+@contextmanager
+def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Log]]:
+    """The log, decoded once, to be asked."""
+    from ticdc_lab.log import Log
+
+    with (
+        decoded(source, where, images=images) as (spark, log),
+        tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
+    ):
+        yield spark, Log(log, folder)
+
+
+def print_answer(
+    log: Log, answer: Answer, *, as_json: bool, shown: Mapping[str, Sequence[str]] = MappingProxyType({}), **more: Any
+) -> None:
+    """An answer as one JSON object, or its sentences and some columns of its frames as text."""
+    from ticdc_lab.answers.answer import SHOWN, as_text
+
+    if as_json:
+        print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.records() | more)
+        return
+    click.echo(answer.finding)
+    for sentence in answer.details:
+        click.echo(f"  {sentence}")
+    for name, columns in shown.items():
+        frame = answer.frames[name]
+        if len(frame):
+            click.echo(as_text(frame[[*columns]].head(SHOWN)))
+        if len(frame) > SHOWN:
+            click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
 
 
 def print_table(rows: list[dict[str, Any]], *names: str) -> None:

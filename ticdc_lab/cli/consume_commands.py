@@ -10,7 +10,6 @@ import click
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
-    but_for,
     decoded,
     facts_of,
     json_flag,
@@ -47,6 +46,7 @@ def consume(
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
     """
     from ticdc_lab.consumer import compare, open_sink, replay
+    from ticdc_lab.limits import but_for
     from ticdc_lab.tables import knowledge
 
     with decoded(source, where) as (spark, log):
@@ -66,7 +66,7 @@ def consume(
         if as_json:
             print_json(facts_of(log) | _facts(done, compared, check))
         else:
-            _print(done, compared, check, but_for(log))
+            _print(done, compared, check, but_for(log.counts))
     sys.exit(FINDINGS if wrong else CLEAN)
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import click
 
 from ticdc_lab.cli.common import (
-    but_for,
+    asked,
     decoded,
     facts_of,
     given_bounds,
     json_flag,
     main,
+    print_answer,
     print_json,
-    print_table,
     sample_options,
     session_of,
-    small,
     source_options,
 )
 from ticdc_lab.engine.running import shown
 
-_LAGGARDS, _LAGGARDS_SAID = 1_000, 5
+_WATERMARKS = {
+    "partitions": (
+        "topic", "partition", "resolved_ts", "n_watermarks", "n_regressions", "n_stalls", "last_commit_ts",
+    ),
+    "tables": ("schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts"),
+}  # fmt: skip
+_TOTALS = ("n", "pending", "n_rows", "duplicates", "spread")
 
 
 @main.command()
@@ -73,53 +79,11 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
 @json_flag
 def watermarks(source: str, as_json: bool, **where: Any) -> None:
     """How far the log is complete: per topic, partition and table."""
-    from pyspark.sql import functions as F
-
-    from ticdc_lab.facts import watermarks as w
-    from ticdc_lab.facts.laggards import laggard_spans
-
-    with decoded(source, where, images=False) as (spark, log):
-        log.require_commit_ts("resolved_ts")
+    with asked(source, where, images=False) as (spark, log):
+        log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
-            found = {
-                "topics": small(log.events.transform(w.topic_watermarks).orderBy("topic")),
-                "partitions": small(log.events.transform(w.partition_watermarks).orderBy("topic", "partition")),
-                "tables": small(log.events.transform(w.table_watermarks).orderBy("schema_name", "table_name")),
-                "laggards": small(
-                    log.events.transform(laggard_spans)
-                    .orderBy(F.desc("steps"), "topic", "partition", "first_step")
-                    .limit(_LAGGARDS)
-                ),
-            }
-        if as_json:
-            print_json(facts_of(log) | found)
-            return
-        for t in found["topics"]:
-            click.echo(_topic_sentence(t, but_for(log)))
-        for span in found["laggards"][:_LAGGARDS_SAID]:
-            click.echo(_laggard_sentence(span))
-        print_table(
-            found["partitions"],
-            *("topic", "partition", "resolved_ts", "n_watermarks", "n_regressions", "n_stalls", "last_commit_ts"),
-        )
-        print_table(found["tables"], "schema_name", "table_name", "n_rows", "resolved_ts", "last_commit_ts")
-
-
-def _topic_sentence(t: dict[str, Any], but_for: str) -> str:
-    from ticdc_lab.tso import to_datetime
-
-    if t["resolved_ts"] is None:
-        return f"Topic {t['topic']}: nothing is proved complete; partitions {t['unmarked']} have had no watermark."
-    at = to_datetime(t["resolved_ts"]).isoformat(sep=" ", timespec="milliseconds")
-    held = f"held back {t['lag_s']:.3f} s by partitions {t['holders']}" if t["lag_s"] else "no partition lags"
-    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {t['resolved_ts']} ({at}), {held}."
-
-
-def _laggard_sentence(span: dict[str, Any]) -> str:
-    lag = "before its first watermark" if span["lag_s_max"] is None else f"up to {span['lag_s_max']:.3f} s behind"
-    until = "and still does at the end" if span["at_end"] else f"until {span['to_ts']}"
-    steps = f"{span['steps']} of {span['steps_total']} steps of the topic's watermark"
-    return f"  partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}"
+            answer = log.watermarks()
+        print_answer(log, answer, as_json=as_json, shown=_WATERMARKS)
 
 
 @main.command()
@@ -129,34 +93,27 @@ def _laggard_sentence(span: dict[str, Any]) -> str:
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
     """Whole transactions, restored across tables and partitions."""
-    from pyspark.sql import functions as F
-
     from ticdc_lab.export import write
     from ticdc_lab.transactions import transactions as restore
 
-    with decoded(source, where, images=False) as (spark, log):
-        log.require_commit_ts("transactions")
-        restored = log.events.transform(restore)
+    with asked(source, where, images=False) as (spark, log):
+        log.change_log.require_commit_ts("transactions")
         with shown(spark, "transactions"):
             if out:
-                write(restored.repartition(1).sortWithinPartitions("commit_ts"), out)
-            totals = restored.agg(
-                F.count(F.lit(1)).alias("transactions"),
-                F.count_if("complete").alias("complete"),
-                F.count_if(~F.col("complete")).alias("pending"),
-                F.coalesce(F.sum("n_rows"), F.lit(0)).alias("rows"),
-                F.coalesce(F.sum("duplicates"), F.lit(0)).alias("duplicates"),
-                F.count_if(F.size("partitions") > 1).alias("across_partitions"),
-            )
-            summary = small(totals)[0]
+                write(log.events.transform(restore).repartition(1).sortWithinPartitions("commit_ts"), out)
+            answer = log.transactions()
         if as_json:
-            print_json(facts_of(log) | summary)
+            total = answer.records()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
+            print_json(facts_of(log.change_log) | {"answer": answer.finding} | _totals(total))
         else:
-            click.echo(
-                f"{summary['transactions']} transactions ({summary['rows']} row changes): {summary['complete']}"
-                f" complete{but_for(log)}, {summary['pending']} pending; {summary['across_partitions']} lie in several"
-                f" partitions; {summary['duplicates']} deliveries were repeats."
-            )
+            print_answer(log, answer, as_json=False, shown={"pending": ("commit_ts", "n_rows", "tables", "missing")})
+
+
+def _totals(total: Mapping[str, Any]) -> dict[str, int]:
+    """What ``--json`` says of all transactions."""
+    n, pending, rows, repeats, spread = (int(total[name] or 0) for name in _TOTALS)
+    of_state = {"transactions": n, "complete": n - pending, "pending": pending}
+    return of_state | {"rows": rows, "duplicates": repeats, "across_partitions": spread}
 
 
 @main.command()
@@ -171,6 +128,7 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
     if not dot:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
     from ticdc_lab.export import write
+    from ticdc_lab.limits import but_for
     from ticdc_lab.tables import table_as_of
     from ticdc_lab.tso import to_datetime
 
@@ -188,7 +146,7 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
             print_json(facts | {"table": name, "ts": found.ts, "key": found.key, "out": out,
                                  "limits": [*facts["limits"], *found.limits]})  # fmt: skip
         else:
-            click.echo(f"{name} at {found.ts} ({at}){but_for(log)}: {out}")
+            click.echo(f"{name} at {found.ts} ({at}){but_for(log.counts)}: {out}")
 
 
 @main.command()

@@ -7,6 +7,7 @@ plotly's own figure, checked, to whoever wants one.
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -287,9 +288,14 @@ class Figure:
 
         return mime_bundle(self)
 
+    @property
+    def finding(self) -> str:
+        """What it shows, as its title says it, in plain text; empty where it has no title."""
+        return html.unescape(str((self.layout.meta or {}).get("finding", "")))
+
     def __repr__(self) -> str:
         """Its finding, as far as it has one."""
-        return str((self.layout.meta or {}).get("finding", "a figure"))
+        return self.finding or "a figure"
 
 
 def as_json(value: Any) -> str:

@@ -59,7 +59,7 @@ def transaction_spans(
     fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
     total = totals.iloc[0]
-    told = _torn(len(set(torn)), int(total["n"])) if torn else _finding(total)
+    told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total)
     return finish(fig, title=told + scope, note=_note(len(sample), int(total["n"])), height=560)
 
 
@@ -68,7 +68,8 @@ def _torn(n: int, of: int) -> str:
     return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least: the red ones"
 
 
-def _finding(total: pd.Series) -> str:
+def transactions_finding(total: pd.Series) -> str:
+    """How many transactions are whole, spread and repeated, from a row of totals."""
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one partition"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"

@@ -11,23 +11,6 @@ from ticdc_lab.audit.messages import Place
 from ticdc_lab.report.page import Link, Table
 
 
-def examples(findings: pd.DataFrame, *, most: int = 2) -> dict[int, dict[str, Any]]:
-    """Choose the findings that are drawn: the first of each guarantee that names two messages, errors first.
-
-    Returns
-    -------
-    dict
-        Place in ``findings``, from 0, to the finding.
-    """
-    told = findings.reset_index(drop=True)
-    told = told[[e is not None and len(e) > 1 for e in told["evidence"]]]
-    ranked = told.assign(_rank=told["severity"].map({"error": 0, "warning": 1}).fillna(2))
-    first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
-    return {
-        int(i): {str(k): v for k, v in r.items()} for i, r in zip(first.index, first.to_dict("records"), strict=True)
-    }
-
-
 def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> Table:
     """List findings.
 

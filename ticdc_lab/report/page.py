@@ -121,11 +121,6 @@ def text(value: object) -> str:
     return html.escape("" if value is None else str(value))
 
 
-def plain(fig: Figure) -> str:
-    """The finding of a figure as plain text again."""
-    return html.unescape(str(fig.layout.meta["finding"]))
-
-
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
     """Build the whole file as one text; ``back`` is the page that lists it beside others."""
     parts = list(sections)

@@ -5,30 +5,30 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from ticdc_lab.answers import Answer
 from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.log import Log
 from ticdc_lab.provenance import Provenance, provenance
-from ticdc_lab.report import sections
-from ticdc_lab.report.consumer import watch
 from ticdc_lab.report.made_of import made_of
 from ticdc_lab.report.page import page
 from ticdc_lab.report.runs import name_of
-from ticdc_lab.report.what_if import Studies, study
-from ticdc_lab.summary import Summary, summarise
+from ticdc_lab.report.sections import lead, sections
+from ticdc_lab.summary import Summary
 from ticdc_lab.whole_files import write_whole
 
 
-def report(log: ChangeLog, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
+def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
     """Write what a log holds, how far it is complete, and what another dispatcher and consumers would do, as one file.
 
     Parameters
     ----------
     log
-        A loaded log; one that is not materialised is decoded once into a temporary folder beside ``out``, which is
-        removed.
+        A loaded or opened log; one that is not materialised is decoded once into a temporary folder beside ``out``,
+        which is removed.
     out
         The file to write; its folder is made.
     settings
@@ -45,7 +45,7 @@ def report(log: ChangeLog, out: str | Path, *, settings: Mapping[str, object] = 
     """
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with decoded_once(log, target.parent) as whole:
+    with decoded_once(log.change_log if isinstance(log, Log) else log, target.parent) as whole:
         write_whole(target, told(whole, settings)[1])
     return target
 
@@ -64,31 +64,22 @@ def told(
     log: ChangeLog, settings: Mapping[str, object] = MappingProxyType({}), *, title: str = "", back: str = ""
 ) -> tuple[Summary, str]:
     """What a materialised log amounts to, and its page."""
-    summary = summarise(log)
     chosen = {} if log.sample is None else {k: v for k, v in asdict(log.sample).items() if v not in (None, ())}
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
-    page = render(summary, studies=study(log), consumers=watch(log), made_from=made_from, title=title, back=back)
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
+        asked = Log(log, folder)
+        summary = replace(asked.summary, findings=asked.findings, messages=asked.audit().frames["messages"])
+        page = render(
+            summary, what_if=asked.what_if(), consumers=asked.consumers(), made_from=made_from, title=title, back=back
+        )
     return summary, page
 
 
 def render(
-    summary: Summary,
-    *,
-    studies: Studies | None = None,
-    consumers: Studies | None = None,
-    made_from: Provenance | None = None,
-    title: str = "",
-    back: str = "",
-) -> str:
+    summary: Summary, *, what_if: Answer | None = None, consumers: Answer | None = None,
+    made_from: Provenance | None = None, title: str = "", back: str = "",
+) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
-    parts = [
-        sections.contents(summary),
-        sections.completeness(summary),
-        sections.transactions(summary),
-        sections.load(summary),
-        sections.what_if(summary, studies),
-        sections.consumer(consumers),
-        sections.audit(summary),
-        *([made_of(made_from)] if made_from is not None else []),
-    ]
-    return page(title or name_of(summary.source), lead=sections.lead(summary), sections=parts, back=back)
+    parts = sections(summary, what_if=what_if, consumers=consumers)
+    parts += [made_of(made_from)] if made_from is not None else []
+    return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)

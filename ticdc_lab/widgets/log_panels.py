@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.summary import summarise
+from ticdc_lab.log import Log
 from ticdc_lab.widgets.browse_panel import table_panel
 from ticdc_lab.widgets.log_panel import log_panel
-from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
 
 
-def _table(opened: Opened, made_from: Mapping[str, Any]) -> Panel[Any]:
-    table = made_from.get("table") or opened.tables[0]
-    return table_panel(opened.timeline(table), table=table, made_from={**(opened.log.made_from or {}), "table": table})
+def _table(log: Log, made_from: Mapping[str, Any]) -> Panel[Any]:
+    table = made_from.get("table") or log.tables[0]
+    return table_panel(log.timeline(table), table=table, made_from={**(log.change_log.made_from or {}), "table": table})
 
 
-def _tab(name: str) -> Callable[[Opened, Mapping[str, Any]], Panel[Any]]:
-    return lambda opened, _: TABS[name].make(opened)
+def _tab(name: str) -> Callable[[Log, Mapping[str, Any]], Panel[Any]]:
+    return lambda log, _: TABS[name].make(log)
 
 
-OF_A_LOG: Mapping[str, Callable[[Opened, Mapping[str, Any]], Panel[Any]]] = MappingProxyType(
+OF_A_LOG: Mapping[str, Callable[[Log, Mapping[str, Any]], Panel[Any]]] = MappingProxyType(
     {
-        "log": lambda opened, _: log_panel(summarise(opened.log)),
+        "log": lambda log, _: log_panel(replace(log.summary, findings=log.findings)),
         "findings": _tab("audit"),
         "what-if": _tab("dispatch"),
         "browse": _tab("messages"),

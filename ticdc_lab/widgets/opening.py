@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.load import load
+from ticdc_lab.log import Log
 from ticdc_lab.origin import Origin
 from ticdc_lab.sample import Sample
 from ticdc_lab.sources import local_path
 from ticdc_lab.widgets import tryouts
 from ticdc_lab.widgets.log_panels import OF_A_LOG
-from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.state import StateError, read_state
 from ticdc_lab.widgets.workbench import workbench
@@ -97,7 +97,7 @@ def _of_log(name: str, origin: Origin, made_from: Mapping[str, Any], spark: Spar
     folder = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
     log = load(spark, origin.source, **how).sampled(sample).materialise(str(Path(folder.name) / "decoded"))
     log.require_events()
-    panel = OF_A_LOG[name](Opened(log, folder.name), made_from)
+    panel = OF_A_LOG[name](Log(log, folder.name), made_from)
     weakref.finalize(panel, folder.cleanup)
     return panel
 

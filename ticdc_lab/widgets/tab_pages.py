@@ -9,10 +9,10 @@ from typing import Any
 import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
+from ticdc_lab.answers import Answer
 from ticdc_lab.errors import ContractError
-from ticdc_lab.report.sections import complete_to, holds
+from ticdc_lab.log import Log
 from ticdc_lab.widgets.linking import Linked
-from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS, Tab
 from ticdc_lab.widgets.under_way import UnderWay
@@ -39,15 +39,17 @@ class Page(widgets.VBox):  # type: ignore[misc]
         self.panel: Panel[Any] | None = None
         self._begin: Callable[[], None] = lambda: None
 
-    def compute(self, opened: Opened, shown: Callable[[Page], None]) -> None:
+    def compute(self, log: Log, shown: Callable[[Page], None]) -> None:
         """Compute it, unless it is there or under way."""
         if self.panel is not None or self.under_way.is_busy:
             return
-        self._begin = lambda: self.compute(opened, shown)
+        self._begin = lambda: self.compute(log, shown)
         self.above.children = []
 
         def work() -> None:
-            panel = self.tab.make(opened)
+            panel = self.tab.make(log)
+            if self.tab.answer is not None:
+                self.above.children = [widgets.HTML(_said(self.tab.answer(log)))]
             self.children = [self.above, panel.widget]
             self.panel = panel
             shown(self)
@@ -56,11 +58,11 @@ class Page(widgets.VBox):  # type: ignore[misc]
             if self.panel is None:
                 self.above.children = [self.again]
 
-        self.under_way.begin(self._spark, self.tab.doing, work, expected_s=_expected_s(self.tab, opened), then=after)
+        self.under_way.begin(self._spark, self.tab.doing, work, expected_s=_expected_s(self.tab, log), then=after)
 
 
 class TabPages:
-    """The tabs of :data:`ticdc_lab.widgets.tabs.TABS` on one log, ``opened``.
+    """The tabs of :data:`ticdc_lab.widgets.tabs.TABS` on one log.
 
     Parameters
     ----------
@@ -73,14 +75,14 @@ class TabPages:
         self.names = tuple(TABS)
         self.widget = widgets.Tab()
         self.pages: dict[str, Page] = {}
-        self.opened: Opened | None = None
+        self.log: Log | None = None
         self._linked = Linked()
         self.widget.observe(lambda change: self._open_at(change["new"]), names="selected_index")
 
-    def show(self, opened: Opened, linked: Linked) -> None:
+    def show(self, log: Log, linked: Linked) -> None:
         """Begin anew with a log; the first tab is opened."""
         self.cancel()
-        self.opened, self._linked = opened, linked
+        self.log, self._linked = log, linked
         self.pages = {name: Page(name, self._spark) for name in TABS}
         self.widget.children = list(self.pages.values())
         for i, tab in enumerate(TABS.values()):
@@ -129,18 +131,16 @@ class TabPages:
             page.under_way.cancel()
 
     def _open_at(self, index: int | None) -> None:
-        if index is not None and self.opened is not None:
-            self.pages[self.names[index]].compute(self.opened, self._shown)
+        if index is not None and self.log is not None:
+            self.pages[self.names[index]].compute(self.log, self._shown)
 
     def _shown(self, page: Page) -> None:
-        assert page.panel is not None and self.opened is not None
+        assert page.panel is not None and self.log is not None
         if self.pages.get(page.name) is not page:  # of a log that was read before, computed to its end meanwhile
             return
         self._linked.add(page.panel)
-        if page.name == "overview":
-            page.above.children = [widgets.HTML(_overview(self.opened))]
         if page.name == "audit":
-            page.above.children = [self._to_messages()]
+            page.above.children = [*page.above.children, self._to_messages()]
 
     def _to_messages(self) -> widgets.Button:
         button = widgets.Button(
@@ -176,16 +176,14 @@ class OpenPanels(Mapping[str, Panel[Any]]):
         return sum(1 for _ in self)
 
 
-def _overview(opened: Opened) -> str:
-    """What the log holds, how far it is complete, and what it cannot prove; the audit is a tab of its own."""
-    said = "".join(f"<li>{html.escape(text)}</li>" for text in opened.log.limits)
-    return (
-        f"<p><b>{html.escape(holds(opened.summary))} {html.escape(complete_to(opened.summary))}</b></p><ul>{said}</ul>"
-    )
+def _said(answer: Answer) -> str:
+    """The sentence of an answer, and what the log cannot tell."""
+    said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
+    return f'<p class="ticdc-answer"><b>{html.escape(answer.finding)}</b></p><ul>{said}</ul>'
 
 
-def _expected_s(tab: Tab, opened: Opened) -> float | None:
-    n = opened.log.counts
+def _expected_s(tab: Tab, log: Log) -> float | None:
+    n = log.counts
     if n is None:
         return None
-    return _START_S + tab.s_per_million * (n.events if opened.log.sample is None else n.kept) / 1e6
+    return _START_S + tab.s_per_million * (n.events if log.change_log.sample is None else n.kept) / 1e6

@@ -18,11 +18,11 @@ from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.log import Log
 from ticdc_lab.sample import Sample
 from ticdc_lab.survey import Found, survey
 from ticdc_lab.widgets.keep_bar import KeepBar
 from ticdc_lab.widgets.linking import Linked
-from ticdc_lab.widgets.opened import Opened
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.source_bar import SourceBar
 from ticdc_lab.widgets.state import as_text, checked, parsed
@@ -224,7 +224,7 @@ class Workbench(traitlets.HasTraits):
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
         self._below.children = [self._linked.bar, self.keep, self.pages.widget]
-        self.pages.show(Opened(read, folder), self._linked)
+        self.pages.show(Log(read, folder), self._linked)
 
     def _follow(self, selection: Selection) -> None:
         if self._linked.selection != selection:

@@ -1,0 +1,207 @@
+"""A log that answers: one sentence for a question, wherever it is asked."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from conftest import golden, json_lines
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.answers import Answer
+from ticdc_lab.answers.answer import SHOWN
+from ticdc_lab.cli import main
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.log import Log
+from ticdc_lab.tso import physical_ms
+from ticdc_lab.widgets.tabs import TABS
+
+SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+QUESTIONS = ("contents", "load", "watermarks", "transactions", "audit", "what_if", "consumers")
+
+
+@pytest.fixture(scope="module")
+def log(spark: SparkSession) -> Log:
+    """The sample, opened."""
+    return ticdc_lab.open(SMALL, spark=spark)
+
+
+@pytest.fixture(scope="module")
+def report(log: Log, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Its report."""
+    page = ticdc_lab.report(log, tmp_path_factory.mktemp("report") / "report.html")
+    return html.unescape(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_report_says_what_the_method_says(log: Log, report: str, question: str) -> None:
+    """Each question is a section, whose sentence is the answer's."""
+    answer: Answer = getattr(log, question)()
+    assert f'<p class="answer">{answer.finding}</p>' in report
+    assert answer.question in report
+    assert all(limit in report for limit in answer.limits)
+
+
+@pytest.mark.parametrize(
+    ("tab", "question"),
+    [
+        ("watermarks", "watermarks"),
+        ("transactions", "transactions"),
+        ("audit", "audit"),
+        ("dispatch", "what_if"),
+        ("consumer", "consumers"),
+    ],
+)
+def test_a_panel_says_what_the_method_says(log: Log, tab: str, question: str) -> None:
+    """What stands above a tab is the answer of the method."""
+    answer = TABS[tab].answer
+    assert answer is not None
+    assert answer(log).finding == getattr(log, question)().finding
+
+
+@pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why"])
+def test_a_command_says_what_the_method_says(log: Log, spark: SparkSession, command: str) -> None:
+    """Its first line is the sentence; --json has it as ``answer``."""
+    finding = getattr(log, command)().finding
+    said = CliRunner().invoke(main, [command, SMALL], obj=spark)
+    assert said.stdout.splitlines()[0] == finding
+    told = json.loads(CliRunner().invoke(main, [command, SMALL, "--json"], obj=spark).stdout)
+    assert told["answer"] == finding
+
+
+def test_a_log_says_what_it_is(log: Log) -> None:
+    """As text and as HTML, with what it cannot tell."""
+    assert "holds 2,101 row changes of 7 tables in 4 partitions. It is complete up to 2026-11-20" in str(log)
+    assert "It is complete up to 2026-11-20" in log._repr_html_()
+
+
+def test_parts_are_computed_once(log: Log) -> None:
+    """Two answers of one summary share it."""
+    assert log.watermarks().frames["partitions"] is log.summary.partitions
+    assert log.audit().frames["findings"] is log.findings
+
+
+def test_without_commit_ts_it_does_not_pretend(spark: SparkSession) -> None:
+    """Questions that need it say so, or are refused with what to do."""
+    plain = ticdc_lab.open(str(golden("messages_canal-json_small.jsonl.gz")), spark=spark)
+    assert plain.watermarks().finding == "How far it is complete cannot be told from it."
+    assert plain.transactions().finding == "Transactions cannot be restored from it."
+    assert "nothing orders its changes" in plain.what_if().finding and "nothing orders" in plain.consumers().finding
+    with pytest.raises(ProtocolError, match="carries no commit_ts"):
+        plain.why()
+
+
+def test_money_is_watched(spark: SparkSession) -> None:
+    """The row by row consumer shows a total that upstream never had, the strict one does not."""
+    bank = ticdc_lab.open(
+        str(golden("messages_canal-json-tidb_bank.jsonl.gz")), spark=spark,
+        sample=ticdc_lab.Sample(to_ms=physical_ms(470603459781459970)),
+    )  # fmt: skip
+    answer = bank.consumers(watch="balance", slow={1: 3.0}, policies=["seed-row", "strict"])
+    assert answer.finding.startswith("strict never shows the total balance wrong")
+    assert answer.frame["value"].nunique() > 1
+    assert next(iter(answer.figures)) == "watched"
+
+
+def test_what_is_not_there_is_refused(log: Log) -> None:
+    """Partitions, policies, tables and numbers of partitions, in words."""
+    with pytest.raises(ContractError, match="There is no partition 9; the log has"):
+        log.consumers(slow={9: 2.0})
+    with pytest.raises(ContractError, match=r"There is no policy hasty; there are"):
+        log.consumers(policies=["hasty"])
+    with pytest.raises(ContractError, match=r"'orders' is no SCHEMA\.TABLE"):
+        log.table("orders")
+    with pytest.raises(ticdc_lab.TiCDCLabError, match="partitions"):
+        log.what_if(partitions=0)
+
+
+def test_sql_asks_anything(log: Log) -> None:
+    """Views of events, quarantine, transactions and findings; what DuckDB refuses is said in words."""
+    kinds = log.sql("SELECT kind, count(*) AS n FROM events GROUP BY kind ORDER BY kind")
+    assert kinds.to_dict("list") == {"kind": ["ddl", "row", "watermark"], "n": [16, 2101, 124]}
+    assert log.sql("SELECT count(*) AS n, sum(n_rows) AS rows FROM transactions").to_dict("records") == [
+        {"n": 511, "rows": 2101}
+    ]
+    assert log.sql("SELECT count(*) AS n FROM findings")["n"][0] == len(log.findings)
+    assert log.sql("SELECT count(*) AS n FROM quarantine")["n"][0] == 0
+    with pytest.raises(ContractError, match=r"(?s)refused.*nope"):
+        log.sql("SELECT nope FROM events")
+
+
+def test_a_row_and_a_table(log: Log) -> None:
+    """By name; the busiest row where none is named."""
+    table = log.tables[0]
+    assert table in log.row(table).finding
+    answer = log.table(table)
+    assert f"{table} has {len(answer.frame)} rows at 470603993791332352" in answer.finding
+    assert log.row(table, "id=nobody").finding == f"No message of this log touches {table} id=nobody."
+
+
+def test_what_was_decoded_goes_with_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder of one's own stays; one of ours is removed when the log is closed."""
+    own = ticdc_lab.open(SMALL, spark=spark, folder=tmp_path / "kept")
+    assert own.folder == tmp_path / "kept" and (own.folder / "decoded").is_dir()
+    ours = ticdc_lab.open(SMALL, spark=spark)
+    assert ours.folder.is_dir()
+    ours.close()
+    assert not ours.folder.exists()
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> str:
+    """A log of the simple protocol of which one row states a checksum that is not that of its values."""
+    messages = [*json_lines("messages_simple_small.jsonl.gz")]
+    values = [json.loads(base64.b64decode(m["value"])) for m in messages]
+    first = next(i for i, value in enumerate(values) if value["type"] == "INSERT")
+    stated = values[first] | {"checksum": {"version": 1, "corrupted": False, "current": 1, "previous": 0}}
+    messages[first]["value"] = base64.b64encode(json.dumps(stated).encode()).decode()
+    path = tmp_path / "damaged.jsonl"
+    path.write_text("".join(json.dumps(m) + "\n" for m in messages), encoding="utf-8")
+    return str(path)
+
+
+def test_checksums_are_verified_wherever_the_audit_is(spark: SparkSession, damaged: str, tmp_path: Path) -> None:
+    """A wrong one is found by the method, and stands in the report."""
+    log = ticdc_lab.open(damaged, spark=spark)
+    found = log.audit().frames["findings"]
+    assert "row_checksums_match" in set(found["guarantee"])
+    assert "row checksums match" in ticdc_lab.report(log, tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+EVIL = "<script>alert(1)</script>"
+
+
+def answered(n: int = 1) -> Answer:
+    """One with a name that is a script."""
+    frame = pd.DataFrame({"table": [EVIL] * n, "n": range(n)})
+    return Answer("x", "What?", f"{EVIL} is bad.", {"tables": frame}, [EVIL], [EVIL], draw=lambda: {"one": Figure()})
+
+
+def test_an_answer_escapes_what_the_log_says() -> None:
+    """As HTML nothing of a log is markup."""
+    assert "<script" not in answered()._repr_html_()
+
+
+def test_an_answer_prints_and_is_json() -> None:
+    """A long frame is cut, which is said; JSON has all of it."""
+    said = str(answered(SHOWN + 1))
+    assert f"tables (the first {SHOWN} of {SHOWN + 1})" in said and said.startswith(EVIL)
+    told: dict[str, Any] = answered(SHOWN + 1).as_dict()
+    assert len(told["tables"]) == SHOWN + 1 and told["answer"] == f"{EVIL} is bad."
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_figures_are_drawn_once() -> None:
+    """And an answer without any says so."""
+    answer = answered()
+    assert answer.figure is answer.figures["one"]
+    with pytest.raises(ContractError, match="nothing to draw"):
+        _ = Answer("x", "What?", "Nothing.").figure

@@ -1,0 +1,34 @@
+"""Questions about a log, each a pure function from small frames to an :class:`Answer`."""
+
+from __future__ import annotations
+
+from ticdc_lab.answers.advice import advice, expansion
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.audit import audit
+from ticdc_lab.answers.consumers import consumers, not_ordered
+from ticdc_lab.answers.rows import messages, row, table
+from ticdc_lab.answers.transactions import transactions
+from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
+from ticdc_lab.answers.what_if import not_measured, what_if
+from ticdc_lab.answers.what_it_holds import contents, holds, load
+
+__all__ = [
+    "Answer",
+    "advice",
+    "audit",
+    "complete_to",
+    "consumers",
+    "contents",
+    "expansion",
+    "holds",
+    "load",
+    "messages",
+    "not_measured",
+    "not_ordered",
+    "row",
+    "stalls",
+    "table",
+    "transactions",
+    "watermarks",
+    "what_if",
+]

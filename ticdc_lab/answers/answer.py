@@ -1,0 +1,153 @@
+"""What every question gives: a sentence, small frames that prove it, what cannot be told, and figures of the frames.
+
+An answer shows itself in a notebook, prints in a terminal, is JSON, and is a section of the report; each of them takes
+its sentence from here, and nobody reads one back out of a picture.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.figures.figure import Figure
+
+SHOWN = 20
+"""Rows of a frame that are shown; :attr:`Answer.frames` has all."""
+
+_CELL_CHARS = 120
+
+Figures = Callable[[], Mapping[str, Figure]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """The answer to a question about a log.
+
+    Attributes
+    ----------
+    name
+        Of the question, as the command, the method and the report's section have it.
+    question
+        In words.
+    finding
+        The answer: one sentence, or a few.
+    frames
+        Name to a small frame; the first is what was asked for, the others prove it or go on from there.
+    limits
+        What the log cannot tell, one sentence each.
+    details
+        What else is worth a sentence.
+    draw
+        Gives the figures by name; called when one is first looked at.
+
+    Examples
+    --------
+    >>> answer = ticdc_lab.open("data/messages_canal-json-tidb_small.jsonl.gz").transactions()
+    >>> print(answer.finding)
+    All 511 transactions are whole; 41 % touch more than one partition.
+    """
+
+    name: str
+    question: str
+    finding: str
+    frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    limits: Sequence[str] = ()
+    details: Sequence[str] = ()
+    draw: Figures = field(default=dict, repr=False)
+    _drawn: dict[str, Figure] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """What was asked for; empty where the log cannot tell."""
+        return next(iter(self.frames.values()), pd.DataFrame())
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """Its pictures by name, drawn once."""
+        if not self._drawn:
+            self._drawn.update(self.draw())
+        return MappingProxyType(self._drawn)
+
+    @property
+    def figure(self) -> Figure:
+        """Its first picture.
+
+        Raises
+        ------
+        ContractError
+            It has none.
+        """
+        if not self.figures:
+            raise ContractError(f"There is nothing to draw: {self.finding}", hint="Look at its `finding` and `frames`.")
+        return next(iter(self.figures.values()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all but the figures as plain values, as ``--json`` prints them."""
+        said = {"question": self.question, "answer": self.finding, "limits": [*self.limits], "details": [*self.details]}
+        return said | self.records()
+
+    def records(self) -> dict[str, list[dict[str, Any]]]:
+        """Give the frames as plain values: a list of rows each, what is missing as None."""
+        return {name: records_of(frame) for name, frame in self.frames.items()}
+
+    def __str__(self) -> str:
+        """As a terminal shows it."""
+        lines = [self.finding, *[f"  {said}" for said in (*self.details, *self.limits)]]
+        return "\n".join([*lines, *[f"\n{name}\n{as_text(frame)}" for name, frame in self._shown()]])
+
+    def _shown(self) -> list[tuple[str, pd.DataFrame]]:
+        """The frames that are not empty, with how much of each is shown."""
+        filled = [(name.replace("_", " "), frame) for name, frame in self.frames.items() if len(frame)]
+        return [(f"{n} (the first {SHOWN} of {len(f):,})" if len(f) > SHOWN else n, f.head(SHOWN)) for n, f in filled]
+
+    def _repr_html_(self) -> str:
+        """The words and the frames; a notebook shows the figures below."""
+        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.details, *self.limits))
+        tables = "".join(
+            f"<details><summary>{html.escape(name)}</summary>{_as_html(frame)}</details>"
+            for name, frame in self._shown()
+        )
+        return (
+            f'<div class="ticdc-answer"><p><b>{html.escape(self.finding)}</b></p>'
+            f"{f'<ul>{said}</ul>' if said else ''}{tables}</div>"
+        )
+
+    def _ipython_display_(self) -> None:
+        notebook = sys.modules["IPython.display"]  # a kernel calls this; answers need none
+        notebook.display(notebook.HTML(self._repr_html_()))
+        for figure in self.figures.values():
+            figure.show()
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows as plain values: what is missing is None, lists are lists."""
+    return list(pa.Table.from_pandas(frame, preserve_index=False).to_pylist()) if len(frame) else []
+
+
+def as_text(frame: pd.DataFrame) -> str:
+    """A frame as aligned lines; a value on several lines stands on one."""
+    cells = [[str(name) for name in frame.columns], *[[_cell(v) for v in row.values()] for row in records_of(frame)]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(frame.columns))]
+    return "\n".join("  ".join(v.ljust(w) for v, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
+
+
+def _as_html(frame: pd.DataFrame) -> str:
+    """A frame as an HTML table; everything from the log is text."""
+    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in frame.columns)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(_cell(v))}</td>' for v in row.values())}</tr>" for row in records_of(frame)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

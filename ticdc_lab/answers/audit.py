@@ -1,0 +1,106 @@
+"""Whether a log kept what TiCDC promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.violations import is_capped
+from ticdc_lab.limits import but_for
+from ticdc_lab.summary import CHECKSUMMED, Summary
+
+DRAWN = 2
+"""Findings that are drawn."""
+
+
+def audit(s: Summary) -> Answer:
+    """Which guarantees are broken, with the fewest messages that show it; which could not be checked.
+
+    Parameters
+    ----------
+    s
+        Its ``findings`` and ``messages``.
+    """
+    unchecked = not_checked(s)
+    limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked.items()]
+    checked = len(GUARANTEES) + (s.protocol in CHECKSUMMED) - len(unchecked)
+
+    def draw() -> Mapping[str, Figure]:
+        worst = {f"finding {i + 1}": figures.counterexample(f) for i, f in examples(s.findings).items()}
+        return {"violations": figures.violations(s.findings)} | worst
+
+    frames = {"findings": s.findings, "messages": s.messages}
+    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s, checked), frames, limits, draw=draw)
+
+
+def not_checked(s: Summary) -> dict[str, str]:
+    """Which guarantees cannot be checked on it, and why."""
+    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    return {name: why for name, why in possible.items() if why}
+
+
+def _finding(s: Summary, checked: int) -> str:
+    qualified = but_for(s.counts)
+    if not len(s.findings):
+        return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
+    of = len(GUARANTEES) + (s.protocol in CHECKSUMMED)
+    return f"The log {broken(s.findings)}; {checked} of {of} guarantees were checked{qualified}."
+
+
+def broken(findings: pd.DataFrame) -> str:
+    """How many errors and warnings, as the end of a sentence about the log."""
+    n = findings["guarantee"].nunique()
+    found = {word: int((findings["severity"] == word).sum()) for word in ("error", "warning")}
+    parts = [count(k, word) for word, k in found.items() if k]
+    least = "at least " if is_capped(findings) and parts else ""
+    return f"gives {least}{' and '.join(parts) or 'only remarks'} on {count(n, 'guarantee')}"
+
+
+def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str, Any]]:
+    """Choose the findings that are drawn: the first of each guarantee that names two messages, errors first.
+
+    Returns
+    -------
+    dict
+        Place in ``findings``, from 0, to the finding.
+    """
+    if findings.empty:
+        return {}
+    told = findings.reset_index(drop=True)
+    told = told[[e is not None and len(e) > 1 for e in told["evidence"]]]
+    ranked = told.assign(_rank=told["severity"].map({"error": 0, "warning": 1}).fillna(2))
+    first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
+    return {
+        int(i): {str(k): v for k, v in r.items()} for i, r in zip(first.index, first.to_dict("records"), strict=True)
+    }
+
+
+def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
+    """Every guarantee with its findings, as a terminal shows them."""
+    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    possible |= {CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {}
+    found = list(enumerate(findings.to_dict("records"), start=1))
+    out = []
+    for name, why in possible.items():
+        mine = [(i, f) for i, f in found if f["guarantee"] == name]
+        out.append(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or count(len(mine), 'finding')}")
+        out += [line(i, f) for i, f in mine[:most]]
+        if len(mine) > most:
+            out.append(f"    and {len(mine) - most} more; --json shows all")
+    return out
+
+
+def line(number: int, f: Mapping[Any, Any]) -> str:
+    """One finding."""
+    table, key = ("" if pd.isna(f[c]) else f[c] for c in ("table", "key"))
+    return (
+        f"    #{number} {f['severity']}: {table} {key} partition {f['partition']} offset {f['offset']}: {f['message']}"
+    )

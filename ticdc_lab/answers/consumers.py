@@ -1,0 +1,159 @@
+"""What ends up downstream: what consumers show on the way that upstream never had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.consumer.anomalies import anomalies
+from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
+from ticdc_lab.consumer.ddl_timeline import ddl_timeline
+from ticdc_lab.consumer.downstream import frames_of, small_frame
+from ticdc_lab.consumer.invariant import invariant_curve
+from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.log import ROW, NarrowLog
+from ticdc_lab.consumer.model import run
+from ticdc_lab.consumer.narrow import excerpt
+from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.consumer.study import Study
+from ticdc_lab.engine.shuffle import quantiles
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import count
+from ticdc_lab.sample import from_first_row
+
+MOST_EVENTS = 20_000
+"""Events that consumers are modelled on: those of the least commit_ts, about."""
+
+_QUESTION = "What ends up downstream?"
+_PER_SECOND, _WRITE_US = 5000, 20
+SHOWN = (SEED_ROW, REFERENCE_FIXED, SEED_TRANSACTION, STRICT)
+_OWN_SPEEDS = (
+    f"every listener reads {_PER_SECOND:,} messages a second, all of which are there when it begins, or one of them "
+    f"only a quarter, and a downstream transaction takes {_WRITE_US} µs"
+)
+_MODEL = (
+    "These are runs of a model: {speeds}. A consumer that shows nothing wrong here may do so at other speeds; what is "
+    "shown wrong can happen."
+)
+_NO_VALUES = (
+    "A state is judged by the versions of rows: one that never existed may yet hold the same values. Rows without a "
+    "key do not count."
+)
+_NAME_A_COLUMN = "Sums over columns, such as a balance, need a column to be named: `watch` of log.consumers, --watch."
+
+
+def consumers(
+    part: NarrowLog, *, limits: Sequence[str] = (), policies: Sequence[Policy] = SHOWN,
+    speeds: Mapping[str, Listeners] | None = None, watched: str = "",
+) -> Answer:  # fmt: skip
+    """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
+
+    Parameters
+    ----------
+    part
+        What they read.
+    limits
+        What is known besides of what cannot be told.
+    policies
+        The consumers' rules.
+    speeds
+        Words to how fast they read; by default all partitions alike, and the fullest one slow.
+    watched
+        A column whose sum is followed (``part`` then has it as ``measure``); empty for none.
+    """
+    if not (part.kind == ROW).any():
+        return Answer("consumer", _QUESTION, "The log holds no row change, so nothing ends up downstream.", {}, limits)
+    model = _MODEL.format(speeds=_OWN_SPEEDS if speeds is None else "; ".join(speeds))
+    unwatched = [] if watched else [_NAME_A_COLUMN]
+    speeds = _speeds(part) if speeds is None else speeds
+    study = Study(part, ())
+    scenarios = [Scenario(p, RECORDED, 0, how, words) for words, how in speeds.items() for p in policies]
+    judged = matrix(study, scenarios)
+    counted = figures.anomaly_matrix(judged)
+    words, slow = list(speeds.items())[-1]
+    which = (
+        f"Below the matrix, {words}: the example and the player are of {SEED_ROW.name}, the DDL timeline of "
+        f"{SEED_TRANSACTION.name}."
+    )
+    hasty, whole = run(part, SEED_ROW, slow), run(part, SEED_TRANSACTION, slow)
+    wrong = small_frame(anomalies(hasty, part, most=1))
+    frames = {"matrix": judged, "anomalies": wrong}
+    drawn: dict[str, Figure] = {}
+    said, finding = [*limits], f"{counted.finding}."
+    if watched:
+        curves = [invariant_curve(run(part, p, slow), part, label=p.name) for p in policies]
+        frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
+        drawn["watched"] = figures.invariant_curve(frames["watched"], of=f"the total {watched}")
+        finding = f"{drawn['watched'].finding}. {finding}"
+    held = whole.deliveries["outcome"].to_pylist().count("pending")
+    if held:
+        are = count(held, "row change is", "row changes are")
+        said.append(f"At the end {are} still held: no watermark of all releases them.")
+
+    def draw() -> Mapping[str, Figure]:
+        shown = drawn | {"anomalies": counted}
+        for anomaly in _two_lanes(wrong.to_dict("records"))[:1]:
+            shown["counterexample"] = figures.counterexample(anomaly)
+        shown["player"] = figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")
+        return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part))} if part.ddls else {})
+
+    return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
+
+
+def not_ordered(limits: Sequence[str]) -> Answer:
+    """The answer where the log has no commit_ts."""
+    return Answer(
+        "consumer", _QUESTION, "It cannot be told from this log, because nothing orders its changes.", {}, limits
+    )
+
+
+def beginning(log: ChangeLog, more: Mapping[str, Column], *, most: int = MOST_EVENTS) -> tuple[NarrowLog, list[str]]:
+    """What consumers are modelled on, about ``most`` events of the least commit_ts, and what was left out.
+
+    ``more`` names columns to take along, as for :func:`ticdc_lab.consumer.narrow.excerpt`.
+    """
+    events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
+    if log.sample is not None:
+        events = events.transform(from_first_row)
+    total = events.count()
+    part = excerpt(_beginning(events, total, most), most=4 * most, **more)
+    cut = f"Only {len(part.kind):,} of {total:,} events were read: those up to one commit_ts."
+    return part, ([cut] if len(part.kind) < total else [])
+
+
+def _beginning(events: DataFrame, total: int, most: int) -> DataFrame:
+    """Events up to the commit_ts below which about as many lie as may be read."""
+    if total <= most:
+        return events
+    found = quantiles(events, "commit_ts", [most / total], accuracy=10_000)
+    return events.where(F.col("commit_ts") <= (found[0] if found else 0))
+
+
+def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, object]]:
+    """Anomalies that more than one message shows."""
+    told = [{str(k): v for k, v in a.items()} for a in found]
+    return [a for a in told if len(list(a["evidence"])) > 1]  # type: ignore[call-overload]
+
+
+def slowed(slow: Mapping[int, float], *, per_second: int = _PER_SECOND) -> dict[str, Listeners]:
+    """Words to listeners of which some are so many times slower than the others: partition to factor."""
+    speeds: dict[int | tuple[str, int], int] = {p: max(1, round(per_second / times)) for p, times in slow.items()}
+    words = " and ".join(f"partition {p} {times:g} times slower" for p, times in slow.items())
+    how = Listeners(per_second=per_second, speeds=speeds, write_us=_WRITE_US)
+    return {f"all alike but {words}" if slow else "all alike": how}
+
+
+def _speeds(part: NarrowLog) -> dict[str, Listeners]:
+    """All alike, and the partition with most events slow: the one that holds the others up longest."""
+    even = Listeners(per_second=_PER_SECOND, write_us=_WRITE_US)
+    if len(part.parts) < 2:
+        return {"one listener": even}
+    fullest = max(part.parts, key=lambda p: (p.end - p.first, -p.partition)).partition
+    slow = Listeners(per_second=_PER_SECOND, speeds={fullest: _PER_SECOND // 4}, write_us=_WRITE_US)
+    return {"all alike": even, f"partition {fullest} slow": slow}

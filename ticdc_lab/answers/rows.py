@@ -1,0 +1,45 @@
+"""Single messages, rows and tables of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.theme import count
+from ticdc_lab.tso import utc_words
+
+
+def messages(page: pd.DataFrame) -> Answer:
+    """Events as the log holds them: :meth:`ticdc_lab.browse.Browser.page`."""
+    words = f"{count(len(page), 'event is', 'events are')} shown, as the log holds them."
+    note = "Look for offsets that are left out, and for a commit_ts smaller than one above it."
+    return Answer(
+        "messages", "What lies there?", words, {"messages": page},
+        draw=lambda: {"messages": figures.listing(page, title=words.rstrip("."), note=note)} if len(page) else {},
+    )  # fmt: skip
+
+
+def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
+    """All deliveries that touched a row: :meth:`ticdc_lab.browse.Browser.row_life`."""
+    question = "What happened to one row?"
+    if life.empty:
+        return Answer("row", question, f"No message of this log touches {table} {key}.", {"life": life})
+    places = life[["topic", "partition"]].drop_duplicates()
+    words = f"{count(len(life), 'delivery', 'deliveries')} touched {table} {key}"
+    return Answer(
+        "row", question, f"{words}, in {count(len(places), 'partition')}.", {"life": life},
+        draw=lambda: {"life": figures.row_life(life, table=table, key=key)},
+    )  # fmt: skip
+
+
+def table(rows: pd.DataFrame, *, name: str, ts: int, n: int, limits: Sequence[str], qualified: str = "") -> Answer:
+    """A table at a moment: its first rows, and how many there are."""
+    words = f"{name} has {count(n, 'row')} at {ts} ({utc_words(ts)}){qualified}."
+    note = "Rows as they were at that commit_ts. Look for NULL where none should be."
+    return Answer(
+        "table", "Which rows did this table have at that moment?", words, {"rows": rows}, limits,
+        draw=lambda: {"rows": figures.listing(rows, title=words.rstrip("."), note=note)} if len(rows) else {},
+    )  # fmt: skip

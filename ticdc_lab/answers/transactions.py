@@ -1,0 +1,49 @@
+"""Which transactions are whole."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.transaction_spans import transactions_finding
+from ticdc_lab.limits import but_for
+from ticdc_lab.summary import Summary
+
+_QUESTION = "Which transactions are whole?"
+
+
+def transactions(s: Summary) -> Answer:
+    """How many transactions it holds, which are pending and what they wait for, which came twice.
+
+    Parameters
+    ----------
+    s
+        Its ``transaction_totals`` and ``transactions``.
+    """
+    if not s.has_commit_ts:
+        return Answer("transactions", _QUESTION, "Transactions cannot be restored from it.", {}, s.limits)
+    n = 0 if s.transaction_totals.empty else int(s.transaction_totals["n"].iloc[0])
+    frames = {"totals": s.transaction_totals, "pending": _pending(s.transactions), "sample": s.transactions}
+    if not n:
+        return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
+    total = s.transaction_totals.iloc[0]
+    words = f"{transactions_finding(total)}."
+    qualified = but_for(s.counts)
+    details = [
+        f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
+        f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."
+    ]
+    return Answer(
+        "transactions", _QUESTION, words, frames, (), details,
+        draw=lambda: {"spans": figures.transaction_spans(s.transactions, totals=s.transaction_totals)},
+    )  # fmt: skip
+
+
+def _pending(sample: pd.DataFrame) -> pd.DataFrame:
+    """Those that are not whole, among the ones that are drawn, which they come first of."""
+    names = ["commit_ts", "n_rows", "tables", "missing"]
+    if sample.empty:
+        return pd.DataFrame(columns=names)
+    return sample[~sample["complete"].astype(bool)].sort_values("commit_ts")[names].reset_index(drop=True)

@@ -1,0 +1,128 @@
+"""How far a log is complete, who holds it back, and why it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import count
+from ticdc_lab.limits import but_for
+from ticdc_lab.summary import POINTS, Summary
+from ticdc_lab.tso import utc_words
+
+MOST_TOPICS = 8
+"""Topics that are drawn."""
+
+_QUESTION = "How far is it complete?"
+_LAGGARDS_SAID = 5
+_STALLS_SAID = 20
+
+
+def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.DataFrame | None = None) -> Answer:
+    """Up to which resolved_ts it is complete: by topic, partition and table, and who holds it back.
+
+    Parameters
+    ----------
+    s
+        Its ``partitions``, ``tables``, ``steps`` and ``incidents``.
+    topics, laggards
+        :func:`ticdc_lab.facts.watermarks.topic_watermarks` and :func:`ticdc_lab.facts.laggards.laggard_spans`; without
+        them nothing is said of single topics.
+    """
+    if not s.has_commit_ts:
+        return Answer("watermarks", _QUESTION, complete_to(s), {}, s.limits)
+    topics, laggards = (pd.DataFrame() if f is None else f for f in (topics, laggards))
+    details = [_topic_sentence(t, but_for(s.counts)) for t in topics.to_dict("records")]
+    details += [_laggard_sentence(span) for span in laggards.head(_LAGGARDS_SAID).to_dict("records")]
+    frames = {"topics": topics, "partitions": s.partitions, "tables": s.tables, "laggards": laggards}
+
+    def draw() -> Mapping[str, Figure]:
+        names = sorted({str(t) for t in s.steps["topic"]})[:MOST_TOPICS] if len(s.steps) else []
+        drawn: dict[str, Figure] = {}
+        for topic in names or [""]:
+            of = f" of {topic}" if len(names) > 1 else ""
+            drawn[f"watermark ladder{of}"] = figures.watermark_ladder(
+                s.steps, partitions=s.partitions, incidents=s.incidents, topic=topic
+            )
+            drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
+        return drawn
+
+    return Answer("watermarks", _QUESTION, complete_to(s), frames, (), details, draw)
+
+
+def complete_to(s: Summary) -> str:
+    """How far the log is complete, in a sentence."""
+    if not s.has_commit_ts:
+        return "How far it is complete cannot be told from it."
+    stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
+    if not len(stated) or stated.isna().any():
+        silent = [str(p) for p, r in zip(s.partitions.get("partition", []), stated, strict=False) if pd.isna(r)]
+        where = f": partition {', '.join(silent)} never stated one" if silent else ""
+        return f"It is complete up to no point, because not every partition has a watermark{where}."
+    least = int(stated.min())
+    open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
+    is_cut = len(s.tables) >= POINTS
+    beyond = "" if is_cut else ", beyond which no row lies"
+    if open_rows:
+        least_open = "at least " if is_cut else ""
+        beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"
+    return f"It is complete{but_for(s.counts)} up to {utc_words(least)} (resolved_ts {least}){beyond}."
+
+
+def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
+    if pd.isna(t["resolved_ts"]):
+        return (
+            f"Topic {t['topic']}: nothing is proved complete; partitions {_list(t['unmarked'])} have had no watermark."
+        )
+    held = f"held back {t['lag_s']:.3f} s by partitions {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
+    words = utc_words(int(t["resolved_ts"]))
+    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {t['resolved_ts']} ({words}), {held}."
+
+
+def _list(values: Sequence[int]) -> list[int]:
+    return [int(v) for v in values]
+
+
+def _laggard_sentence(span: Mapping[Any, Any]) -> str:
+    lag = "before its first watermark" if pd.isna(span["lag_s_max"]) else f"up to {span['lag_s_max']:.3f} s behind"
+    until = "and still does at the end" if span["at_end"] else f"until {span['to_ts']}"
+    steps = f"{span['steps']} of {span['steps_total']} steps of the topic's watermark"
+    return f"Partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}."
+
+
+def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answer:
+    """Why resolved_ts stood: each stall, what may have held it, and what the log cannot tell.
+
+    Parameters
+    ----------
+    found
+        :func:`ticdc_lab.facts.stall_causes.stall_causes`.
+    stall_s
+        Seconds above which a watermark stood.
+    qualified
+        What the sentence must add (:func:`ticdc_lab.limits.but_for`).
+    """
+    question = "Why did its watermarks stand?"
+    if found.empty:
+        none = f"No watermark of this log{qualified} stood for more than {stall_s:g} s."
+        return Answer("why", question, none, {"stalls": found})
+    longest = float(found["step_s"].max())
+    stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
+    details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
+    return Answer("why", question, f"{stood}, the longest time {longest:,.3f} s.", {"stalls": found}, (), details)
+
+
+def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
+    where = "all partitions" if row["everywhere"] else f"partitions {_list(row['partitions'])}"
+    until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {row['next_ts']}"
+    stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
+    at = f"{row['held_ts']} ({utc_words(int(row['held_ts']))})"
+    lines = [f"Topic {row['topic']}, {where}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
+    for cause in row["causes"]:
+        lines += [f"  {cause['cause']}: {cause['says']}", f"    not told by the log: {cause['cannot_tell']}"]
+    return lines

@@ -1,0 +1,92 @@
+"""What another dispatcher, or another number of partitions, would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
+from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.figures.figure import Figure
+
+PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+"""The choices of the sliders."""
+
+_QUESTION = "What would another dispatcher do?"
+
+
+def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) -> Answer:
+    """Compare all dispatchers on a log at a number of partitions; no engine runs.
+
+    Parameters
+    ----------
+    measured
+        :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`.
+    partitions
+        At which the answer is; the sliders have :data:`PARTITIONS` as well.
+    limits
+        What is known besides of what cannot be told.
+    """
+    said = [*limits, *([measured.note] if measured.note else [])]
+    if not measured.tables:
+        return Answer("what-if", _QUESTION, "The log holds no row change, so nothing can be dispatched.", {}, said)
+    for name in measured.candidates:
+        n, why = measured.failed(strategy=name)
+        said += [f"{name} cannot place {n:,} of the rows, which are in none of its figures: {why}"] if n else []
+    for name, tables in measured.together.items():
+        said += [
+            f"{name[1:-1]} are counted together, and their own unique indexes are not measured: {_some_of(tables)}"
+        ]
+    kept = guarantee_frame(measured, partitions=partitions)
+    matrix = figures.guarantee_matrix(kept, partitions=partitions)
+    frames = {"guarantees": kept, "rows": placement(measured, partitions=partitions), "skew": skew_frame(measured)}
+    return Answer(
+        "what-if", _QUESTION, f"{matrix.finding}.", frames, said, draw=lambda: _drawn(measured, partitions)
+    )  # fmt: skip
+
+
+def not_measured(limits: Sequence[str]) -> Answer:
+    """The answer where the log has no commit_ts."""
+    return Answer(
+        "what-if", _QUESTION, "It cannot be measured on this log, because nothing orders its changes.", {}, limits
+    )
+
+
+def _drawn(measured: WhatIf, partitions: int) -> Mapping[str, Figure]:
+    """The pictures, with a slider over numbers of partitions where they have one."""
+    counts = sorted({*PARTITIONS, partitions})
+    matrices = {str(n): figures.guarantee_matrix(guarantee_frame(measured, partitions=n), partitions=n) for n in counts}
+    rows = {str(n): figures.partition_rows(placement(measured, partitions=n)) for n in counts}
+    over = {
+        s: _over_time(measured, s, [n for n in counts if s in measured.candidates_at(n)]) for s in measured.candidates
+    }
+    over = {s: steps for s, steps in over.items() if steps}
+    stepped = {"prefix": "partitions: ", "start": str(partitions)}
+    return {
+        "guarantees": figures.stepped(matrices, **stepped),
+        **_example(measured, partitions),
+        "skew": figures.skew_curves(skew_frame(measured), chosen=partitions),
+        "rows per partition": figures.stepped(rows, **stepped),
+        "load and breaks over time": figures.stepped_by(over, **stepped),
+    }
+
+
+def _some_of(names: Sequence[str], *, most: int = 8) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, Figure]:
+    """Load, breaks and alignments of a strategy for each number of partitions; nothing where it places no row."""
+    each = {n: over_time(what_if, strategy=strategy, partitions=n) for n in counts}
+    return {str(n): figures.dispatch_over_time(o, strategy=strategy) for n, o in each.items() if o.load.sum()}
+
+
+def _example(what_if: WhatIf, partitions: int) -> dict[str, Figure]:
+    """One counterexample, of the first strategy that breaks the order of a row."""
+    at = max(2, partitions)
+    found = (first_violation(what_if, strategy=s, partitions=at) for s in ("index-value", "ts"))
+    first = next((f for f in found if f is not None), None)
+    return {} if first is None else {"counterexample": figures.counterexample(first)}

@@ -1,0 +1,78 @@
+"""What a log holds, and who carries its load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import count
+from ticdc_lab.summary import HELD, Summary
+from ticdc_lab.tso import utc_words
+
+
+def contents(s: Summary) -> Answer:
+    """What it holds: rows by table, events by partition, DDL, and what could not be read."""
+    frames = {"tables": _by_table(s.contents), "partitions": _by_partition(s), "ddl": s.ddl, "quarantine": s.quarantine}
+    return Answer("contents", "What does it hold?", holds(s), frames, s.limits)
+
+
+def load(s: Summary) -> Answer:
+    """How the load spreads over partitions and tables, over time."""
+    by_partition = figures.partition_load(s.load)
+
+    def draw() -> Mapping[str, Figure]:
+        return {"by partition": by_partition, "by table": figures.partition_load(s.load_by_table, by="table")}
+
+    frames = {"by_partition": s.load, "by_table": s.load_by_table}
+    return Answer("load", "Who carries the load?", f"{by_partition.finding}.", frames, (), draw=draw)
+
+
+def holds(s: Summary) -> str:
+    """What the log holds, in a sentence."""
+    rows = events_of(s.contents, kind="row")
+    tables = s.contents[s.contents["kind"] == "row"][["schema_name", "table_name"]].drop_duplicates()
+    homes = len(s.contents[["topic", "partition"]].drop_duplicates())
+    least = "at least " if len(s.contents) >= HELD else ""
+    held = f"This {s.protocol} log holds {least}{count(rows, 'row change')} of {count(len(tables), 'table')}"
+    bad = 0 if s.counts is None else s.counts.quarantined
+    lost = f"; {count(bad, 'message is', 'messages are')} in quarantine" if bad else ""
+    return f"{held} in {count(homes, 'partition')}{lost}."
+
+
+def events_of(contents: pd.DataFrame, **where: str) -> int:
+    """How many events are of a kind or an op."""
+    for column, value in where.items():
+        contents = contents[contents[column] == value]
+    return int(contents["n"].sum())
+
+
+def _by_table(contents: pd.DataFrame) -> pd.DataFrame:
+    """Rows of each table, most first."""
+    names = ["table", "inserts", "updates", "deletes", "rows", "partitions"]
+    rows = contents[contents["kind"] == "row"]
+    found = [
+        (
+            f"{schema}.{table}", *(events_of(held, op=op) for op in ("insert", "update", "delete")),
+            int(held["n"].sum()), sorted({int(p) for p in held["partition"]}),
+        )
+        for (schema, table), held in rows.groupby(["schema_name", "table_name"], sort=True)
+    ]  # fmt: skip
+    return pd.DataFrame(found, columns=names).sort_values(["rows", "table"], ascending=[False, True], ignore_index=True)
+
+
+def _by_partition(s: Summary) -> pd.DataFrame:
+    """Events of each partition, and how far each says it is complete, where the log can tell."""
+    found = [
+        (topic, int(partition), *(events_of(held, kind=k) for k in ("row", "ddl", "watermark")))
+        for (topic, partition), held in s.contents.groupby(["topic", "partition"], sort=True)
+    ]
+    frame = pd.DataFrame(found, columns=["topic", "partition", "rows", "DDL", "watermarks"])
+    if not len(s.partitions):
+        return frame
+    resolved = {(p["topic"], p["partition"]): p["resolved_ts"] for p in s.partitions.to_dict("records")}
+    stated = [resolved.get((topic, partition), pd.NA) for topic, partition, *_ in found]
+    return frame.assign(**{"resolved to": ["none" if pd.isna(ts) else utc_words(int(ts)) for ts in stated]})
