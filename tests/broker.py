@@ -1,18 +1,18 @@
-"""A real Kafka broker for the tests: one KRaft node on free loopback ports, from pinned jars, killed at the end."""
+"""Real Kafka brokers for the tests: KRaft nodes on free loopback ports, from pinned jars, killed at the end."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from certificates import Certificates, certificates
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.engine.environment import require_java
@@ -36,6 +36,12 @@ SASL: Mapping[str, str] = {
 """Options with which the second listener lets a client in."""
 
 
+def over_tls(ca: Path) -> dict[str, str]:
+    """Options for the listener that speaks SASL over TLS, for a client that trusts a CA."""
+    trusted = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(ca)}
+    return {**SASL, "kafka.security.protocol": "SASL_SSL", **trusted}
+
+
 def jars() -> list[Path]:
     """The broker's jars, each fetched once into the cache folder and checked."""
     lines = [line.split() for line in LOCK.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
@@ -44,17 +50,29 @@ def jars() -> list[Path]:
 
 
 class Broker:
-    """A broker that can be killed and started again on its data."""
+    """A broker that can be killed and started again on its data.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.plain, self.sasl, self.controller = _free_ports(3)
+    Parameters
+    ----------
+    folder
+        For its data.
+    node
+        Its number, which ``controllers`` names.
+    controllers
+        The ports of the controllers of its cluster, by node; without them it is alone.
+    """
+
+    def __init__(self, folder: Path, *, node: int = 1, controllers: Mapping[int, int] | None = None) -> None:
+        self.folder, self.node, self._controllers = folder, node, controllers
+        self.plain, self.sasl, self.tls, self.expired, own = free_ports(5)
+        self.controller = own if controllers is None else controllers[node]
+        self.certificates: Certificates = certificates(folder / "certificates")
         self._class_path = ":".join(map(str, jars()))
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "server.properties"
         self._settings.write_text(self._properties())
-        self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER, "-c").wait(START_S)
-        self.start()
+        alone = () if controllers else ("--standalone",)
+        self._java("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER, "-c").wait(START_S)
 
     def url(self, *topics: str, sasl: bool = False) -> str:
         """The source that names ``topics``."""
@@ -62,7 +80,16 @@ class Broker:
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it; one of several takes connections only when most of them run."""
         self._process = self._java("kafka.Kafka")
+
+    def wait(self) -> None:
+        """Wait until it takes connections."""
+        assert self._process is not None
         end = time.monotonic() + START_S
         while time.monotonic() < end and self._process.poll() is None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.sasl)):
@@ -88,25 +115,38 @@ class Broker:
 
     def _properties(self) -> str:
         at = "127.0.0.1"
+        ports = {"PLAINTEXT": self.plain, "SASL_PLAINTEXT": self.sasl, "TLS": self.tls, "EXPIRED": self.expired}
+        protocols = {"PLAINTEXT": "PLAINTEXT", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "TLS": "SASL_SSL", "EXPIRED": "SSL"}
+        user = f'{_LOGIN} user_{USER}="{_ESCAPED}";'.replace("\\", "\\\\")
+        voters = [f"{node}@{at}:{port}" for node, port in (self._controllers or {}).items()]
+        copies = str(min(3, len(voters)) or 1)
         settings = {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.bootstrap.servers": f"{at}:{self.controller}",
+            "node.id": str(self.node),
+            **({"controller.quorum.voters": ",".join(voters)} if voters else {}),
+            **({} if voters else {"controller.quorum.bootstrap.servers": f"{at}:{self.controller}"}),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listeners": f"PLAINTEXT://{at}:{self.plain},SASL_PLAINTEXT://{at}:{self.sasl},"
-            f"CONTROLLER://{at}:{self.controller}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{_LOGIN} user_{USER}="{_ESCAPED}";'.replace(
-                "\\", "\\\\"
+            "listeners": ",".join(f"{n}://{at}:{p}" for n, p in (ports | {"CONTROLLER": self.controller}).items()),
+            "listener.security.protocol.map": ",".join(
+                f"{n}:{p}" for n, p in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
             ),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": user,
+            "listener.name.tls.plain.sasl.jaas.config": user,
+            "listener.name.tls.ssl.keystore.type": "PEM",
+            "listener.name.tls.ssl.keystore.location": str(self.certificates.good),
+            "listener.name.expired.ssl.keystore.type": "PEM",
+            "listener.name.expired.ssl.keystore.location": str(self.certificates.expired),
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "false",
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": "1",
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
+            "log.cleaner.backoff.ms": "200",
+            "broker.heartbeat.interval.ms": "500",
+            "broker.session.timeout.ms": "3000",
             "num.network.threads": "2",
             "num.io.threads": "2",
         }
@@ -118,9 +158,26 @@ def running(folder: Path) -> Iterator[Broker]:
     """A broker that is gone afterwards."""
     broker = Broker(folder)
     try:
+        broker.start()
         yield broker
     finally:
         broker.kill()
+
+
+@contextmanager
+def cluster(folder: Path, nodes: int = 3) -> Iterator[list[Broker]]:
+    """Brokers of one cluster, each of them a controller too, which are gone afterwards."""
+    controllers = dict(enumerate(free_ports(nodes), 1))
+    with ExitStack() as stack:
+        brokers = []
+        for node in controllers:
+            (folder / str(node)).mkdir(parents=True)
+            brokers.append(Broker(folder / str(node), node=node, controllers=controllers))
+            stack.callback(brokers[-1].kill)
+        for act in (Broker.begin, Broker.wait):
+            for one in brokers:
+                act(one)
+        yield brokers
 
 
 @contextmanager
@@ -135,11 +192,15 @@ def admin(spark: SparkSession, broker: Broker) -> Iterator[Any]:
         client.close()
 
 
-def create_topic(spark: SparkSession, broker: Broker, name: str, partitions: int) -> None:
-    """Make an empty topic."""
-    new = spark._jvm.org.apache.kafka.clients.admin.NewTopic
+def create_topic(
+    spark: SparkSession, broker: Broker, name: str, partitions: int, *, copies: int = 1, **settings: str
+) -> None:
+    """Make an empty topic; of its ``settings`` each ``_`` is a dot."""
+    assert spark._jvm is not None
+    new = spark._jvm.org.apache.kafka.clients.admin.NewTopic(name, partitions, copies)
     with admin(spark, broker) as client:
-        client.createTopics([new(name, partitions, 1)]).all().get()
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        client.createTopics([new.configs(given)]).all().get()
 
 
 def add_partitions(spark: SparkSession, broker: Broker, name: str, partitions: int) -> None:
@@ -162,6 +223,32 @@ def expire(spark: SparkSession, broker: Broker, topic: str, partition: int, befo
         client.deleteRecords({place: method.invoke(None, values)}).all().get()
 
 
+def leader_of(spark: SparkSession, broker: Broker, topic: str, partition: int) -> int:
+    """The node that leads a partition."""
+    with admin(spark, broker) as client:
+        described = client.describeTopics([topic]).allTopicNames().get()[topic]
+        return int(next(p for p in described.partitions() if p.partition() == partition).leader().id())
+
+
+@contextmanager
+def slowed(spark: SparkSession, broker: Broker, bytes_a_s: int) -> Iterator[None]:
+    """Let the broker give each client only so many bytes a second, so that something can happen while it reads."""
+    assert spark._jvm is not None
+    quota = spark._jvm.org.apache.kafka.common.quota
+    anybody = quota.ClientQuotaEntity({"client-id": None})
+
+    def set_to(rate: float | None) -> None:
+        operation = quota.ClientQuotaAlteration.Op("consumer_byte_rate", rate)
+        with admin(spark, broker) as client:
+            client.alterClientQuotas([quota.ClientQuotaAlteration(anybody, [operation])]).all().get()
+
+    set_to(float(bytes_a_s))
+    try:
+        yield
+    finally:
+        set_to(None)
+
+
 def produce(messages: DataFrame, broker: Broker, topic: str) -> None:
     """Send messages to their partitions in the order of their offsets."""
     rows = messages.select("partition", "key", "value", "offset").coalesce(1).sortWithinPartitions("offset")
@@ -170,7 +257,8 @@ def produce(messages: DataFrame, broker: Broker, topic: str) -> None:
     ).save()
 
 
-def _free_ports(n: int) -> list[int]:
+def free_ports(n: int) -> list[int]:
+    """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(n)]
     try:
         for s in sockets:
@@ -179,9 +267,3 @@ def _free_ports(n: int) -> list[int]:
     finally:
         for s in sockets:
             s.close()
-
-
-def killed(process: subprocess.Popen[Any]) -> None:
-    """Kill a process and all that it started, as by ``kill -9``."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -6,18 +6,18 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
+import signal
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker import SASL, Broker, add_partitions, create_topic, killed, produce
+from broker import SASL, Broker, add_partitions, create_topic, produce
 from conftest import golden
 from delta.tables import DeltaTable
 from ingested import assert_batch_answers, turned
+from killing import SEED, TIMES, await_writing, killed, moments, python_workers, started
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -216,14 +216,6 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, br
         ingest(spark, str(golden(OPEN)), str(out))
 
 
-def started(*command: str) -> subprocess.Popen[str]:
-    """A Python in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, *command], start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": str(KILLED.parent.parent)},
-    )  # fmt: skip
-
-
 def arguments(source: str, out: Path, a_batch: int = 400) -> list[str]:
     """Of ``ticdc-lab ingest`` for several batches of one topic."""
     bounds = ["--driver-memory", "700m", "--option", f"maxOffsetsPerTrigger={a_batch}"]
@@ -261,12 +253,38 @@ def test_killed_after_every_step_it_gives_the_same(spark: SparkSession, broker: 
 def test_killed_at_any_moment_it_gives_the_same(
     spark: SparkSession, broker: Broker, tmp_path: Path, protocol: str
 ) -> None:
-    """Twelve times killed at a moment that nobody chose, in the middle of writing too, and while rows wait."""
-    log, r = golden(CANAL) if protocol == "canal-json" else turned(tmp_path)[0], random.Random(4)
-    source, out = sent(spark, broker, str(log), f"soak-{protocol}"), tmp_path / "out"
-    for _ in range(12):
-        process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out))
-        time.sleep(r.uniform(6, 25))
-        killed(process)
+    """Killed again and again at a moment that nobody chose, in the middle of writing too, and while rows wait."""
+    log = golden(CANAL) if protocol == "canal-json" else turned(tmp_path)[0]
+    source, out, kills = sent(spark, broker, str(log), f"soak-{protocol}"), tmp_path / "out", 0
+    for wait_s in moments(10):
+        process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out, 100))
+        await_writing(process, out)
+        time.sleep(wait_s)
+        kills += killed(process)
+    assert kills >= TIMES * 2 // 3
+    ingest(spark, source, str(out), once=True)
+    assert_answers(spark, source, out, tmp_path)
+
+
+@pytest.mark.soak
+def test_when_a_python_worker_is_killed_it_goes_on_or_says_so(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The task fails, and the run may: in words, without a trace. The next goes on; the tables are as without it."""
+    source, out, r = sent(spark, broker, str(golden(CANAL)), "soak-workers"), tmp_path / "out", random.Random(SEED)
+    kills, failed, end = 0, 0, time.monotonic() + 120 * TIMES
+    while kills < TIMES and time.monotonic() < end:
+        process = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out, 100))
+        await_writing(process, out)
+        while process.poll() is None and kills < TIMES:
+            time.sleep(r.uniform(0, 2))
+            if workers := python_workers(process):
+                os.kill(r.choice(workers), signal.SIGKILL)
+                kills += 1
+        said, _ = process.communicate(timeout=400)
+        assert process.returncode in (0, 2) and "Traceback" not in said and "\tat " not in said, said
+        failed += process.returncode == 2
+        assert process.returncode == 0 or "worker" in said, said
+    assert kills == TIMES and failed
     ingest(spark, source, str(out), once=True)
     assert_answers(spark, source, out, tmp_path)

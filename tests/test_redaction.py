@@ -17,6 +17,7 @@ JAAS = 'PlainLoginModule required username="me" password="p;w \\"x\\"";'
         ({"kafka.sasl.jaas.config": JAAS}, f"bad setting {JAAS!r}"),
         ({"kafka.ssl.key.password": "x y"}, "tried 'x y' for the key"),
         ({"kafka.ssl.keystore.key": "-----BEGIN\nAAA"}, "no PEM: '-----BEGIN\\nAAA'"),
+        ({"kafka.ssl.keystore.key": "-----BEGIN KEY-----\nAAAAAAAA\n"}, "an odd line: AAAAAAAA"),
         ({"kafka.sasl.jaas.config": 'M required clientSecret="q7"'}, "the client said q7"),
         ({}, 'login with password="p;w \\"x\\"" failed'),
     ],

@@ -26,10 +26,11 @@ def is_secret(name: str) -> bool:
 
 
 def secrets(options: Mapping[str, str]) -> frozenset[str]:
-    """Texts that must not be shown: the values of secret options, and the passwords inside a JAAS line."""
+    """Texts that must not be shown: values of secret options, the lines of a key, the passwords inside a JAAS line."""
     values = [value for key, value in options.items() if is_secret(key)]
+    lines = [line for value in values for line in value.splitlines() if len(line) > 7]
     inside = [m["value"].strip("\"'") for value in values for m in _ASSIGNED.finditer(value)]
-    return frozenset(text for text in (*values, *inside) if text.strip())
+    return frozenset(text for text in (*values, *lines, *inside) if text.strip())
 
 
 def redacted(text: str, options: Mapping[str, str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,33 @@ import pymysql
 PASSWORD = "seCret&%/42"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
-    """Where it is; the user ``lab`` has :data:`PASSWORD`."""
+    """Where it is; the user ``lab`` has :data:`PASSWORD`. It can be killed and started again on its data."""
 
     port: int
+    command: Sequence[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with self.log.open("wb") as said:
+            self.process = subprocess.Popen(self.command, stdout=said, stderr=said)
+        for _ in range(300):
+            try:
+                self.ask("SELECT 1")
+                return
+            except pymysql.MySQLError:
+                assert self.process.poll() is None, self.log.read_text()[-2000:]
+                time.sleep(0.2)
+        raise AssertionError(self.log.read_text()[-2000:])
+
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        """End it, as a power failure would."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(60)
 
     @property
     def url(self) -> str:
@@ -63,28 +86,16 @@ def running(folder: Path) -> Iterator[Server]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (folder / "init.sql").write_text(
-        f"CREATE USER lab@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO lab@'%';".replace("; ", ";\n")
+        f"CREATE USER IF NOT EXISTS lab@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO lab@'%';".replace(
+            "; ", ";\n"
+        )
     )
     small = ["--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=1", "--skip-log-bin"]
-    with log.open("wb") as said:
-        server = subprocess.Popen(
-            ["mariadbd", *where, f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s",
-             f"--init-file={folder / 'init.sql'}", *small], stdout=said, stderr=said,
-        )  # fmt: skip
+    init = f"--init-file={folder / 'init.sql'}"
+    command = ["mariadbd", *where, f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s", init, *small]
+    server = Server(port, command, log)
     try:
-        _wait(port, server, log)
-        yield Server(port)
+        server.start()
+        yield server
     finally:
-        server.terminate()
-        server.wait(60)
-
-
-def _wait(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
-        try:
-            Server(port).ask("SELECT 1")
-            return
-        except pymysql.MySQLError:
-            assert server.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.2)
-    raise AssertionError(log.read_text()[-2000:])
+        server.kill(signal.SIGTERM)

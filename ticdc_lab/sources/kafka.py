@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,22 @@ _CREDENTIALS_HINT = (
 )
 _CAUSES = (
     (
+        r"Certificate(?:Expired|NotYetValid)Exception",
+        "The TLS certificate of {brokers} is not valid now",
+        "Whoever runs the broker must renew it; see also whether the clock of this machine is right.",
+    ),
+    (
+        r"PKIX path \w+ failed",
+        "The TLS certificate of {brokers} is signed by no CA that is trusted here",
+        "Name the CA that signed it: kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=ca.pem, or a "
+        "keystore with kafka.ssl.truststore.password (--option KEY=VALUE, secrets in --kafka-config FILE).",
+    ),
+    (
+        r"No (?:name matching|subject alternative)",
+        "The TLS certificate of {brokers} is one of another host",
+        "Name the brokers as their certificates do, or have one made for this name.",
+    ),
+    (
         r"(?:Sasl|Ssl)AuthenticationException|SSLHandshakeException|LoginException|IllegalSaslStateException"
         r"|UnsupportedSaslMechanismException",
         "{brokers} refused the credentials",
@@ -59,6 +75,11 @@ _CAUSES = (
         r"OffsetOutOfRange|data may have been lost|may have been lost",
         "{brokers}: offsets of {names} that were to be read are gone",
         "Leave kafka failOnDataLoss at false: the load then says which offsets are missing.",
+    ),
+    (
+        r"Failed to (?:create new|construct|load)|\w*ConfigException|JAAS config",
+        "The settings for {brokers} cannot be used",
+        _CREDENTIALS_HINT + "; a file that they name must be there and of the type that is said.",
     ),
     (
         r"TimeoutException|[Tt]imed out|DisconnectException|Connection refused|BrokerNotAvailable|NetworkException"
@@ -85,10 +106,17 @@ class Topics:
         for pattern, message, hint in _CAUSES:
             if found := re.search(pattern, said):
                 what = message.format(brokers=self.brokers, names=", ".join(self.names))
-                line = said[found.start() :].splitlines()[0].strip()
-                return SourceError(f"{what} ({redacted(line, self.options)[:300]}).", hint=hint)
+                line = redacted(_sentence(said, found.start()), self.options)
+                return SourceError(f"{what} ({line[:300].rstrip('.')}).", hint=hint)
         clean = redacted(said, self.options)
         return SourceError(f"{self.source}: {clean}") if clean != said else None
+
+
+def _sentence(trace: str, at: int) -> str:
+    """The line of a trace that begins at a place; what could not be made is said with its innermost cause."""
+    line = trace[at:].splitlines()[0].strip()
+    causes = re.findall(r"^Caused by: (?:[\w.$]*\.)?(\w+: .+)$", trace, re.MULTILINE)
+    return f"{line}: {causes[-1]}" if line.startswith("Failed") and causes else line
 
 
 def topics_of(source: str, options: Mapping[str, str] | None = None) -> Topics:
@@ -168,9 +196,18 @@ def read_batch(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFram
     spans = _spans(spark, topics)
     settings = _settings(topics)
     own = {name.lower() for name in topics.options}
-    for which, place in (("starting", 0), ("ending", 1)):
-        if not any(name.startswith((f"{which}offset", f"{which}timestamp")) for name in own):
-            settings[f"{which}Offsets"] = _as_json({at: span[place] for at, span in spans.items()})
+    given = {
+        which: any(name.startswith((f"{which}offset", f"{which}timestamp")) for name in own)
+        for which in ("starting", "ending")
+    }
+    read = spans
+    if not any(given.values()) and (some := {at: span for at, span in spans.items() if span[0] < span[1]}):
+        read = some  # the connector runs a task for each partition that is named, where nothing is too
+        settings["assign"] = _assigned(some)
+        del settings["subscribe"]
+    for place, which in enumerate(given):
+        if not given[which]:
+            settings[f"{which}Offsets"] = _as_json({at: span[place] for at, span in read.items()})
     with said_plainly(topics):
         frame = spark.read.format("kafka").options(**settings).load()
     firsts, ends = _bound(settings, "startingOffsets", spans), _bound(settings, "endingOffsets", spans)
@@ -309,6 +346,13 @@ def _as_json(offsets: Mapping[tuple[str, int], int]) -> str:
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in offsets.items():
         nested.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(nested)
+
+
+def _assigned(partitions: Iterable[tuple[str, int]]) -> str:
+    nested: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        nested.setdefault(topic, []).append(partition)
     return json.dumps(nested)
 
 

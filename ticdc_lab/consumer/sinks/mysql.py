@@ -29,7 +29,7 @@ from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
 from ticdc_lab.consumer.replay_rows import LogRows
 from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected
+from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
 from ticdc_lab.consumer.sinks.mysql_text import named, printed
@@ -110,7 +110,7 @@ class MySQLSink:
             self._do(_created(definition))
         self._say(progress)
         self._do(f"INSERT INTO {self._at('state')} VALUES (1, %s, %s, 0, 0, -1)", progress.mode, progress.origin)
-        self.db.commit()
+        self._commit()
 
     def tables(self) -> frozenset[TableName]:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.tables`."""
@@ -126,7 +126,7 @@ class MySQLSink:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`, but that each DDL is committed by itself."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
         if merged is not None:
-            self.db.begin()
+            self._do("BEGIN")
             for number, name in enumerate(merged.tables):
                 if not tables[name].handle_columns:
                     self._count(number, tables[name], batch.until)
@@ -136,7 +136,7 @@ class MySQLSink:
             for name, n in merged.left_out.items():
                 self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
             self._say(batch.after)
-            self.db.commit()
+            self._commit()
         if batch.ddl:
             self._run(batch, changes, ddl)
         return merged.changes if merged else 0
@@ -164,7 +164,7 @@ class MySQLSink:
             if number < begun or ts is None:
                 continue
             self._do(f"UPDATE {self._at('state')} SET running_ts = %s, running = %s", ts, number)
-            self.db.commit()
+            self._commit()
             why = why_not_run(query) or self._ran(schema, query, again=number == begun, must=bool(structural))
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
@@ -173,7 +173,7 @@ class MySQLSink:
                 self._note(batch.until, change.name, f"{change.reason}; the server has done so by itself")
         self._do(f"UPDATE {self._at('state')} SET ddl_ts = %s, running_ts = 0, running = -1", batch.until)
         self._say(batch.after)
-        self.db.commit()
+        self._commit()
         self.interrupted = (0, -1)
 
     def _ran(self, schema: str, query: str, *, again: bool, must: bool) -> str:
@@ -210,7 +210,7 @@ class MySQLSink:
         """The table's texts, typed as those of events are; they pass through here in batches of bounded size."""
         columns, path = carried(table), str(Path(folder) / "rows.parquet")
         schema = pa.schema([(c.name, pa.string()) for c in columns])
-        with self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
+        with connection_said(self.name), self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
             cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}")
             while rows := cursor.fetchmany(FETCHED):
                 arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(len(columns))]
@@ -233,12 +233,16 @@ class MySQLSink:
     def _at(self, name: str) -> str:
         return f"{named(self.own)}.{named(name)}"
 
+    def _commit(self) -> None:
+        with connection_said(self.name):
+            self.db.commit()
+
     def _do(self, sql: str, *values: object) -> int:
-        with self.db.cursor() as cursor:
+        with connection_said(self.name), self.db.cursor() as cursor:
             return int(cursor.execute(sql, values or None))
 
     def _ask(self, sql: str, *values: object) -> Sequence[tuple[Any, ...]]:
-        with self.db.cursor() as cursor:
+        with connection_said(self.name), self.db.cursor() as cursor:
             cursor.execute(sql, values or None)
             return cursor.fetchall()
 

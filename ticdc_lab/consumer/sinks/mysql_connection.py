@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +28,10 @@ _SETTINGS = (
     f"SET SESSION sql_mode = '{STRICT}', time_zone = '+00:00', foreign_key_checks = 0, "
     "character_set_server = 'utf8mb4', collation_server = 'utf8mb4_bin'"  # TiDB's own for new databases
 )
+
+
+_LOST = frozenset((0, 1053, 1077, 1079, 1317, 1927, 2006, 2013, 2055, 4031))
+"""Codes of client and servers for a connection that is gone: cut, killed, or its server shut down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +102,19 @@ def connected(address: Address) -> Connection:
             hint=f"Is the server there, and the password in {PASSWORD} or in the file that {OPTION_FILE} names?",
         ) from None
     return db
+
+
+@contextmanager
+def connection_said(name: str) -> Iterator[None]:
+    """What a statement fails with as the connection is gone becomes a :class:`SourceError`."""
+    try:
+        yield
+    except (pymysql.OperationalError, pymysql.InterfaceError) as e:
+        code = e.args[0] if e.args else 0
+        if code not in _LOST:
+            raise
+        raise SourceError(
+            f"The connection to {name} is gone ({e.args[-1] or 'it was closed'}).",
+            hint="What was committed stays, and what was not is taken back. Run the same again when the server is "
+            "there: it goes on from what the target says of itself.",
+        ) from None

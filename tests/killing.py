@@ -1,0 +1,77 @@
+"""Ends of processes at moments that a seed chooses: as by ``kill -9``, of a whole group or of one worker in it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SEED, TIMES = int(os.environ.get("SOAK_SEED", "4")), int(os.environ.get("SOAK_KILLS", "15"))
+"""Of the moments, and how many there are: ``SOAK_KILLS=200 SOAK_SEED=7 pytest -m soak ..``."""
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    """A Python in a process group of its own, with this package."""
+    return subprocess.Popen(
+        [sys.executable, *command], start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def moments(longest_s: float, *, seed: int = SEED, times: int = TIMES) -> Iterator[float]:
+    """So many seconds to wait, each time others."""
+    r = random.Random(seed)
+    for _ in range(times):
+        yield r.uniform(0, longest_s)
+
+
+def changed(folder: Path) -> set[tuple[str, int]]:
+    """What lies in a folder, by name and size: as long as it is the same nothing was written there."""
+    found = set()
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            found.add((str(path), path.stat().st_size))
+    return found
+
+
+def await_writing(process: subprocess.Popen[str], folder: Path, patience_s: float = 120) -> None:
+    """Wait until a process begins to write in a folder, or ends."""
+    before, end = changed(folder), time.monotonic() + patience_s
+    while process.poll() is None and changed(folder) == before and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def killed(process: subprocess.Popen[Any]) -> bool:
+    """Kill a process and all that it started, as by ``kill -9``; whether it still ran."""
+    ran = process.poll() is None
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return ran
+
+
+def python_workers(process: subprocess.Popen[Any]) -> list[int]:
+    """The Python workers that Spark has forked for a driver: leaves of its tree below pyspark's daemon."""
+    children: dict[int, list[int]] = {}
+    commands: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                commands[int(entry.name)] = (entry / "cmdline").read_text()
+                children.setdefault(int(status[1]), []).append(int(entry.name))
+
+    def below(pid: int) -> Iterator[int]:
+        for child in children.get(pid, ()):
+            yield child
+            yield from below(child)
+
+    return sorted(p for p in below(process.pid) if "pyspark.daemon" in commands[p] and not children.get(p))
