@@ -421,7 +421,7 @@ class Log:
 
 def open(
     source: str, *, spark: SparkSession | None = None, engine: str = "auto", sample: Sample | None = None,
-    folder: str | Path | None = None, **how: Any,
+    folder: str | Path | None = None, images: bool = True, **how: Any,
 ) -> Log:  # fmt: skip
     """Open a change log: decode it once, and ask it.
 
@@ -437,6 +437,8 @@ def open(
         What of it to read; by default all.
     folder
         Where it is decoded to, a folder that does not exist yet and that stays; by default one that goes with the log.
+    images
+        False leaves the values of rows out: watermarks and transactions do not need them, and it takes a third.
     how
         ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds`` of
         :func:`ticdc_lab.load.load`.
@@ -460,7 +462,9 @@ def open(
     own = spark if spark is not None else session(choose(source, engine=engine).engine)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
     try:
-        change_log = load(own, source, **how).sampled(sample or Sample()).materialise(str(place / "decoded"))
+        change_log = (
+            load(own, source, **how).sampled(sample or Sample()).materialise(str(place / "decoded"), images=images)
+        )
     except BaseException:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)

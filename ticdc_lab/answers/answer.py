@@ -110,7 +110,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """The words and the frames; a notebook shows the figures below."""
-        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.details, *self.limits))
+        said = "".join(_item(text) for text in (*self.details, *self.limits))
         tables = "".join(
             f"<details><summary>{html.escape(name)}</summary>{_as_html(frame)}</details>"
             for name, frame in self._shown()
@@ -125,6 +125,12 @@ class Answer:
         notebook.display(notebook.HTML(self._repr_html_()))
         for figure in self.figures.values():
             figure.show()
+
+
+def _item(text: str) -> str:
+    """A sentence of a list; what is indented belongs to the one above it."""
+    deep = len(text) - len(text.lstrip())
+    return f'<li style="margin-left:{deep / 2:g}em">{html.escape(text.strip())}</li>'
 
 
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -21,6 +21,10 @@ MOST_TOPICS = 8
 _QUESTION = "How far is it complete?"
 _LAGGARDS_SAID = 5
 _STALLS_SAID = 20
+_STALLS_NOTE = (
+    "step_s is how long, by the clock of the TSO; the likeliest cause beside it; everywhere: in all partitions. A "
+    "cause is only a candidate: a log shows rows, DDL and watermarks, no locks, regions or processors."
+)
 
 
 def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.DataFrame | None = None) -> Answer:
@@ -114,7 +118,15 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
     longest = float(found["step_s"].max())
     stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
-    return Answer("why", question, f"{stood}, the longest time {longest:,.3f} s.", {"stalls": found}, (), details)
+    finding = f"{stood}, the longest time {longest:,.3f} s."
+    likeliest = found.assign(
+        cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]]
+    )
+    columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
+    return Answer(
+        "why", question, finding, {"stalls": found}, (), details,
+        draw=lambda: {"stalls": figures.listing(likeliest[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
+    )  # fmt: skip
 
 
 def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
