@@ -150,7 +150,7 @@ def test_load_says_how_uneven_it_is() -> None:
     fig = figures.partition_load(
         load_frame([("t", 0, 0, 25), ("t", 1, 0, 25), ("t", 1, 3, 50)], ["topic", "partition"])
     )
-    assert title(fig).startswith("Partition 1 takes 75 % of the rows: max/mean 1.50, Gini 0.25")
+    assert title(fig).startswith("Partition 1 takes 75 % of the rows, 1.50 times the mean (Gini 0.25; 0 is even)")
     assert [list(row) for row in fig.data[0].z] == [[25, 0, 0, 0], [25, 0, 0, 50]]
 
 
@@ -210,12 +210,13 @@ def test_matrix_puts_the_count_beside_the_promise() -> None:
     """A cell holds violations, cases and the seed's mark; the title names who keeps everything."""
     fig = figures.guarantee_matrix(MATRIX, partitions=4)
     assert title(fig) == (
-        "Only table keeps row order, table order and transactions on this log with 4 partitions, at max/mean 2.50"
+        "Only table keeps row order, table order and transactions on this log with 4 partitions; the fullest partition "
+        "takes 2.50 times the mean"
     )
     texts = [a.text for a in fig.layout.annotations]
-    assert "<b>0</b> of 9<br>seed: ✔" in texts
-    assert "<b>3</b> of 9 (33 %)<br>seed: ✖" in texts
-    assert "max/mean 1.25<br>seed: even" in texts
+    assert "<b>0</b> of 9<br>design: ✔" in texts
+    assert "<b>3</b> of 9 (33 %)<br>design: ✖" in texts
+    assert "fullest: 1.25 × mean<br>design: even" in texts
 
 
 def test_matrix_promises_what_the_seed_does() -> None:
@@ -234,7 +235,10 @@ def test_skew_names_best_and_worst_at_the_chosen_count() -> None:
     """The title compares at the chosen number of partitions."""
     rows = [(s, n, v) for s, v in (("table", 3.0), ("ts", 1.1)) for n in (1, 2, 4)]
     fig = figures.skew_curves(pd.DataFrame(rows, columns=["strategy", "partitions", "max_over_mean"]), chosen=2)
-    assert title(fig) == "With 2 partitions ts is the most even (max/mean 1.10) and table the least (3.00)"
+    assert (
+        title(fig)
+        == "With 2 partitions ts is the most even (fullest partition 1.10 times the mean) and table the least (3.00)"
+    )
 
 
 NOTHING = {

@@ -33,7 +33,7 @@ def cell(fig: Figure, start: str) -> list[str]:
 
 def test_matrix_counts_what_moves(panel: Panel[WhatIfView]) -> None:
     """By ts, row 1 goes to partitions 0, 1 and 1: one of its two steps is a violation."""
-    assert cell(panel.figure, "<b>1</b> of 2 (50 %)<br>seed: ✖") != []
+    assert cell(panel.figure, "<b>1</b> of 2 (50 %)<br>design: ✖") != []
     assert finding(panel).startswith("Only table keeps row order, table order and transactions")
 
 
@@ -70,7 +70,7 @@ def test_time_range_control(panel: Panel[WhatIfView]) -> None:
 def test_load_over_time(panel: Panel[WhatIfView]) -> None:
     """By rows and by bytes: four of five rows are row 1's and table b's, in partition 1, and two breaks are seen."""
     panel.value = replace(panel.value, picture="load and breaks over time", strategy="index-value")
-    assert finding(panel).startswith("index-value: partition 1 of 2 takes 80 % of the rows, max/mean 1.60")
+    assert finding(panel).startswith("index-value: partition 1 of 2 takes 80 % of the rows, 1.60 times the mean")
     panel.controls["weight"].value = "bytes"
     assert "takes 80 % of the bytes" in finding(panel)
     panel.controls["strategy"].value = "ts"

@@ -34,6 +34,8 @@ def audit(s: Summary) -> Answer:
     checked = len(GUARANTEES) + (s.protocol in CHECKSUMMED) - len(unchecked)
 
     def draw() -> Mapping[str, Figure]:
+        if s.findings.empty:
+            return {}
         worst = {f"finding {i + 1}": figures.counterexample(f) for i, f in examples(s.findings).items()}
         return {"violations": figures.violations(s.findings)} | worst
 

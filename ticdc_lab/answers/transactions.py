@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.transaction_spans import transactions_finding
 from ticdc_lab.limits import but_for
@@ -35,10 +38,14 @@ def transactions(s: Summary) -> Answer:
         f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
         f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."
     ]
-    return Answer(
-        "transactions", _QUESTION, words, frames, (), details,
-        draw=lambda: {"spans": figures.transaction_spans(s.transactions, totals=s.transaction_totals)},
-    )  # fmt: skip
+
+    def draw() -> Mapping[str, Figure]:
+        """Nothing where all is grey: that none is open is a sentence."""
+        seen = int(total["pending"]) or int(total["duplicates"])
+        spans = figures.transaction_spans(s.transactions, totals=s.transaction_totals) if seen else None
+        return {} if spans is None else {"spans": spans}
+
+    return Answer("transactions", _QUESTION, words, frames, (), details, draw)
 
 
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:

@@ -106,7 +106,9 @@ def _finding(o: OverTime, strategy: str, weight: str) -> str:
     share = percent(float(totals[top]), float(totals.sum()))
     busy = o.load[o.load.sum(axis=1) > 0]
     peak = float((busy.max(axis=1) / busy.mean(axis=1)).max())
-    even = f"max/mean {totals.max() / totals.mean():.2f} (at worst {peak:.2f} in a bucket), Gini {gini(totals):.2f}"
+    even = (
+        f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} in the worst bucket), Gini {gini(totals):.2f}"
+    )
     broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
     waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""
     lost = f"; {count(o.unplaced, 'row')} it cannot place, not counted" if o.unplaced else ""

@@ -32,8 +32,8 @@ PROMISES = {
 _MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
 
 _NOTE = (
-    "Each cell: violations out of cases on this log, and below what the seed, TiCDC's MQ design, promises (✔ kept, "
-    "✖ not). Look for violations where ✔ is promised, and for zeros you cannot rely on where it is not."
+    "Each cell: violations out of cases on this log, and below what TiCDC's design promises (✔ kept, ✖ not). Look for "
+    "violations where ✔ is promised, and for zeros you cannot rely on where it is not."
 )
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{})", "rgba(128,128,128,0.18)"
 
@@ -78,7 +78,7 @@ def _finding(measured: pd.DataFrame, strategies: list[str], partitions: int) -> 
     who = " and ".join(label(s) for s in clean) if len(clean) < 3 else f"{len(clean)} of {len(strategies)} strategies"
     keep = "keeps" if len(clean) == 1 else "keep"
     even = measured[(measured["guarantee"] == "balance") & measured["strategy"].isin(clean)]
-    load = f", at max/mean {even['max_over_mean'].min():.2f}" if len(even) else ""
+    load = f"; the fullest partition takes {even['max_over_mean'].min():.2f} times the mean" if len(even) else ""
     only = "Only " if len(clean) == 1 else ""
     return f"{only}{who} {keep} row order, table order and transactions on this log {on}{load}"
 
@@ -88,16 +88,18 @@ def _content(cell: dict[str, object] | None, strategy: str, column: int) -> tupl
     word = PROMISES.get(strategy.partition(":")[0], ("no word",) * 4)[column]
     promise = _MARKS.get(word, word)
     if cell is None:
-        return f"not measured<br>seed: {promise}", _UNKNOWN
+        return f"not measured<br>design: {promise}", _UNKNOWN
     if column == 3:
         value = float(cell["max_over_mean"])  # type: ignore[arg-type]
         lost = int(cell.get("undecided") or 0)  # type: ignore[call-overload]
         placed = f"<br>{lost:,} rows not placed" if lost else ""
-        return f"max/mean {value:.2f}{placed}<br>seed: {promise}", _BROKEN.format(min(0.45, 0.12 * (value - 1) + 0.02))
+        return f"fullest: {value:.2f} × mean{placed}<br>design: {promise}", _BROKEN.format(
+            min(0.45, 0.12 * (value - 1) + 0.02)
+        )
     broken, cases = int(cell["violations"]), int(cell["cases"])  # type: ignore[call-overload]
     share = f" ({percent(broken, cases)})" if broken else ""
     color = _BROKEN.format(0.25 + 0.3 * min(1.0, broken / max(1, cases))) if broken else _KEPT
-    return f"<b>{broken:,}</b> of {cases:,}{share}<br>seed: {promise}", color
+    return f"<b>{broken:,}</b> of {cases:,}{share}<br>design: {promise}", color
 
 
 def _hover(cell: dict[str, object] | None, strategy: str, guarantee: str) -> str:

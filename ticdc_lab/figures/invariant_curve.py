@@ -12,7 +12,8 @@ from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, perc
 
 _NOTE = (
     "The value over consumer time; a flat line inside the grey band is correct. Shaded stretches are wrong: readers of "
-    "the downstream saw, for that long, a state that the upstream never had. What is seldom seen may lie outside."
+    "the downstream saw, for that long, a state that the upstream never had. What was seen only briefly may lie "
+    "outside the picture."
 )
 _MOST = 12
 _SHADES = 60

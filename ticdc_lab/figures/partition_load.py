@@ -40,7 +40,7 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
         z[place[keys], int(b)] += int(n)
     totals = z.sum(axis=1)
     left_out = int(load["lanes_total"].max()) - len(names)
-    title = _finding([lanes[k] for k in names], totals, z, by)
+    title = _finding([lanes[k] for k in names], totals, by)
     mean = float(totals.mean())
     if partition is not None:
         mine = [i for i, keys in enumerate(names) if keys[1] == partition]
@@ -73,13 +73,12 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     return finish(fig, title=title, note=_NOTE + more, height=max(300, 190 + 26 * len(names)))
 
 
-def _finding(names: list[str], totals: np.ndarray, z: np.ndarray, by: str) -> str:
+def _finding(names: list[str], totals: np.ndarray, by: str) -> str:
     top = int(totals.argmax())
     share = percent(float(totals[top]), float(totals.sum()))
-    p99 = float(np.percentile(z, 99))
-    numbers = f"max/mean {totals.max() / totals.mean():.2f}, Gini {gini(totals):.2f}, p99 {p99:,.0f} rows a cell"
+    even = f"{totals.max() / totals.mean():.2f} times the mean (Gini {gini(totals):.2f}; 0 is even)"
     who = names[top] if by == "table" else names[top][0].upper() + names[top][1:]
-    return f"{who} takes {share} of the rows: {numbers}"
+    return f"{who} takes {share} of the rows, {even}"
 
 
 def _columns(by: str) -> list[str]:

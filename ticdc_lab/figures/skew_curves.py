@@ -43,7 +43,7 @@ def skew_curves(curves: pd.DataFrame, *, chosen: int | None = None) -> Figure:
                 line={"color": style["color"], "dash": style["dash"], "width": 2},
                 marker={"color": style["color"], "symbol": style["symbol"], "size": [9 if p else 0 for p in powers]},
                 name=label(name),
-                hovertemplate="%{x} partitions: max/mean %{y:.2f}<extra>%{fullData.name}</extra>",
+                hovertemplate="%{x} partitions: the fullest has %{y:.2f} times the mean<extra>%{fullData.name}</extra>",
             )
         )
     if chosen is not None:
@@ -64,7 +64,8 @@ def _finding(curves: pd.DataFrame, chosen: int | None) -> str:
     n = chosen if chosen in counts else counts[-1]
     at = curves[curves["partitions"] == n].sort_values("max_over_mean", kind="stable")
     best, worst = at.iloc[0], at.iloc[-1]
-    told = f"With {n} partitions {label(best['strategy'])} is the most even (max/mean {best['max_over_mean']:.2f})"
+    most = f"fullest partition {best['max_over_mean']:.2f} times the mean"
+    told = f"With {n} partitions {label(best['strategy'])} is the most even ({most})"
     if len(at) == 1:
         return told
     return f"{told} and {label(worst['strategy'])} the least ({worst['max_over_mean']:.2f})"

@@ -158,6 +158,17 @@ def finish(
     )
 
 
+_UNTITLED_PX = 26
+"""Above a figure without a title: plotly's buttons."""
+
+
+def untitled(fig: Figure) -> Figure:
+    """The same figure without its title, for a place that says its finding already."""
+    made, above = Figure(fig), fig.layout.margin.t - _UNTITLED_PX
+    made.layout.pop("title", None)
+    return made.update_layout(margin_t=_UNTITLED_PX, height=fig.layout.height - above)
+
+
 def _title(shown: str) -> dict[str, Any]:
     above = 26 if "<br>" in shown else 16  # plotly lets several lines begin 10 pixels higher than one
     return {"text": shown, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": above, "l": 18}}

@@ -9,12 +9,15 @@ import pandas as pd
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
 from ticdc_lab.answers.audit import broken, examples
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.findings import findings_table, messages_table, shown
 from ticdc_lab.report.page import Section, Table
 from ticdc_lab.summary import LISTED, Summary
 
 _MANY = 300
 _ITEMS = 24
+_OF_A_KIND = 10
+_RANK = {"error": 0, "warning": 1, "info": 2}
 _DDL = ("commit_ts", "ddl_type", "query", "partitions")
 
 Body = list[Table | Figure | str]
@@ -48,8 +51,14 @@ def _section(answer: Answer, body: Body) -> Section:
 
 
 def _pictures(answer: Answer) -> Section:
-    """An answer that its figures prove; where there are several of a kind, each below its topic."""
-    return _section(answer, [*answer.figures.values()])
+    """An answer that its figures prove."""
+    return _section(answer, _drawn(answer))
+
+
+def _drawn(answer: Answer) -> Body:
+    """The figures; one whose title is the section's sentence has none of its own, unless its slider changes it."""
+    said = answer.finding.rstrip(".")
+    return [untitled(f) if f.finding == said and not f.frames else f for f in answer.figures.values()]
 
 
 def _tables(answer: Answer) -> Section:
@@ -70,7 +79,7 @@ def _tables(answer: Answer) -> Section:
 
 
 def _transactions(answer: Answer) -> Section:
-    body: Body = [*answer.figures.values()]
+    body = _drawn(answer)
     pending = answer.frames.get("pending", pd.DataFrame())
     if len(pending):
         waits = pending.rename(columns={"missing": "waits for partitions"})
@@ -79,13 +88,26 @@ def _transactions(answer: Answer) -> Section:
 
 
 def _audit(answer: Answer) -> Section:
-    """Findings and the messages they are about lead to each other, and to what is drawn."""
-    findings, messages = answer.frames["findings"], answer.frames["messages"]
-    body: Body = [*answer.figures.values()]
-    if len(findings):
-        drawn = {i: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1)}
-        listed = findings_table(findings.head(_MANY), messages=messages, drawn=drawn)
-        body += [_titled("Findings", min(len(findings), _MANY), _MANY), listed]
+    """What is broken, counted, worst first; then some findings of each kind, which lead to their messages."""
+    findings, messages = answer.frames["findings"].reset_index(drop=True), answer.frames["messages"]
+    body: Body = _drawn(answer)
+    if findings.empty:
+        return _section(answer, body)
+    rank = findings["severity"].map(_RANK).fillna(len(_RANK))
+    kinds = findings.assign(_rank=rank).groupby(["_rank", "severity", "guarantee", "table"], sort=True, dropna=False)
+    counted = [
+        (severity, guarantee.replace("_", " "), shown(table), len(group), group["message"].iloc[0])
+        for (_, severity, guarantee, table), group in kinds
+    ]
+    body += [
+        "By kind, worst first",
+        Table(["severity", "guarantee", "table", "findings", "the first of them"], counted),
+    ]
+    listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
+    places = {i: n for n, i in enumerate(listed)}
+    drawn = {places[i]: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1) if i in places}
+    title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each kind)"
+    body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn)]
     if len(messages):
         body += ["Their messages", messages_table(messages)]
     return _section(answer, body)
