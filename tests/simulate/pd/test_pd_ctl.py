@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.cluster import rules_of
 from ticdc_lab.simulate.pd.ctl import Loaded, documents, from_pd_ctl
 from ticdc_lab.simulate.pd.region_columns import of_regions, place_of, region_at
-from ticdc_lab.simulate.pd.regions import LEARNER, Peer
+from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import Constraint
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, shown_state
 
@@ -162,7 +163,8 @@ def test_rules_come_in_the_order_in_which_they_hold(tmp_path: Path) -> None:
     assert loaded.cluster.rules[1].constraints == (Constraint("engine", "in", ("tiflash",)),)
     over = default | {"id": "mine", "index": 5, "override": True, "count": 5}
     loaded = load(tmp_path, [store(1)], [region(1, 1)], None, [default, over])
-    assert [(r.id, r.replicas) for r in loaded.cluster.rules] == [("mine", 5)]
+    in_force = rules_of(loaded.cluster, Region(1, (Peer(1, 1),), 1))
+    assert [(r.id, r.replicas) for r in in_force] == [("mine", 5)]
 
 
 @pytest.mark.parametrize(

@@ -136,13 +136,45 @@ def test_placement_rules_are_saved_and_followed() -> None:
          "label_constraints": [{"key": "zone", "op": "in", "values": [zone]}]}
         for zone, role, count in (("z1", "voter", 2), ("z2", "learner", 1))
     ]  # fmt: skip
-    pdctl(world, f"config placement-rules save '{json.dumps(rules)}'")
+    gone = {"group_id": "pd", "id": "default", "role": "voter", "count": 0}
+    pdctl(world, f"config placement-rules save '{json.dumps([*rules, gone])}'")
     world.run(120 * S)
     regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
     assert all(len(r.peers) == 3 and r.peer_on(4) is not None for r in regions)
     assert {p.role for r in regions for p in r.peers if p.store == 4} == {"learner"}
     with pytest.raises(Refused, match=r"rule\.role"):
         pdctl(world, "config placement-rules save '{\"count\": 1}'")
+
+
+def test_a_rule_is_saved_beside_those_that_there_are() -> None:
+    """One of the same name is replaced; the default rule follows the settings while it is as they say."""
+    world = World(small(10, 5), seed=1)
+    leader = {"group_id": "near", "id": "lead", "role": "leader", "count": 1}
+    pdctl(world, f"config placement-rules save '{json.dumps(leader)}'")
+    shown = pdctl(world, "config placement-rules show")
+    assert [(r["group_id"], r["id"], r["count"]) for r in shown] == [("near", "lead", 1), ("pd", "default", 3)]
+    pdctl(world, "config set max-replicas 5")
+    assert [r.replicas for r in world.cluster().rules] == [1, 5]
+    mine = {"group_id": "pd", "id": "default", "role": "voter", "count": 4}
+    pdctl(world, f"config placement-rules save '{json.dumps(mine)}'")
+    with pytest.raises(Refused, match="not as it says"):
+        pdctl(world, "config set max-replicas 3")
+    assert [r.replicas for r in world.cluster().rules] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ([{"group_id": "pd", "id": "default", "role": "voter", "count": 0}], "needs at least one leader or voter"),
+        ([{"group_id": "a", "id": str(i), "role": "leader", "count": 1} for i in (1, 2)], "multiple leader replicas"),
+    ],
+)
+def test_rules_without_a_voter_or_with_two_leaders_are_refused(rules: list[dict[str, object]], why: str) -> None:
+    """As PD refuses them; what was in force stays."""
+    world = World(small(10, 4), seed=1)
+    with pytest.raises(Refused, match=why):
+        pdctl(world, f"config placement-rules save '{json.dumps(rules)}'")
+    assert [r.replicas for r in world.cluster().rules] == [3]
 
 
 def test_a_policy_is_changed_in_the_middle_of_a_run() -> None:

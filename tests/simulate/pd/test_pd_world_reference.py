@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from worlds import REFERENCE, reference_records
 
+from ticdc_lab.simulate.pd import builder
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.replay import replay
 from ticdc_lab.simulate.pd.replay.whole_runs import Cases
-from ticdc_lab.simulate.pd.world import pd_policies, rounds
+from ticdc_lab.simulate.pd.stores import Store
+from ticdc_lab.simulate.pd.world import pd_policies, reference, rounds
 from ticdc_lab.simulate.pd.world.compare_policies import on_reference, with_policy
+from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -20,10 +23,11 @@ QUICK = (
     "stable-6x600", "offline-refused-3x300", "evict-leader", "down-no-target-3x300", "capacity-mixed-v1",
     "diagnose-label-not-match1", "disconnect-resume-4x400", "max-replicas-3-to-5", "down-one-5x500",
     "balance-leader-6x600", "zone-down-isolation-zone", "offline-cancel-5x500", "store-limit-offline-60",
+    "low-space-v1", "low-space-v2", "region-merge-4x400",
 )  # fmt: skip
 
 DISAGREE = {
-    "low-space-v2": "balance-leader makes 160 transfers where PD makes 142 to 145",
+    "diagnose-rule2": "balance-leader makes 95 to 120 transfers, PD 112 to 117: its repairs took longer",
     "import-data-upstream": "what is imported, and where, is not in the record",
 }
 """Cases that do not agree, and why."""
@@ -56,6 +60,10 @@ def test_repairs_are_as_many_as_peers_were_lost(cases: Cases) -> None:
         ("balance-leader-6x600", rounds, "_SLOWER", 1000.0),
         ("evict-leader", pd_policies, "EVICT_BATCH", 0),
         ("offline-cancel-5x500", World, "_count_leader", lambda *_: None),
+        ("low-space-v1", Store, "available", property(lambda store: store.averaged or 0.0)),
+        ("low-space-v2", builder, "leader_score", lambda *_: 0.0),
+        ("region-merge-4x400", Patrol, "mark_beside", lambda *_: None),
+        ("diagnose-rule2", reference, "with_rules", lambda rules, saved: tuple(saved)),
     ],
 )
 def test_a_planted_fault_is_noticed(
@@ -85,4 +93,12 @@ def test_all_cases_agree_but_those_that_are_listed() -> None:
     """``ticdc-lab pd replay`` on the whole file: about a minute."""
     found = {r["id"]: r for r in replay(REFERENCE).records if r["kind"] == "case"}
     assert {name for name, r in found.items() if not r["agrees"]} <= set(DISAGREE)
-    assert len(found) == 28
+    assert len(found) == 31
+
+
+def test_other_rules_leave_every_replica_where_they_are_asked_for(cases: Cases) -> None:
+    """A leader rule on top of the default: a fourth voter everywhere, leaders where it says, and nothing removed."""
+    run = cases.run("diagnose-rule2")
+    assert run.shapes == {"4v": 300} and "remove-orphan-peer" not in run.created
+    assert set(run.leaders) == {"1", "2", "3"} and run.created["add-rule-peer"] == 300
+    assert run.created["replace-rule-swap-fit-leader-peer"] == 33 and run.created["replace-rule-swap-fit-peer"] == 17

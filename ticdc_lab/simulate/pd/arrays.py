@@ -26,6 +26,7 @@ class StoreColumns(NamedTuple):
     id: NDArray[np.int64]
     capacity: Numbers
     available: Numbers
+    smoothed: Numbers
     used: Numbers
     region_size: Numbers
     leader_count: Numbers
@@ -71,7 +72,7 @@ def _v1(c: StoreColumns, config: Config, delta: Numbers) -> Numbers:
 
 
 def _v2(c: StoreColumns, low: float, delta: Numbers) -> Numbers:
-    available, used, capacity = c.available / GIB, c.used / GIB, c.capacity / GIB
+    available, used, capacity = c.smoothed / GIB, c.used / GIB, c.capacity / GIB
     size = np.where(c.region_size + delta < 0, c.region_size, c.region_size + delta)
     available = _available_after(available, used, capacity, c.region_size, delta)
     floor = np.maximum(_FLOOR_GIB, capacity * (1 - low))

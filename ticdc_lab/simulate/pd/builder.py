@@ -20,6 +20,7 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEADER, matches
+from ticdc_lab.simulate.pd.scores import leader_score
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 
 Peers = dict[int, Peer]
@@ -126,13 +127,20 @@ class Plan:
         return s is not None and s.state in (PREPARING, SERVING)
 
     def choose_leader(self) -> None:
-        """Pick a leader where none is asked for: an up store, the present leader, an old voter, in this order."""
+        """Pick a leader where none is asked for: an up store, the present leader, an old voter, in this order.
+
+        Of those that are alike the store with the lowest leader score leads (tikv/pd#10016).
+        """
         if self.wanted_leader:
             return
         able = [s for s in sorted(self.wanted) if self.may_lead(self.wanted[s]) and s not in self.followers]
+        stores, policy = self.cluster.stores, self.cluster.config.leader_schedule_policy
 
-        def preference(store: int) -> tuple[bool, bool, bool, int]:
-            return self.is_up(store), store == self.leader, store not in self.promote, -self.added_at.get(store, 0)
+        def preference(store: int) -> tuple[bool, bool, bool, int, float]:
+            known = stores.get(store)
+            score = leader_score(known, policy) if known is not None else 0.0
+            old = store not in self.promote
+            return self.is_up(store), store == self.leader, old, -self.added_at.get(store, 0), -score
 
         self.wanted_leader = max(able, key=preference, default=0)
 

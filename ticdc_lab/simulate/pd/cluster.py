@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.fit import RegionFit, fit_region
 from ticdc_lab.simulate.pd.regions import Region, learners
-from ticdc_lab.simulate.pd.rules import Rule, default_rules
+from ticdc_lab.simulate.pd.rules import Rule, default_rules, in_force
 from ticdc_lab.simulate.pd.stores import Store
 
 
@@ -75,14 +75,14 @@ def keys_within(region: Region, keys: Iterable[str]) -> list[str]:
 
 
 def rules_of(cluster: Cluster, region: Region) -> tuple[Rule, ...]:
-    """Give the rules whose range holds the region; none where one begins or ends within it."""
+    """Give the rules in force whose range holds the region; none where one begins or ends within it."""
     if borders_within(cluster, region):
         return ()
-    return tuple(
+    return in_force([
         r
         for r in cluster.rules
         if r.start_key <= region.start_key and (not r.end_key or (region.end_key and region.end_key <= r.end_key))
-    )
+    ])  # fmt: skip
 
 
 def region_stores(cluster: Cluster, region: Region) -> list[Store]:

@@ -68,7 +68,7 @@ def region_score_v2(store: Store, low: float, delta: float = 0) -> float:
     Space in GiB, sizes in MiB. A store is nearly full below 50 GiB or ``1 - low`` of its capacity, whichever is more;
     then the missing space decides. Files that PD does not know of are taken from what a move of ``delta`` would leave.
     """
-    available, used, capacity = store.available / GIB, store.used / GIB, store.capacity / GIB
+    available, used, capacity = store.smoothed / GIB, store.used / GIB, store.capacity / GIB
     size = store.region_size + delta
     if size < 0:
         size = store.region_size

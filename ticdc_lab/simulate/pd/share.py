@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.location import compare_location
 from ticdc_lab.simulate.pd.regions import FEW_REGIONS
-from ticdc_lab.simulate.pd.rules import matches
+from ticdc_lab.simulate.pd.rules import in_force, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, Store, label
 
 ENOUGH = 0.9
@@ -85,9 +85,9 @@ def fair_share(cluster: Cluster, store: Store, size_between: SizeBetween) -> flo
 
 def _share_of(cluster: Cluster, store: Store, start: str, end: str, size_between: SizeBetween) -> float:
     share = 0.0
-    for rule in cluster.rules:
-        ends_later = not rule.end_key or (bool(end) and end <= rule.end_key)
-        if rule.start_key > start or not ends_later or not matches(store, rule.constraints):
+    there = (r for r in cluster.rules if not r.end_key or (bool(end) and end <= r.end_key))
+    for rule in in_force([r for r in there if r.start_key <= start]):
+        if not matches(store, rule.constraints):
             continue
         left = [s for s in cluster.stores.values() if s.state not in (REMOVING, REMOVED)]
         able = [s for s in left if matches(s, rule.constraints)]

@@ -21,10 +21,10 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 class Store(NamedTuple):
     """Facts of a store at one moment; `pd_notes.md` sections 2, 5 and 6.
 
-    ``capacity``, ``available`` and ``used`` are bytes as last reported (``available`` smoothed), ``region_size`` and
-    ``leader_size`` MiB by PD's own sum, ``heartbeat_age_s`` seconds. ``labels`` has its keys in lower case.
-    ``add_open`` and ``remove_open`` say whether the store's limits have room now, see
-    :mod:`ticdc_lab.simulate.pd.limits`.
+    ``capacity``, ``available`` and ``used`` are bytes as last reported, ``averaged`` is PD's average of the available
+    ones, None where there is none; ``region_size`` and ``leader_size`` are MiB by PD's own sum, ``heartbeat_age_s``
+    seconds. ``labels`` has its keys in lower case. ``add_open`` and ``remove_open`` say whether the store's limits have
+    room now, see :mod:`ticdc_lab.simulate.pd.limits`.
     """
 
     id: int
@@ -51,6 +51,12 @@ class Store(NamedTuple):
     evicted: bool = False
     physically_destroyed: bool = False
     witness_count: int = 0
+    averaged: float | None = None
+
+    @property
+    def smoothed(self) -> float:
+        """Available bytes as formula v2 has them: averaged over heartbeats. Formula v1 and low space are not."""
+        return self.available if self.averaged is None else self.averaged
 
 
 def labelled(labels: Mapping[str, str]) -> Mapping[str, str]:

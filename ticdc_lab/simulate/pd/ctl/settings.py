@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.ctl.documents import document, listed, wrong
 from ticdc_lab.simulate.pd.forecast import PerMinute
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
 
 _OTHER_NAMES = {
     "enable-placement-rules": "placement_rules",
@@ -105,24 +105,9 @@ def rules_of(path: Path | None) -> tuple[Rule, ...]:
         return ()
     told = listed(path, "rules")
     try:
-        return tuple(_rule(r) for r in _applied(told))
+        return in_order(_rule(r) for r in told)
     except (AttributeError, KeyError, TypeError) as e:
         raise wrong(path, "rules", "placement rules with role and count", told[:1]) from e
-
-
-def _applied(told: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Sort by group and index; one that overrides replaces those of its group before it that hold for its keys."""
-    left: list[Mapping[str, Any]] = []
-    for rule in sorted(told, key=lambda r: (r.get("group_id", ""), r.get("index", 0), r.get("id", ""))):
-        if rule.get("override"):
-            left = [r for r in left if not _replaces(rule, r)]
-        left.append(rule)
-    return left
-
-
-def _replaces(rule: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    keys = [(r.get("start_key", ""), r.get("end_key", "")) for r in (rule, other)]
-    return rule.get("group_id") == other.get("group_id") and keys[0] == keys[1]
 
 
 def _rule(told: Mapping[str, Any]) -> Rule:
@@ -132,5 +117,6 @@ def _rule(told: Mapping[str, Any]) -> Rule:
     return Rule(
         told["role"], told["count"], constraints, tuple(told.get("location_labels") or ()),
         told.get("isolation_level", ""), told.get("is_witness", False), told.get("id", ""),
-        told.get("start_key", ""), told.get("end_key", ""),
+        told.get("start_key", ""), told.get("end_key", ""), told.get("group_id", "pd"), told.get("index", 0),
+        told.get("override", False),
     )  # fmt: skip

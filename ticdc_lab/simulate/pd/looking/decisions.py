@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
 from ticdc_lab.simulate.pd.cluster import Cluster
@@ -66,9 +67,15 @@ class _Patrol(Patrol):
 
     noted: Noted
 
-    def look(self, row: int, cluster: Cluster, now_us: int, *args: Any, **kwargs: Any) -> Explained:
+    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
         region = int(self.regions.id[row])
-        told = super().look(row, cluster, now_us, *args, **kwargs)
+        told = super().look(row, cluster, now_us, running)
+        self.noted.take(now_us, CHECKER, region, told)
+        return told
+
+    def look_at_merge(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
+        region = int(self.regions.id[row])
+        told = super().look_at_merge(row, cluster, now_us, running)
         self.noted.take(now_us, CHECKER, region, told)
         return told
 

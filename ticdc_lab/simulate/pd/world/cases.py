@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ticdc_lab.simulate.pd.world.changes import Happened, Timed
+from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case
@@ -34,12 +35,13 @@ class CaseRun(NamedTuple):
     shapes: dict[str, int]
     happened: tuple[Happened, ...]
     world: World
+    violated: str = ""
 
 
 def run_case(
     case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES, changes: Sequence[Timed] = ()
 ) -> CaseRun:
-    """Run a case.
+    """Run a case, and check the monitor's invariants all along: a violation ends the run.
 
     Parameters
     ----------
@@ -55,23 +57,27 @@ def run_case(
     world = World(case.start, seed, policies, (*case.changes, *changes))
     tick_us = case.start.settings.tick_us
     last_us = max((c.at_us for c in case.changes), default=0)
+    world.attach(None, Monitor(world))
     even: list[tuple[int, bool, bool]] = []
-    result = "MAX_TICKS"
+    result, violated = "MAX_TICKS", ""
     at_us = case.before_us
-    world.run(at_us)
-    while at_us < case.most_us:
-        even.append((at_us - case.before_us, *_even(world)))
-        at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
+    try:
         world.run(at_us)
-        quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
-        if case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
-            result = "CASE_OK"
-            break
-        if case.settle_us and quiet_us >= case.settle_us and at_us >= case.least_us:
-            result = "SETTLED"
-            break
+        while at_us < case.most_us:
+            even.append((at_us - case.before_us, *_even(world)))
+            at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
+            world.run(at_us)
+            quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
+            if case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
+                result = "CASE_OK"
+                break
+            if case.settle_us and quiet_us >= case.settle_us and at_us >= case.least_us:
+                result = "SETTLED"
+                break
+    except Violated as e:
+        result, violated = "VIOLATED", str(e)
     even.append((at_us - case.before_us, *_even(world)))
-    return _told(world, case, result, at_us, even)
+    return _told(world, case, result, at_us, even)._replace(violated=violated)
 
 
 def _even(world: World) -> tuple[bool, bool]:

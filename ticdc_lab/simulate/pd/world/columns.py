@@ -211,10 +211,14 @@ class Regions:
         """Give the rows of all regions."""
         return np.flatnonzero(self.alive[: self.n])
 
+    def first(self) -> int:
+        """Give the row of the first region, NONE where there is none."""
+        first = np.flatnonzero(self.alive[: self.n] & (self.before[: self.n] == NONE))
+        return int(first[0]) if len(first) else NONE
+
     def in_key_order(self) -> Iterable[int]:
         """Give the rows in the order of keys."""
-        first = np.flatnonzero(self.alive[: self.n] & (self.before[: self.n] == NONE))
-        row = int(first[0]) if len(first) else NONE
+        row = self.first()
         while row >= 0:
             yield row
             row = int(self.after[row])

@@ -152,8 +152,10 @@ class Controller:
             self.end(old, REPLACED, now_us, f"by {r.op.desc}, which is more urgent")
         self.running[r.row] = r
         self.counts[limited_as(r.op.kind)] += 1
-        for step in r.op.steps:
-            self.unfinished.add(effects_of(step, r.op.size), 1)
+        region = self.regions.region(r.row)
+        r.effects = tuple(effects_of(step, region) for step in r.op.steps)
+        for effects in r.effects:
+            self.unfinished.add(effects, 1)
         urgent, at_s = r.op.kind & Kind.ADMIN, now_us / SECOND_US
         for i, which, cost in self._costs(r.op):
             if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
@@ -179,12 +181,12 @@ class Controller:
         r.conf_done += conf
         region = self.regions.region(row)
         while r.step is not None and is_done(r.step, region):
-            self.unfinished.add(effects_of(r.step, r.op.size), -1)
+            self.unfinished.add(r.effects[r.at_step], -1)
             r.at_step += 1
         if r.step is None:
             self.end(r, SUCCESS, now_us)
             if now_us - r.started_us < self.fast.for_us:
-                self.fast.push(r.op.region, r.op, now_us)
+                self.fast.push(r.op.region, tuple(e for step in r.effects for e in step), now_us)
             return True
         why = impossible(cluster, region, r.step)
         if int(self.regions.conf[row]) - r.conf > r.conf_done:
@@ -201,8 +203,8 @@ class Controller:
             return
         del self.running[r.row]
         self.counts[limited_as(r.op.kind)] -= 1
-        for step in r.op.steps[r.at_step :]:
-            self.unfinished.add(effects_of(step, r.op.size), -1)
+        for effects in r.effects[r.at_step :]:
+            self.unfinished.add(effects, -1)
         before = r.status
         r.become(status, now_us, because)
         self.ended.append(r.finished(now_us))

@@ -6,14 +6,19 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from ticdc_lab.simulate.pd.cluster import Influence
-from ticdc_lab.simulate.pd.operators import AddLearner, Operator, RemovePeer, Step, TransferLeader
+from ticdc_lab.simulate.pd.operators import AddLearner, MergeRegion, RemovePeer, SplitRegion, Step, TransferLeader
+from ticdc_lab.simulate.pd.regions import Region
 
 Effects = tuple[tuple[int, Influence], ...]
 """Of stores, by id."""
 
 
-def effects_of(step: Step, size: float) -> Effects:
-    """Give what a step adds to stores."""
+def effects_of(step: Step, region: Region) -> Effects:
+    """Give what a step adds to stores.
+
+    A merge takes the region that stays off the counts of its stores, a split adds one: neither changes sizes.
+    """
+    size = region.size
     match step:
         case AddLearner(store, _):
             return ((store, Influence(size, 1)),)
@@ -21,13 +26,17 @@ def effects_of(step: Step, size: float) -> Effects:
             return ((store, Influence(-size, -1)),)
         case TransferLeader(a, b):
             return ((a, Influence(0, 0, -size, -1)), (b, Influence(0, 0, size, 1)))
+        case MergeRegion(_, _, True):
+            return _on_every_store(region, -1)
+        case SplitRegion():
+            return _on_every_store(region, 1)
         case _:
             return ()
 
 
-def total_of(op: Operator) -> Effects:
-    """Give what all steps of an operator add."""
-    return tuple(e for step in op.steps for e in effects_of(step, op.size))
+def _on_every_store(region: Region, regions: int) -> Effects:
+    led = {p.store: regions if p.store == region.leader else 0 for p in region.peers}
+    return tuple((store, Influence(0, regions, 0, leaders)) for store, leaders in led.items())
 
 
 def _sum(one: Influence, other: Influence, sign: int) -> Influence:
@@ -63,11 +72,10 @@ class Fast:
         self.expiring: deque[tuple[int, int]] = deque()
         self.sums = Sums()
 
-    def push(self, region: int, op: Operator, now_us: int) -> None:
-        """Remember an operator; an older one of the same region is forgotten (tikv/pd#11133)."""
+    def push(self, region: int, effects: Effects, now_us: int) -> None:
+        """Remember what an operator did; an older one of the same region is forgotten (tikv/pd#11133)."""
         if region in self.latest:
             self.sums.add(self.latest[region][1], -1)
-        effects = total_of(op)
         self.latest[region] = (now_us + self.for_us, effects)
         self.expiring.append((now_us + self.for_us, region))
         self.sums.add(effects, 1)

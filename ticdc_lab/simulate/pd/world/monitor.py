@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ticdc_lab.simulate.pd.balance_leader import BATCH
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, rules_of
 from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.operators import Kind, limited_as
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.world.rounds import LIMITS
 from ticdc_lab.simulate.pd.world.running import CHECKER, Running, merges
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
-ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, SUMS = INVARIANTS = (
+ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, RULES, SUMS = INVARIANTS = (
     "One Peer a Store", "Quorum Kept", "The Leader Votes", "Schedule Limits Kept", "Store Limits Kept",
-    "Legal Transitions", "No Operator on a Vanished Region", "No Fewer Healthy Replicas", "Sums Agree",
+    "Legal Transitions", "No Operator on a Vanished Region", "No Fewer Healthy Replicas", "Rules Kept", "Sums Agree",
 )  # fmt: skip
 _EXTRA = {Kind.LEADER: BATCH - 1, Kind.MERGE: 1}
 """By how many operators a limit may be passed: it is asked once for all of a round."""
@@ -30,12 +32,21 @@ class Violated(Exception):
         self.invariant, self.because = invariant, because
 
 
+class _Start(NamedTuple):
+    """How things stood when an operator started; ``wanted`` counts healthy peers that rules ask for."""
+
+    cluster: Cluster
+    voters: int
+    wanted: int
+    ran: frozenset[int]
+
+
 class Monitor:
     """Looks at regions and operators as they change."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.at_start: dict[int, tuple[int, frozenset[int]]] = {}
+        self.at_start: dict[int, _Start] = {}
 
     def region_changed(self, row: int, before: Region) -> None:
         """Check a region after a heartbeat that told something new."""
@@ -82,7 +93,8 @@ class Monitor:
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
         running = frozenset(i for i, n in enumerate(world.nodes.all) if n.runs)
-        self.at_start[r.number] = self.lasting(world.regions.region(r.row)), running
+        region, cluster = world.regions.region(r.row), world.cluster()
+        self.at_start[r.number] = _Start(cluster, self.lasting(region), self.wanted(cluster, region), running)
         kind = limited_as(r.op.kind)
         asked = kind in LIMITS and (r.source != CHECKER or kind == Kind.REPLICA)  # checkers are asked for no other
         limit = getattr(world.config, LIMITS[kind]) if asked else None
@@ -97,13 +109,33 @@ class Monitor:
                     raise Violated(STORE_LIMIT, f"store {node.told.id} is over its {name} limit")
 
     def _succeeded(self, r: Running) -> None:
-        before, ran = self.at_start.get(r.number, (0, frozenset()))
-        if merges(r.op) is not None or not self.world.regions.alive[r.row]:
+        start = self.at_start.get(r.number)
+        if start is None or merges(r.op) is not None or r.op.kind & Kind.ADMIN or not self.world.regions.alive[r.row]:
             return
         # A store that fell silent meanwhile counts as healthy: that was not the operator's doing.
-        now = self.lasting(self.world.regions.region(r.row), ran)
-        if now < before and now < self.world.config.max_replicas:
-            raise Violated(FEWER, f"region {r.op.region} has {now} healthy replicas after {r.op.desc}, had {before}")
+        region = self.world.regions.region(r.row)
+        now, asked = self.lasting(region, start.ran), self._voters_asked(start.cluster, region)
+        if now < start.voters and now < asked:
+            raise Violated(
+                FEWER, f"region {r.op.region} has {now} healthy voters after {r.op.desc}, had {start.voters}"
+            )
+        wanted = self.wanted(start.cluster, region, start.ran)
+        if wanted < start.wanted:
+            raise Violated(
+                RULES,
+                f"region {r.op.region} has {wanted} peers that its rules ask for after {r.op.desc}, had {start.wanted}",
+            )
+
+    def _voters_asked(self, cluster: Cluster, region: Region) -> int:
+        if not cluster.config.placement_rules:
+            return cluster.config.max_replicas
+        return sum(r.replicas for r in rules_of(cluster, region) if r.role != AS_LEARNER)
+
+    def wanted(self, cluster: Cluster, region: Region, ran: frozenset[int] = frozenset()) -> int:
+        """Count the healthy peers of a region that placement rules ask for; those that are too many do not count."""
+        if not cluster.config.placement_rules:
+            return min(self.lasting(region, ran), cluster.config.max_replicas)
+        return sum(sum(self._serves(region, p, ran) for p in f.peers) for f in fit_of(cluster, region).rules)
 
     def sums(self) -> None:
         """Check that what is counted along the way is what there is."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -16,19 +17,19 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.checkers import ALONE, check_region
 from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.places import distances, may_improve
-from ticdc_lab.simulate.pd.rules import ANY_VOTER, default_rules
+from ticdc_lab.simulate.pd.rules import default_rules
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
-from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.columns import NONE, Regions
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
 _LATER_US = 200_000
-_TRIED_A_SLOT = 4
 SOON = "tried again soon"
 _LIMIT_WORDS = (("add-limit:", ADD), ("remove-limit:", REMOVE))
 
@@ -53,8 +54,11 @@ class Patrol:
     def __init__(self, regions: Regions) -> None:
         self.regions = regions
         self.todo: dict[int, int] = {}
+        self.crowded = False
         self.waiting: dict[int, Waits] = {}
         self.to_merge: dict[int, None] = {}
+        self.cursor = NONE
+        self.slices = 0
         self.deferred: list[tuple[int, int]] = []
         self.reasons: Counter[str] = Counter()
         self.looks = 0
@@ -71,6 +75,20 @@ class Patrol:
         """Look at regions soon, in this order."""
         for row in rows:
             self.mark(row)
+
+    def order(self, chance: Random) -> Iterator[int]:
+        """Give the regions to look at, in the order in which PD comes to them.
+
+        Its patrol goes by keys. Regions that found a limit used up wait in a list that it walks before, in no order:
+        whichever it meets first has the room that there is.
+        """
+        rows = list(self.todo)
+        crowded, self.crowded = self.crowded, False
+        for i in range(len(rows)):
+            if crowded:
+                j = chance.randrange(i, len(rows))
+                rows[i], rows[j] = rows[j], rows[i]
+            yield rows[i]
 
     def due(self, now_us: int) -> bool:
         """Whether a region is to be looked at now."""
@@ -110,11 +128,36 @@ class Patrol:
             found |= may_improve(apart, peers.astype(np.int32), takes)
         return np.asarray(found & alive, np.bool_)
 
-    def release(self, free: int) -> None:
-        """Look again at as many regions that wait for merges as may be merged now."""
-        for row in list(self.to_merge)[: free * _TRIED_A_SLOT]:
-            del self.to_merge[row]
-            self.mark(row)
+    def mark_beside(self, row: int, config: Config) -> None:
+        """Look soon at the small regions next to one that changed: it may be what they could not merge into."""
+        for beside in (int(self.regions.before[row]), int(self.regions.after[row])):
+            if beside >= 0 and self.is_small(beside, config):
+                self.mark(beside)
+
+    def scan(self, slices: int, a_slice: int) -> list[int]:
+        """Go on through the key space, so many slices of regions; give those that may merge, in the order met.
+
+        A slice ends at the last region, and the next begins at the first one again, as PD's patrol does.
+        """
+        r, found = self.regions, dict[int, None]()
+        behind, self.slices = slices - self.slices, slices
+        for _ in range(min(behind, -(-r.count // a_slice) + behind % -(-r.count // a_slice))):
+            row = self.cursor if self.cursor >= 0 and r.alive[self.cursor] else r.first()
+            for _ in range(a_slice):
+                if row < 0:
+                    break
+                if row in self.to_merge:
+                    found[row] = None
+                row = int(r.after[row])
+            self.cursor = row
+        return list(found)
+
+    def merged(self, source: int, target: int) -> None:
+        """Forget a region that is gone; the patrol goes on at the one that holds its keys."""
+        self.todo.pop(source, None)
+        self.to_merge.pop(source, None)
+        if self.cursor == source:
+            self.cursor = target
 
     def come_back(self, now_us: int) -> None:
         """Look again at regions that may merge from now on."""
@@ -123,14 +166,15 @@ class Patrol:
             if self.regions.alive[row]:
                 self.mark(row)
 
-    def _is_small(self, row: int, cluster: Cluster) -> bool:
-        r, config = self.regions, cluster.config
+    def is_small(self, row: int, config: Config) -> bool:
+        """Whether a region is one to merge."""
+        r = self.regions
         return bool(r.size[row] <= config.max_merge_region_size and r.keys[row] <= config.max_merge_region_keys)
 
     def neighbours(self, row: int, cluster: Cluster, now_us: int) -> Neighbours:
         """Give the regions beside a region, where it may be merged at all; where it may later, it is looked at then."""
         r, config = self.regions, cluster.config
-        if not self._is_small(row, cluster):
+        if not self.is_small(row, cluster.config):
             return ALONE
         from_us = self.split_us.get(row, 0) + int(config.split_merge_interval_s * SECOND_US)
         if now_us < from_us:
@@ -142,25 +186,37 @@ class Patrol:
         split = frozenset(int(r.id[i]) for i in beside if i >= 0 and self.split_us.get(i, fresh) > fresh)
         return Neighbours(before, after, split)
 
-    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind], up_s: float) -> Explained:
-        """Check a region; one that waits for something that passes is looked at again later."""
+    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
+        """Check a region; one that waits for something that passes is looked at again later.
+
+        Where nothing is to be repaired a small one may merge: PD comes to that in the order of keys, :meth:`scan`.
+        """
         self.looks += 1
-        room = running[Kind.MERGE] < cluster.config.merge_schedule_limit
-        beside = self.neighbours(row, cluster, now_us) if room else ALONE
-        may_merge = beside is not ALONE or not room
         region = self.regions.region(row)
-        told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
+        told = check_region(cluster, region, ALONE, running=dict(running), leaders_given=self.leaders_given)
         if told.operators:
             del self.todo[row]
             return told
         self.reasons[told.because] += 1
-        if not room and may_merge and self._is_small(row, cluster):
-            del self.todo[row]
-            self.to_merge[row] = None
-        elif told.limit or SOON in told.because:
+        if told.limit or SOON in told.because:
             self.later(row, now_us, self._waits(told))
         else:
             del self.todo[row]
+        if self.is_small(row, cluster.config):
+            self.to_merge[row] = None
+        return told
+
+    def look_at_merge(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
+        """Check whether a region may merge; one that is hot, or beside a hot one, is looked at again later."""
+        self.looks += 1
+        beside = self.neighbours(row, cluster, now_us)
+        region, up_s = self.regions.region(row), now_us / SECOND_US
+        told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
+        self.to_merge.pop(row, None)
+        if not told.operators:
+            self.reasons[told.because] += 1
+            if region.hot or any(n is not None and n.hot for n in (beside.before, beside.after)):
+                heapq.heappush(self.deferred, (now_us + SECOND_US, row))
         return told
 
     def _waits(self, told: Explained) -> Waits | None:
@@ -174,6 +230,7 @@ class Patrol:
     def later(self, row: int, now_us: int, waits: Waits | None = None) -> None:
         """Look at a region again in a while, or when the limits that it waits for have room."""
         self.todo[row] = now_us + _LATER_US
+        self.crowded = True
         if waits is not None and waits.limits:
             self.waiting[row] = waits
         else:
@@ -202,9 +259,3 @@ def _takes(s: Store, cluster: Cluster) -> bool:
     config = cluster.config
     lasting = state_forbids(s, REGION_TARGET, config, temporary_too=False)
     return lasting is None and not is_low_on_space(s, config.low_space_ratio)
-
-
-def plain_rules(cluster: Cluster) -> bool:
-    """Whether the one rule that the settings make is all there is."""
-    rules = cluster.rules
-    return len(rules) == 1 and rules[0].role == ANY_VOTER and not rules[0].constraints

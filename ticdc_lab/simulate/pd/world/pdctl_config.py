@@ -11,7 +11,7 @@ import orjson
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
-from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 from ticdc_lab.simulate.pd.world.pdctl import Refused
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _WORDS = {"leader_schedule_policy": ("count", "size"), "region_score_formula_version": ("v1", "v2")}
 DONE = "Success!"
+_IN_DEFAULT_RULE = ("max-replicas", "location-labels", "isolation-level")
 _REPLICATION = ("max-replicas", "location-labels", "isolation-level", "enable-placement-rules")
 
 
@@ -43,21 +44,44 @@ def config(world: World, words: list[str]) -> Any:
         case ["show", "replication"]:
             return {k: v for k, v in shown(world.config).items() if k in _REPLICATION}
         case ["set", name, *value]:
-            world.config = with_setting(world.config, name, " ".join(value))
+            changed = with_setting(world.config, name, " ".join(value))
+            if world.rules is not None and name in _IN_DEFAULT_RULE:
+                world.rules = _with_default_rule(world, changed)
+            world.config = changed
             return DONE
         case ["placement-rules", "show"]:
             return [told_rule(r) for r in world.cluster().rules]
         case ["placement-rules", "save", text]:
-            told = orjson.loads(text)
-            rules = told if isinstance(told, list) else [told]
-            try:
-                world.rules = tuple(rule_of(Fields(r, "rule")) for r in rules) or None
-            except Malformed as e:
-                raise Refused(f"config placement-rules save: {e}") from e
+            _save_rules(world, text)
             return DONE
         case _:
             known = "show [all|schedule|replication], set NAME VALUE, placement-rules show, placement-rules save JSON"
             raise Refused(f"config {' '.join(words)}: no such command", hint=f"Known: {known}.")
+
+
+def _save_rules(world: World, text: str) -> None:
+    """Save rules beside those that there are; one of the same group and id is replaced, with count 0 deleted."""
+    try:
+        told = orjson.loads(text)
+        saved = [rule_of(Fields(r, "rule")) for r in (told if isinstance(told, list) else [told])]
+    except (Malformed, ValueError) as e:
+        raise Refused(f"config placement-rules save: {e}") from e
+    rules = with_rules(world.cluster().rules, saved)
+    if why := unusable(rules):
+        raise Refused(f"config placement-rules save: {why}")
+    world.rules = rules
+
+
+def _with_default_rule(world: World, changed: Config) -> tuple[Rule, ...]:
+    """Give the rules with the default one as a setting of replication would have it."""
+    before, after = default_rules(world.config)[0], default_rules(changed)[0]
+    rules = world.cluster().rules
+    if before not in rules:
+        raise Refused(
+            "cannot update the replication config: the default rule is not as it says",
+            hint="Save a rule with group_id pd and id default instead.",
+        )
+    return with_rules(rules, [after])
 
 
 def shown(c: Config) -> dict[str, Any]:
@@ -137,8 +161,9 @@ def rule_of(told: Fields) -> Rule:
     )  # fmt: skip
     return Rule(
         told.text("role"), told.integer("count"), constraints, told.texts("location_labels", []),
-        told.text("isolation_level", ""), id=f"{told.text('group_id', 'pd')}/{told.text('id', 'default')}",
-        start_key=told.text("start_key", ""), end_key=told.text("end_key", ""),
+        told.text("isolation_level", ""), told.flag("is_witness", False), told.text("id", "default"),
+        told.text("start_key", ""), told.text("end_key", ""), told.text("group_id", "pd"), told.integer("index", 0),
+        told.flag("override", False),
     )  # fmt: skip
 
 
@@ -146,7 +171,8 @@ def told_rule(r: Rule) -> dict[str, Any]:
     """Tell a placement rule as PD's API does."""
     constraints = [{"key": c.key, "op": c.op, "values": list(c.values)} for c in r.constraints]
     return {
-        "id": r.id, "role": r.role, "count": r.replicas, "label_constraints": constraints,
-        "location_labels": list(r.location_labels), "isolation_level": r.isolation_level,
+        "group_id": r.group, "id": r.id, "index": r.position, "override": r.override,
+        "role": r.role, "count": r.replicas, "label_constraints": constraints,
+        "location_labels": list(r.location_labels), "isolation_level": r.isolation_level, "is_witness": r.witness,
         "start_key": r.start_key, "end_key": r.end_key,
     }  # fmt: skip

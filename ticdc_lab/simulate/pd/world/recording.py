@@ -162,7 +162,7 @@ class Recording:
                 "learners": m.learners[i], "pending": m.pending[i], "region_mib": m.mib[i],
                 "leader_mib": m.leader_mib[i], "region_score": region_score(s, world.config),
                 "leader_score": leader_score(s, world.config.leader_schedule_policy), "used_mib": node.used,
-                "available_mib": s.available / MIB, "sending": node.sending, "receiving": node.receiving,
+                "available_mib": s.smoothed / MIB, "sending": node.sending, "receiving": node.receiving,
                 "snapshot_mib": node.io_mib - self.io.get(s.id, 0.0), "add_tokens": add, "remove_tokens": remove,
                 "to_come_mib": coming[s.id].region_size if s.id in coming else 0.0,
                 "read_bytes_s": flows["read"].get(s.id, (0.0,))[0] if flows else 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
+from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import Change, Grow, Pdctl, ResumeStore, SetFlow, StartStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
 from ticdc_lab.simulate.pd.world.settings import REFERENCE, SECOND_US, WorldSettings
@@ -46,7 +47,8 @@ def case_of(record: Fields) -> Case:
     config, rest = config_of(dict(record.object("config").value))
     config = replace(config, split_merge_interval_s=0.0)
     settings = _settings(Fields(rest, "record.config"))
-    rules = tuple(rule_of(r) for r in record.objects("rules")) if record.any("rules", None) else ()
+    saved = [rule_of(r) for r in record.objects("rules")] if record.any("rules", None) else []
+    rules = with_rules(default_rules(config), saved) if saved else ()
     upstream = _UPSTREAM.get(str(record.any("upstream_case", None)), _Upstream())
     settings = replace(settings, split_mib=upstream.split_mib, start_us=settings.start_us + upstream.before_us)
     start = Start(

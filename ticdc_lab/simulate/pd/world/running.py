@@ -17,6 +17,7 @@ from ticdc_lab.simulate.pd.operators import (
     kind_text,
 )
 from ticdc_lab.simulate.pd.replay.expected import step_text
+from ticdc_lab.simulate.pd.world.influence import Effects
 
 CHECKER = "checker"
 """The source of operators that the checkers of single regions make."""
@@ -27,7 +28,7 @@ class Running:
     """An operator and its life; times in µs of virtual time.
 
     ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
-    ``keys`` its range then.
+    ``keys`` its range then; ``effects`` are what each step will have added to stores.
     """
 
     op: Operator
@@ -46,6 +47,7 @@ class Running:
     told_us: int = -1
     ended_because: str = ""
     keys: tuple[str, str] = ("", "")
+    effects: tuple[Effects, ...] = ()
 
     @property
     def step(self) -> Step | None:

@@ -113,10 +113,10 @@ class Nodes:
         for i, smooth in zip(positions, self.smoothed.get(rows).tolist(), strict=True):
             node = self.all[i]
             node.heartbeat_us, node.silent_us = now_us, None
-            told, space = node.told, smooth * MIB
-            used = node.used * MIB
-            if told.available != space or told.used != used or told.heartbeat_age_s:
-                self.change(i, available=space, used=used, heartbeat_age_s=0.0)
+            told, averaged = node.told, smooth * MIB
+            space, used = (node.capacity - node.used) * MIB, node.used * MIB
+            if (told.available, told.averaged, told.used) != (space, averaged, used) or told.heartbeat_age_s:
+                self.change(i, available=space, averaged=averaged, used=used, heartbeat_age_s=0.0)
 
     def view(self, now_us: int) -> dict[int, Store]:
         """Give the stores as PD knows them now, by id; what heartbeats of regions changed counts a little later."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.recording import Recording
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
-_CHECKS_A_TICK = 10
+_MOST_A_SLICE = 8192
 
 
 class World:
@@ -195,7 +195,8 @@ class World:
 
     def next_tick(self) -> int:
         """Give the next tick in which anything may happen."""
-        if self.reports or self.tasks.of or self.growing:
+        merging = self.patrol.to_merge and self.controller.counts[Kind.MERGE] < self.config.merge_schedule_limit
+        if self.reports or self.tasks.of or self.growing or merging:
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us()]
@@ -226,7 +227,7 @@ class World:
             row, known = report.row, self.controller.running.get(report.row)
             self.controller.reported(row, report.conf, cluster, self.now_us, self.tick)
             if known is None or row not in self.controller.running:
-                self.patrol.mark(row)
+                self.mark(row)
 
     def _take(self, report: Report) -> None:
         if report.region is not None:
@@ -257,15 +258,15 @@ class World:
         changed = running is not None and self.regions.range_of(target) != running.keys
         if running is not None and merges(running.op) is not None and changed:
             self.controller.end(running, SUCCESS, self.now_us)
-        self.patrol.todo.pop(source, None)
-        self.patrol.mark(target)
+        self.patrol.merged(source, target)
+        self.mark(target)
 
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
         new = self.regions.split(row, key)
         for part in (row, new):
             self.patrol.split_us[part] = self.now_us
-            self.patrol.mark(part)
+            self.mark(part)
         return new
 
     # What PD decides
@@ -277,6 +278,7 @@ class World:
             self._check_states()
         self.controller.fast.expire(self.now_us)
         outages.report_down(self)
+        self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
             if s is None or s.due_us >= end_us:
@@ -284,7 +286,6 @@ class World:
             self.now_us = max(self.now_us, s.due_us)
             self.controller.fast.expire(self.now_us)
             self._round(s)
-        self.look_around()
         if self.controller.running and self.now_us >= self.watch_us:
             self.watch_us = self.now_us + SECOND_US
             self.controller.watch(self.cluster(), self.now_us, self.tick)
@@ -304,7 +305,12 @@ class World:
     def _ended(self, running: Running) -> None:
         self.hot_stats.ended(running.op.region, running.status == SUCCESS)
         if self.regions.alive[running.row]:
-            self.patrol.mark(running.row)
+            self.mark(running.row)
+
+    def mark(self, row: int) -> None:
+        """Let the patrol look at a region that changed, and at those beside it that may merge now."""
+        self.patrol.mark(row)
+        self.patrol.mark_beside(row, self.config)
 
     def add(self, operators: Iterable[Operator], because: str, source: str) -> int:
         """Hand operators over; give how many started."""
@@ -315,11 +321,10 @@ class World:
         """Let the checkers look at the regions that may need something."""
         self.patrol.notice(self.cluster())
         self.patrol.come_back(self.now_us)
-        merging = self.controller.counts[Kind.MERGE]
-        if self.patrol.to_merge and merging < self.config.merge_schedule_limit:
-            self.patrol.release(self.config.merge_schedule_limit - merging)
-        checks = max(self.settings.patrol_regions, self.regions.count // 1024) * _CHECKS_A_TICK
-        for row in list(self.patrol.todo):
+        slices = self.settings.tick_us // self.settings.patrol_us
+        a_slice = min(max(self.settings.patrol_regions, self.regions.count // 1024), _MOST_A_SLICE)
+        checks = a_slice * slices
+        for row in self.patrol.order(self.chance):
             if not self.patrol.todo or checks <= 0:
                 break
             if self.patrol.todo.get(row, 1 << 62) > self.now_us:
@@ -330,12 +335,27 @@ class World:
             if self.patrol.still_waits(row, self.nodes.closed, self.now_us):
                 continue
             if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
+                self.patrol.crowded = True
                 break
             checks -= 1
             self._look(row, self.cluster())
+        if self.patrol.to_merge:
+            self._look_at_merges((self.tick + 1) * slices, a_slice)
+
+    def _look_at_merges(self, slices: int, a_slice: int) -> None:
+        for row in self.patrol.scan(slices, a_slice):
+            counts = self.controller.counts
+            if limit_reached(Kind.MERGE, counts[Kind.MERGE], self.config):
+                return
+            if row in self.patrol.to_merge and row not in self.controller.running:
+                told = self.patrol.look_at_merge(row, self.cluster(), self.now_us, counts)
+                self._checked(row, told)
 
     def _look(self, row: int, cluster: Cluster) -> None:
-        told = self.patrol.look(row, cluster, self.now_us, self.controller.counts, self.now_us / SECOND_US)
+        self._checked(row, self.patrol.look(row, cluster, self.now_us, self.controller.counts))
+
+    def _checked(self, row: int, told: Explained) -> None:
+        """Hand over what the checkers found for a region."""
         if not told.operators:
             return
         if merges(told.operators[0]) is not None:
@@ -352,9 +372,9 @@ class World:
         self.add([op], told.because, CHECKER)
 
     def _count_leader(self, row: int, op: Operator) -> None:
-        """Count who led while an offline leader was replaced, itself too."""
+        """Count who led while a leader was replaced, itself too."""
         leader = self.regions.store_ids[int(self.regions.leader[row])]
-        if op.desc.startswith("replace-rule-offline") and RemovePeer(leader) in op.steps:
+        if "replace-rule-" in op.desc and RemovePeer(leader) in op.steps:
             leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
             given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
             self.patrol.leaders_given[given] += 1
