@@ -23,8 +23,18 @@ from ticdc_lab.simulate.machine import (
     Wake,
     one_by_one,
 )
+from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
-from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
+from ticdc_lab.simulate.pipeline.sink_messages import (
+    SEVERAL,
+    Begin,
+    Execute,
+    Executed,
+    Publish,
+    Resolved,
+    Write,
+    Written,
+)
 from ticdc_lab.simulate.pipeline.tables import Change, Job
 
 ORDER = {"delete": 0, "update": 1, "insert": 2}
@@ -218,15 +228,25 @@ class Downstream:
         return state, [Send(one.sender, Written(message.id, message.table))]
 
     def _stage(self, state: DownstreamState, sender: Address, write: Write) -> tuple[DownstreamState, list[Output]]:
-        if state.writers.get(write.table) != sender:
-            return state._replace(dropped=state.dropped + len(write.changes)), [
-                Ignored(write, f"{sender} does not write table {write.table} any more")
-            ]
-        state, fresh = _new_ones(state, write)
-        if fresh:
-            known = state.staged.get(write.table, ())
-            state = state._replace(staged=state.staged.set(write.table, (*known, *fresh)))
-        return state, [Send(sender, Written(write.id, write.table))]
+        """Stage the rows of the tables that the sender still writes; only those are acknowledged."""
+        found = sorted({table_of(c.key) for c in write.changes}) if write.table == SEVERAL else [write.table]
+        void = {table for table in found if state.writers.get(table) != sender}
+        outputs: list[Output] = []
+        changes = write.changes
+        if void:
+            changes = tuple(c for c in changes if table_of(c.key) not in void)
+            state = state._replace(dropped=state.dropped + len(write.changes) - len(changes))
+            names = ", ".join(map(str, sorted(void)))
+            outputs.append(Ignored(write, f"{sender} does not write table {names} any more"))
+        state, fresh = _new_ones(state, write._replace(changes=changes))
+        staged: dict[int, list[Change]] = {}
+        for change in fresh:
+            staged.setdefault(table_of(change.key), []).append(change)
+        for table, new in staged.items():
+            state = state._replace(staged=state.staged.set(table, (*state.staged.get(table, ()), *new)))
+        if not void:
+            return state, [Send(sender, Written(write.id, write.table))]
+        return state, [*outputs, *(Send(sender, Written(write.id, t)) for t in found if t not in void)]
 
     def _begun(
         self, state: DownstreamState, sender: Address, begin: Begin, now: Now
@@ -290,7 +310,8 @@ def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute
 def _is_older(waiting: Write | Execute, message: Write | Execute) -> bool:
     if not isinstance(waiting, Write) or not isinstance(message, Write):
         return False
-    return waiting.table == message.table and waiting.id < message.id
+    same = waiting.table == message.table or SEVERAL in (waiting.table, message.table)
+    return same and waiting.id < message.id
 
 
 def place_of(change: Change) -> tuple[int, int, int]:
@@ -313,20 +334,15 @@ def _newest_first(log: Log, since: Log) -> Iterator[Entry]:
 
 def _new_ones(state: DownstreamState, write: Write) -> tuple[DownstreamState, tuple[Change, ...]]:
     """Leave out what was taken before: a table's changes come in order, from one writer at a time."""
-    fresh = _after(state.marks.get(write.table, NOWHERE), write.changes)
-    marks = state.marks.set(write.table, place_of(fresh[-1])) if fresh else state.marks
-    return state._replace(marks=marks, dropped=state.dropped + len(write.changes) - len(fresh)), fresh
-
-
-def _after(last: tuple[int, int, int], changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Give the changes behind a place, each once: a region that was pulled again repeats some in one write."""
+    marks: dict[int, tuple[int, int, int]] = {}
     fresh: list[Change] = []
-    for change in changes:
-        place = place_of(change)
-        if place > last:
+    for change in write.changes:
+        table, place = table_of(change.key), place_of(change)
+        if place > (marks[table] if table in marks else state.marks.get(table, NOWHERE)):
             fresh.append(change)
-            last = place
-    return tuple(fresh)
+            marks[table] = place
+    state = state._replace(marks=state.marks.update(marks), dropped=state.dropped + len(write.changes) - len(fresh))
+    return state, tuple(fresh)
 
 
 def _shown(rows_per_s: int | None) -> str:

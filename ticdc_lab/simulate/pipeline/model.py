@@ -10,7 +10,7 @@ from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.play import play
 from ticdc_lab.simulate.pipeline.scenario_load import load
-from ticdc_lab.simulate.pipeline.settings import DOWNSTREAMS, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.settings import DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
@@ -35,10 +35,10 @@ MODEL = Model(
     settings=Settings,
     unsettled=(
         "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
-        "created_us",
+        "created_us", "sink",
     ),
     choices={
-        "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "kind": DOWNSTREAMS,
+        "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,
         "dispatcher": ("table", "ts", "index-value"),
     },
     events=EVENTS,

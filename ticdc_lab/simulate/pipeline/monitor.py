@@ -4,14 +4,18 @@ It reads what clients committed, what stores told, what the downstream holds, an
 scheduler's auditor, whose invariants hold here too.
 
 Invariants: ``Resolved Consistency`` (nothing committed at or below a resolved_ts that was told comes after it),
-``Watermarks Are Monotone``, ``Checkpoint Below Resolved``, ``Rows In Order``, ``No Row Lost``, ``DDL Barrier``,
-``Nothing Delivered Twice`` (where the semantics promise it) and ``Partition Resolved`` (the proof obligation of the MQ
-seed: the watermark in every partition is below every commit_ts that is not written).
+``Watermarks Are Monotone``, ``Checkpoint Below Resolved``, ``Rows In Order`` (of each table), ``Processors In Order``
+(the MQ seed: a processor puts out its rows by commit_ts), ``Transactions Whole`` (a database gets all rows that a
+transaction has in a table at once), ``No Row Lost``, ``DDL Barrier`` and ``Nothing Delivered Twice`` (where promised).
+
+The MQ seed's proof is three of them: ``Global Resolved`` (it is MaxUint64 by that rule), ``Processor Checkpoint`` (a
+processor's CheckpointTS is below every commit_ts of its tables that is not written) and ``Partition Resolved`` (the
+watermark in every partition is below every commit_ts that is not written).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,27 +24,33 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Rows, entries
-from ticdc_lab.simulate.pipeline.keys import shown
-from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT
+from ticdc_lab.simulate.pipeline.keys import WIDTH, shown, table_of
+from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT, MQ
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
 from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.tidb_state import Item, TidbState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, Executor
 from ticdc_lab.simulate.scheduler.monitor import Found, Monitor
 
-RESOLVED, MONOTONE, BELOW, ORDERED, LOST, BARRIER, TWICE, PARTITION = (
+RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION = (
     "Resolved Consistency",
     "Watermarks Are Monotone",
     "Checkpoint Below Resolved",
     "Rows In Order",
+    "Processors In Order",
+    "Transactions Whole",
     "No Row Lost",
     "DDL Barrier",
     "Nothing Delivered Twice",
+    "Global Resolved",
+    "Processor Checkpoint",
     "Partition Resolved",
 )
-INVARIANTS = (RESOLVED, MONOTONE, BELOW, ORDERED, LOST, BARRIER, TWICE, PARTITION)
+INVARIANTS = (
+    RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -78,8 +88,9 @@ class PipelineMonitor:
         What each node is: its name without number.
     start_ts
         Where the changefeed starts; what was committed at or before it is not owed.
-    semantics, rule
-        What is promised.
+    semantics, rule, ordered, whole
+        What is promised: ``ordered`` where rows leave each processor by commit_ts, ``whole`` where the downstream takes
+        transactions.
     sample_us
         How often the states of all nodes are kept; None for never.
     owed
@@ -91,7 +102,7 @@ class PipelineMonitor:
     told
         The last resolved_ts of each stream, by capture and request.
     written
-        The number and the last commit_ts of what a capture wrote last of a table.
+        The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
     """
 
     scheduler: Monitor
@@ -100,6 +111,8 @@ class PipelineMonitor:
     start_ts: int
     semantics: str = AT_LEAST_ONCE
     rule: str = BASE
+    ordered: bool = False
+    whole: bool = False
     stops_at_violation: bool = True
     sample_us: int | None = None
     owed: dict[int, set[int]] = field(default_factory=dict)
@@ -110,6 +123,7 @@ class PipelineMonitor:
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
     written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
+    keys: dict[int, Mapping[int, int]] = field(default_factory=dict)
     newest_ts: int = 0
     mark_ts: int = 0
     measures: Measures = field(default_factory=Measures)
@@ -167,6 +181,8 @@ class PipelineMonitor:
                 self.jobs[commit_ts] = item.job.query
                 continue
             self.owed[commit_ts] = set(item.keys)
+            if self.whole:
+                self.keys[commit_ts] = Counter(map(table_of, set(item.keys)))
             self.order.append(commit_ts)
             self.measures.committed += len(item.keys)
 
@@ -196,7 +212,7 @@ class PipelineMonitor:
             if found:
                 return found
             if self.written and after.processor.executor.pipelines is not before.processor.executor.pipelines:
-                self._forget(at, after.processor.executor)
+                self._forget(at, before.processor.executor, after.processor.executor)
         for output in outputs:
             if type(output) is Send and type(output.message) is Write:
                 found = self._ordered(at, output.message)
@@ -216,22 +232,57 @@ class PipelineMonitor:
             fell = old is not None and (new.checkpoint_ts < old.checkpoint_ts or new.resolved_ts < old.resolved_ts)
             if fell and key in before.pipelines and before.pipelines[key].start_ts == after.pipelines[key].start_ts:
                 return MONOTONE, f"table {key} on {at} fell from {old} to {new}"
+            found = self._unwritten(at, key, new.checkpoint_ts)
+            if found:
+                return found
         return None
 
-    def _forget(self, at: Address, executor: Executor) -> None:
-        """A table that comes to a capture again begins anew."""
-        for one in [w for w in self.written if w[0] == at and w[1] not in executor.pipelines]:
+    def _unwritten(self, at: Address, key: Any, checkpoint_ts: int) -> Found:
+        """See whether a processor's checkpoint of a table has passed a row of it that is not downstream."""
+        oldest = self._oldest()
+        if oldest is None or oldest > checkpoint_ts or self.rule != MQ or self.semantics == AT_MOST_ONCE:
+            return None
+        table = key if isinstance(key, int) else key.table
+        late = [k for k in self.owed[oldest] if table_of(k) == table]
+        if not late or not isinstance(key, int):
+            return None
+        return PROOF, f"{at} has table {key} at {checkpoint_ts}, and {shown(min(late))} of {oldest} is not downstream"
+
+    def _forget(self, at: Address, before: Executor, after: Executor) -> None:
+        """A table that comes to a capture, again or for the first time, begins at its start."""
+        for one in [w for w in self.written if w[0] == at and w[1] and w[1] not in after.pipelines]:
             del self.written[one]
+        if (at, 0) not in self.written:
+            return
+        for key, pipeline in after.pipelines.items():
+            old = before.pipelines.get(key)
+            if pipeline.state == REPLICATING and (old is None or old.state != REPLICATING):
+                last_id, last_ts = self.written[at, 0]
+                self.written[at, 0] = (last_id, min(last_ts, pipeline.start_ts))
 
     def _ordered(self, at: Address, write: Write) -> Found:
-        last_id, last_ts = self.written.get((at, write.table), (-1, 0))
-        if write.id <= last_id:
-            return None  # it is sent again
+        if self.ordered:
+            found = self._follows(at, 0, write.id, write.changes, PROCESSOR)
+            if found:
+                return found
+        by_table: dict[int, list[Change]] = {}
         for change in write.changes:
+            by_table.setdefault(change.key >> WIDTH, []).append(change)
+        for table, changes in by_table.items():
+            found = self._follows(at, table, write.id, changes, ORDERED)
+            if found:
+                return found
+        return None
+
+    def _follows(self, at: Address, table: int, number: int, changes: Sequence[Change], invariant: str) -> Found:
+        last_id, last_ts = self.written.get((at, table), (-1, 0))
+        if number <= last_id:
+            return None  # it is sent again
+        for change in changes:
             if change.commit_ts < last_ts:
-                return ORDERED, f"{at} writes {shown(change.key)} of {change.commit_ts} after {last_ts}"
+                return invariant, f"{at} writes {shown(change.key)} of {change.commit_ts} after {last_ts}"
             last_ts = change.commit_ts
-        self.written[at, write.table] = (write.id, last_ts)
+        self.written[at, table] = (number, last_ts)
         return None
 
     # Downstream
@@ -246,7 +297,7 @@ class PipelineMonitor:
             return found
         for entry in entries(after, before.log):
             if type(entry) is Rows:
-                found = found or self._rows(entry.changes)
+                found = found or (self._torn(entry.changes) if self.whole else None) or self._rows(entry.changes)
             elif type(entry) is Mark:
                 self.mark_ts = max(self.mark_ts, entry.ts)
                 oldest = self._oldest()
@@ -258,6 +309,20 @@ class PipelineMonitor:
             elif type(entry) is Ddl:
                 found = found or self._ddl(entry)
         return found
+
+    def _torn(self, changes: Sequence[Change]) -> Found:
+        """See whether what came at once has all rows that its transactions have in a table."""
+        there: dict[tuple[int, int], set[int]] = {}
+        for change in changes:
+            there.setdefault((change.commit_ts, change.key >> WIDTH), set()).add(change.key)
+        for (commit_ts, table), keys in there.items():
+            n_rows = self.keys[commit_ts][table] if commit_ts in self.keys else 0
+            if len(keys) < n_rows:
+                return (
+                    WHOLE,
+                    f"{len(keys)} of {n_rows} rows of {commit_ts} in table {table} are written without the others",
+                )
+        return None
 
     def _rows(self, changes: Sequence[Change]) -> Found:
         owed, twice, found = self.owed, self.semantics != AT_LEAST_ONCE, None
@@ -333,6 +398,8 @@ class PipelineMonitor:
         if before is None or after.checkpoint_ts == before.checkpoint_ts:
             return None
         checkpoint_ts = after.checkpoint_ts
+        if self.rule == MQ and after.resolved_ts != MAX_TS:
+            return GLOBAL, f"the global resolved_ts is {after.resolved_ts}, and by the MQ rule it is MaxUint64"
         if checkpoint_ts > after.resolved_ts:
             return BELOW, f"the global checkpoint {checkpoint_ts} is above the global resolved_ts {after.resolved_ts}"
         oldest = self._oldest()

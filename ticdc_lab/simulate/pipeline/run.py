@@ -19,7 +19,7 @@ from ticdc_lab.simulate.pipeline.keys import handle_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
-from ticdc_lab.simulate.pipeline.settings import MEASURED, Settings
+from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, MEASURED, MQ, MYSQL, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
@@ -30,6 +30,7 @@ from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
@@ -219,7 +220,8 @@ def _simulate(
     machines = _machines(settings, scheduler, load, start_ts, planted)
     monitor = PipelineMonitor(
         Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items, _roles(captures, stores),
-        start_ts, settings.capture.semantics, settings.capture.rule, stops_at_violation, sample_us,
+        start_ts, settings.capture.semantics, settings.capture.rule, settings.capture.order == BY_PROCESSOR,
+        settings.downstream.kind == MYSQL, stops_at_violation, sample_us,
     )  # fmt: skip
     recorder = recorder or Recorder(name or f"pipeline seed {seed}", level)
     kernel = Kernel(
@@ -247,14 +249,16 @@ def _machines(
     machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
     for store in stores:
         machines[store] = Store(settings.tikv, stores, regions, **of_store)
-    machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us)
+    free_ts = MAX_TS if settings.capture.rule == MQ else None
+    machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
+    capture = replace(settings.capture, sink=settings.downstream.kind)
     for node in scheduler.nodes():
         own = replace(scheduler, version=scheduler.versions.get(node, scheduler.version))
         inner = Capture(
             VARIANTS[own.variant](own, **planted), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us,
             own.stop_lag_us, own.restart_us,
         )  # fmt: skip
-        machines[node] = DataCapture(inner, settings.capture, load.tables, start_ts, of_capture)
+        machines[node] = DataCapture(inner, capture, load.tables, start_ts, of_capture)
     forgets = bool(planted.get("forgets_places"))
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, forgets)
     return machines

@@ -11,12 +11,11 @@ from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.families import families
 from ticdc_lab.simulate.pipeline.marks import Sample, watermarks
-from ticdc_lab.simulate.pipeline.settings import BASE, MQ
+from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.stages import flow, queues, regions
 from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows, region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
-from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 Snapshots = Iterable[tuple[int, Mapping[str, Any]]]
 """Moments (µs) with the states of all live nodes by address, as ``Run.snapshots``."""
@@ -56,7 +55,7 @@ def sample(time_us: int, states: Mapping[str, Any], *, rule: str = BASE) -> Samp
     etcd = next((state for state in nodes if isinstance(state, EtcdState)), None)
     return Sample(
         time_us,
-        MAX_TS if rule == MQ else etcd.resolved_ts if etcd else 0,
+        etcd.resolved_ts if etcd else 0,
         etcd.checkpoint_ts if etcd else 0,
         tuple(region for state in nodes if isinstance(state, StoreState) for region in region_facts(state)),
         tuple(capture_facts(state) for state in nodes if isinstance(state, DataState)),

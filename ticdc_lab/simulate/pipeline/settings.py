@@ -17,6 +17,9 @@ SEMANTICS = (AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT)
 BASE, MQ = "base", "mq"
 """How far processors may write: up to the global resolved_ts; at once (the seed's optimisation)."""
 RULES = (BASE, MQ)
+BY_PROCESSOR, BY_TABLE = "processor", "table"
+"""What leaves a capture by commit_ts: all rows of a processor (the seed), or those of each table (released TiCDC)."""
+ORDERS = (BY_PROCESSOR, BY_TABLE)
 KAFKA, MYSQL = "kafka", "mysql"
 DOWNSTREAMS = (KAFKA, MYSQL)
 
@@ -69,6 +72,11 @@ class CaptureSettings:
     rule, semantics
         Of :data:`RULES` and :data:`SEMANTICS`. Under at most once also a table that moves without a fault loses
         rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
+    order
+        Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
+    sink
+        Of :data:`DOWNSTREAMS`; a run takes it from the downstream's ``kind``. To ``mysql`` a batch never tears the rows
+        that a transaction has in one table apart, however many they are.
     sorter_memory_rows
         Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
     sink_batch_rows, sink_window_rows
@@ -82,6 +90,8 @@ class CaptureSettings:
 
     rule: str = BASE
     semantics: str = AT_LEAST_ONCE
+    order: str = BY_PROCESSOR
+    sink: str = KAFKA
     sorter_memory_rows: int = 100_000
     sink_batch_rows: int = 512
     sink_window_rows: int = 16_384
@@ -96,7 +106,7 @@ class DownstreamSettings:
     Attributes
     ----------
     kind
-        Of :data:`DOWNSTREAMS`.
+        Of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions.
     partitions, dispatcher
         Of Kafka; a strategy of :mod:`ticdc_lab.dispatch` that needs no state: ``table``, ``ts``, ``index-value``.
     rows_per_s

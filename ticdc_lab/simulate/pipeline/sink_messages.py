@@ -16,8 +16,12 @@ class Begin(NamedTuple):
     start_ts: int
 
 
+SEVERAL = 0
+"""Instead of a table: of all tables of the writer."""
+
+
 class Write(NamedTuple):
-    """Row changes of one table in commit order; ``id`` numbers them for the acknowledgement.
+    """Row changes in commit order, of one table or of :data:`SEVERAL`; ``id`` numbers them for the acknowledgement.
 
     Under ``exactly-once-snapshot`` they are staged and become visible with :class:`Publish`.
     """
@@ -28,7 +32,7 @@ class Write(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The downstream has them for good (staged: for good, though invisible)."""
+    """The downstream has them for good (staged: for good, though invisible); of a table, or all of the write."""
 
     id: int
     table: int

@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.settings import MQ, CaptureSettings, Settings, TikvSettings
+from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, Settings, TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo
 from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
@@ -71,7 +71,7 @@ def late_event(seed: int = 0) -> Run:
     settings = Settings(
         Scheduler(captures=2),
         TikvSettings(regions_per_table=1, resolved_us=MINUTE_US // 4),
-        CaptureSettings(rule=MQ),  # rows of Log2 do not wait for Log1
+        CaptureSettings(rule=MQ, order=BY_TABLE),  # rows of Log2 do not wait for Log1
     )
     quiet = simulate(settings, load, seed=seed, until_us=at_us(3, 50), level=CHANGES)
     return simulate(settings, load, faults=_cut(quiet), seed=seed, until_us=at_us(5, 10), level=CHANGES)

@@ -88,16 +88,21 @@ class Etcd:
         Of leases.
     trusts_every_owner
         A planted bug: the status is taken from an owner of the past.
+    resolved_ts
+        The global resolved_ts of the beginning, which no owner lowers; None for :attr:`start_ts`. MaxUint64 (the
+        executor's ``MAX_TS`` stands for it) lets no table wait for another one.
     """
 
     tables: frozenset[Key]
     start_ts: int
     ttl_us: int = 5_000_000
     trusts_every_owner: bool = False
+    resolved_ts: int | None = None
 
     def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:
         """Give an etcd without sessions."""
-        state = EtcdState(1, self.tables, self.start_ts, self.start_ts)
+        resolved_ts = self.start_ts if self.resolved_ts is None else self.resolved_ts
+        state = EtcdState(1, self.tables, self.start_ts, resolved_ts)
         return state, [Changed("global-checkpoint", None, self.start_ts, "the changefeed starts here")]
 
     def step(self, state: EtcdState, event: Event, now: Now) -> tuple[EtcdState, list[Output]]:

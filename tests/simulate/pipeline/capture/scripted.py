@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -27,7 +27,7 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
     Register,
     ResolvedTs,
 )
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
+from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     EpochNotMatch,
     GetRegions,
@@ -36,13 +36,14 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     RegionNotFound,
     Regions,
 )
-from ticdc_lab.simulate.pipeline.settings import MEASURED, CaptureSettings
-from ticdc_lab.simulate.pipeline.sink_messages import Execute, Executed, Write, Written
+from ticdc_lab.simulate.pipeline.settings import MEASURED, MQ, CaptureSettings
+from ticdc_lab.simulate.pipeline.sink_messages import SEVERAL, Execute, Executed, Write, Written
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
 from ticdc_lab.simulate.recorder import CHANGES, Recorder
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 
@@ -298,7 +299,7 @@ class Downstream:
         if not isinstance(event, Received) or self.deaf_us[0] <= now.at_us < self.deaf_us[1]:
             return state, []
         message = event.message
-        self.got.append((now.at_us, event.sender, message))
+        self.got += [(now.at_us, event.sender, part) for part in _by_table(message)]
         if isinstance(message, Write):
             return state, [Wake(self.takes_us, (event.sender, Written(message.id, message.table)))]
         if isinstance(message, Execute):
@@ -312,6 +313,14 @@ class Downstream:
     def changes(self) -> list[Any]:
         """Give all row changes, in the order in which they came."""
         return [c for w in self.of(Write) for c in w.changes]
+
+
+def _by_table(message: Any) -> list[Any]:
+    """Give a write of several tables as one of each run of rows of a table; all else as it is."""
+    if not isinstance(message, Write) or message.table != SEVERAL:
+        return [message]
+    runs = groupby(message.changes, key=lambda c: table_of(c.key))
+    return [Write(message.id, table, tuple(changes)) for table, changes in runs]
 
 
 @dataclass
@@ -340,7 +349,11 @@ class World:
         known = tuple(info(t) for t in self.tables)
         keys = frozenset(self.tables)
         settings = Settings(variant=self.variant, captures=self.captures, tables=tuple(self.tables), pace=MEASURED)
-        machines: dict[str, Any] = {"etcd": Etcd(keys, START_TS), "pd": Pd(layout, self.pd_late_us)}
+        free_ts = MAX_TS if self.settings.rule == MQ else None
+        machines: dict[str, Any] = {
+            "etcd": Etcd(keys, START_TS, resolved_ts=free_ts),
+            "pd": Pd(layout, self.pd_late_us),
+        }
         machines |= {name: Store(layout, self.txns, **self.store) for name in names}
         machines["downstream"] = self.downstream
         for name in settings.nodes():

@@ -10,6 +10,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     BY_SNAPSHOT,
+    BY_TABLE,
     MQ,
     CaptureSettings,
 )
@@ -124,10 +125,10 @@ def test_snapshots_show_every_row_exactly_once(fault):
 
 
 def test_a_stuck_sink_takes_nothing_until_it_is_free():
-    """The scheduler's fault stops the table and with it the checkpoint; the others go on (MQ)."""
+    """The scheduler's fault stops the table and with it the checkpoint; the others go on (MQ, each table by itself)."""
     txns = history(TABLES, 3900, every_ms=11)
     faults = [Ask(1000 * MS, "capture-1", Stick(2)), Ask(2500 * MS, "capture-1", Stick(2, free=True))]
-    settings = CaptureSettings(rule=MQ, semantics=AT_LEAST_ONCE)
+    settings = CaptureSettings(rule=MQ, semantics=AT_LEAST_ONCE, order=BY_TABLE)
     world = World(TABLES, txns, LAYOUT, stores=2, settings=settings, faults=faults).run(4000)
     times = [at for at, _, m in world.downstream.got if isinstance(m, Write) and m.table == 2]
     assert not [at for at in times if 1_010_000 < at < 2_490_000] and max(times) > 3_800_000

@@ -6,7 +6,7 @@ import pytest
 from scripted import MS, START_TS, World, history, row
 
 from ticdc_lab.simulate.machine import Decided, Now, Send
-from ticdc_lab.simulate.pipeline.capture import paths
+from ticdc_lab.simulate.pipeline.capture import paths, sink
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.path_state import INSERT, Sink, Sorter
 from ticdc_lab.simulate.pipeline.capture.sorter import added
@@ -56,6 +56,7 @@ def test_a_prepared_table_writes_nothing_until_it_is_promoted_and_then_from_wher
     """What is at or below the start was written by the other capture."""
     desk, before = desk_of(prepared, state=REPLICATING, primary=True, start_ts=ts_of(150 * MS))
     paths.followed(desk, before)
+    sink.pump_due(desk)
     assert desk.paths[1].start_ts == desk.paths[1].checkpoint_ts == ts_of(150 * MS)
     written = [c.commit_ts for w in sent(desk, Write) for c in w.changes]
     assert written == [ts_of(ms * MS) for ms in range(160, 260, 10)]
@@ -90,7 +91,7 @@ def test_a_table_that_stops_begins_nothing_new_and_ends_at_what_it_told_last(sem
     marks = desk.executor.marks
     paths.followed(desk, before)
     desk.inner = desk.inner._replace(checkpoint_ts=ts_of(590 * MS), resolved_ts=ts_of(590 * MS))
-    paths.sink.pump(desk, 1)
+    sink.pump_all(desk)
     paths.measured(desk)
     assert bool(sent(desk, Write)) == (semantics == AT_MOST_ONCE)
     assert desk.executor.marks is marks

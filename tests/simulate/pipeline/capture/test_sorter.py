@@ -40,11 +40,11 @@ def test_rows_come_out_sorted_once_each_and_never_beyond_what_is_resolved(memory
     assert not sorter.runs
 
 
-def test_drained_ts_is_below_what_is_left():
-    """A transaction that does not fit is not drained."""
+def test_a_transaction_leaves_whole_and_drained_ts_is_below_what_is_left():
+    """Also one that is larger than the room."""
     sorter = added(Sorter(0), [row(5, k) for k in range(10)] + [row(6, 1)], 100)
     sorter, found = taken(sorter, 9, 4)
-    assert len(found) == 4 and sorter.drained_ts == 4
+    assert len(found) == 10 and sorter.drained_ts == 5
     sorter, _ = taken(sorter, 9, 100)
     assert sorter.drained_ts == 9
     assert taken(sorter, 8, 100)[0].drained_ts == 9

@@ -8,8 +8,8 @@ from ticdc_lab.simulate.machine import Changed, Now
 from ticdc_lab.simulate.pipeline.capture.path_state import Path, Puller
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.keys import META
-from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, MQ, CaptureSettings
-from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor
+from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
+from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key
 
 
@@ -32,12 +32,13 @@ class Desk:
         self, of: DataState, settings: CaptureSettings, planted: frozenset[str], now: Now, start_ts: int
     ) -> None:
         self.settings, self.planted, self.at_us, self.start_ts = settings, planted, now.at_us, start_ts
-        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, _ = of
+        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes = of
         self.outputs: list[Any] = []
+        self.pumps = False
 
     def done(self) -> DataState:
         """Give the state after."""
-        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.settings.rule)
+        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes)
 
     @property
     def executor(self) -> Executor:
@@ -47,8 +48,8 @@ class Desk:
 
     @property
     def limit_ts(self) -> int:
-        """Give up to where this capture may write: the global resolved_ts it heard of, or anything (MQ)."""
-        return MAX_TS if self.settings.rule == MQ else self.inner.resolved_ts
+        """Give up to where this capture may write: the global resolved_ts it heard of, MaxUint64 by the MQ rule."""
+        return self.inner.resolved_ts
 
     @property
     def publishes_first(self) -> bool:

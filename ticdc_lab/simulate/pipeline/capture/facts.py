@@ -7,8 +7,6 @@ from ticdc_lab.simulate.pipeline.capture.schema import info_at
 from ticdc_lab.simulate.pipeline.capture.sorter import in_memory, on_disk
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, StreamFacts, TableFacts
-from ticdc_lab.simulate.pipeline.settings import MQ
-from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import in_turn
 
 
@@ -29,7 +27,7 @@ def capture_facts(state: DataState) -> CaptureFacts:
     return CaptureFacts(
         address=state.address,
         is_owner=state.owner is not None,
-        limit_ts=MAX_TS if state.rule == MQ else state.resolved_ts,
+        limit_ts=state.resolved_ts,
         resolved_ts=state.resolved_ts,
         checkpoint_ts=state.checkpoint_ts,
         ddl_resolved_ts=state.ddl.resolved_ts,

@@ -23,7 +23,6 @@ from ticdc_lab.simulate.pipeline.sink_messages import Executed, Written
 from ticdc_lab.simulate.pipeline.tables import TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.roles import in_turn
 
 NONE: frozenset[str] = frozenset()
 
@@ -81,6 +80,7 @@ class DataCapture:
                 DATA[type(message)](desk, sender, message)
         else:
             self._scheduled(desk, Fired("fence") if messages else event, now)
+        sink.pump_due(desk)
         return desk.done(), desk.outputs
 
     def _desk(self, state: DataState, now: Now) -> Desk:
@@ -125,6 +125,5 @@ def _of_the_data_path(event: Event) -> tuple[Any, ...]:
 def _looked(desk: Desk) -> None:
     """See what has been without an answer for too long, and whether anything has become due."""
     kv_client.look(desk)
-    for key in in_turn(desk.paths):
-        sink.retry(desk, key)
-        sink.pump(desk, key)
+    sink.retry_all(desk)
+    sink.pump_all(desk)

@@ -5,7 +5,7 @@ Memory is bounded: what is more goes to disk as a sorted run, and comes back mer
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 from ticdc_lab.simulate.pipeline.capture.path_state import Row, Run, Sorter
 
@@ -49,7 +49,8 @@ def _sorted(sorter: Sorter) -> Sorter:
 def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
     """Take out the first rows up to ``upto_ts``, about ``room`` of them.
 
-    Of each run no more than ``room`` rows can be among the first; those that are equal to the last one go with it.
+    Of each run no more than ``room`` rows can be among the first; those of the last one's commit_ts go with it, so that
+    no transaction is torn.
     """
     if sorter.fresh:
         sorter = _sorted(sorter)
@@ -61,8 +62,9 @@ def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
     drained_ts = upto_ts
     if sum(end - run.at for run, end in zip(runs, ends, strict=True)) > room:
         last = found[room - 1]
-        ends = [bisect_right(run.rows, last, run.at, end) for run, end in zip(runs, ends, strict=True)]
-        found, drained_ts = _between(runs, ends), last[0] - 1
+        after = (last[0] + 1,)
+        ends = [bisect_left(run.rows, after, run.at, end) for run, end in zip(runs, ends, strict=True)]
+        found, drained_ts = _between(runs, ends), last[0]
     left = [Run(run.rows, end) if end < len(run.rows) else Run() for run, end in zip(runs, ends, strict=True)]
     return sorter._replace(
         memory=left[0],

@@ -8,7 +8,6 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.capture.path_state import Path, Puller, Row
-from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 from ticdc_lab.simulate.scheduler.capture_state import CaptureState
 from ticdc_lab.simulate.scheduler.etcd_messages import View
@@ -84,7 +83,7 @@ class Duty(NamedTuple):
 class DataState(NamedTuple):
     """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too.
 
-    ``rule`` is the setting; ``n_writes`` counts the writes that were sent, and is the id of the last.
+    ``n_writes`` counts the writes that were sent, and is the id of the last.
     """
 
     inner: CaptureState
@@ -93,7 +92,6 @@ class DataState(NamedTuple):
     kv: KvClient = KvClient()
     duty: Duty | None = None
     n_writes: int = 0
-    rule: str = BASE
 
     @property
     def address(self) -> Address:
