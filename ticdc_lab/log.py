@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +41,7 @@ from ticdc_lab.load import load
 from ticdc_lab.sample import Sample, from_first_row
 from ticdc_lab.summary import FOUND, Summary, exact, of_facts, of_findings, of_load, of_transactions, small
 from ticdc_lab.tables import table_as_of, table_history
+from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import transactions
 
 if TYPE_CHECKING:
@@ -249,9 +251,7 @@ class Log:
 
     def table(self, name: str, *, as_of: int | None = None) -> Answer:
         """Which rows did a table (``schema.table``) have at a commit_ts (TSO); by default the log's resolved_ts."""
-        schema_name, dot, table_name = name.partition(".")
-        if not dot:
-            raise ContractError(f"{name!r} is no SCHEMA.TABLE.")
+        schema_name, table_name = table_named(self.events, name)
         self.change_log.require_commit_ts(f"the table {name}")
         found = table_as_of(self.events, schema_name=schema_name, table_name=table_name, ts=as_of)
         rows = small(found.rows.orderBy(*[f"`{c}`" for c in found.key or found.rows.columns]).limit(ROWS))
@@ -376,8 +376,8 @@ class Log:
         return MOST, [f"The log has {recorded:,} partitions; dispatchers are compared with up to {MOST}."]
 
     def _timeline(self, table: str) -> TableTimeline:
-        schema_name, _, table_name = table.partition(".")
-        place = str(self.folder / f"history-{table.encode().hex()}")
+        schema_name, table_name = table_named(self.events, table)
+        place = str(self.folder / f"history-{sha256(table.encode()).hexdigest()}")
         history = self.events.transform(table_history, schema_name=schema_name, table_name=table_name)
         with jobs_given_up(history.sparkSession):
             history.write.mode("overwrite").parquet(place)

@@ -224,3 +224,22 @@ def test_every_tab_has_words() -> None:
     """A title, and what is said while it is computed."""
     assert all(tab.title and tab.doing for tab in TABS.values())
     assert len({tab.title for tab in TABS.values()}) == len(TABS) == 9
+
+
+def test_two_workbenches_on_one_folder_keep_apart(spark: SparkSession, tmp_path: Path) -> None:
+    """Each reads for itself: what one chooses, closes or cannot read leaves the other as it is."""
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    (folder / "one.jsonl.gz").write_bytes(Path(CANAL).read_bytes())
+    first, second = (workbench(str(folder), spark) for _ in range(2))
+    first.wait(300)
+    second.wait(300)
+    first.select(Selection(table="shop.orders"))
+    assert second.selection == Selection()
+    before = second.panels["messages"].figure.to_json()
+    first.close()
+    second.select(Selection(table="shop.orders"))
+    second.select(Selection())
+    assert second.panels["messages"].figure.to_json() == before
+    assert second.log is not None and second.log.events.count() > 2_000
+    second.close()

@@ -124,16 +124,17 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
 @json_flag
 def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **where: str) -> None:
     """One table's rows at a consistent timestamp."""
-    schema_name, dot, table_name = name.partition(".")
-    if not dot:
+    if "." not in name:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
     from ticdc_lab.export import write
     from ticdc_lab.limits import but_for
     from ticdc_lab.tables import table_as_of
+    from ticdc_lab.tables.naming import table_named
     from ticdc_lab.tso import to_datetime
 
     with decoded(source, where) as (spark, log):
         log.require_commit_ts(f"the table {name}")
+        schema_name, table_name = table_named(log.events, name)
         found = table_as_of(log.events, schema_name=schema_name, table_name=table_name, ts=ts)
         with shown(spark, f"table {name}"):
             # by its columns, so that the same input gives the same bytes

@@ -8,6 +8,9 @@ from ticdc_lab.tables.knowledge import LogFacts, TableFacts
 from ticdc_lab.tables.lives import Life
 from ticdc_lab.tso import to_datetime
 
+_READ = 140
+"""Characters of a name in a sentence; MySQL's own have at most 64 each."""
+
 
 def at(ts: int) -> str:
     """A TSO and the time it stands for."""
@@ -17,12 +20,20 @@ def at(ts: int) -> str:
 def no_such_table(table: str, catalog: Catalog, facts: LogFacts, *, most: int = 10) -> ProtocolError:
     """The log names no such table."""
     names = sorted({".".join(n) for n in (*catalog.versions, *facts.tables)})
-    near = [n for n in names if n.lower() == table.lower()]
-    said = f"{', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}" or "no table"
+    near = [_short(n) for n in names if n.lower() == table.lower()]
+    said = (
+        f"{', '.join(map(_short, names[:most]))}{f' and {len(names) - most} more' if len(names) > most else ''}"
+        or "no table"
+    )
     return ProtocolError(
-        f"The log holds no table {table}; it holds {said}.",
+        f"The log holds no table {_short(table)}; it holds {said}.",
         hint=f"Names are taken exactly as written: did you mean {near[0]}?" if near else "Name it as SCHEMA.TABLE.",
     )
+
+
+def _short(name: str) -> str:
+    """A name as far as people read it."""
+    return name if len(name) <= _READ else f"{name[:_READ]}..."
 
 
 def not_there(table: str, ts: int, why: str) -> ProtocolError:

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from ticdc_lab import figures
 from ticdc_lab.answers import Answer, complete_to
 from ticdc_lab.errors import SourceError
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, label
 from ticdc_lab.log import Log
 from ticdc_lab.tso import compose
 from ticdc_lab.widgets.browse_panel import browse_panel, row_panel
@@ -78,7 +78,7 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
     def draw(view: TableAtView) -> Drawn:
         timeline = log.timeline(view.table)
         ts = compose(lo + round(1000 * view.at_s) + 1) - 1
-        title = f"{view.table} has {count(timeline.count(ts), 'row')} {view.at_s:.2f} s after the first event"
+        title = f"{label(view.table)} has {count(timeline.count(ts), 'row')} {view.at_s:.2f} s after the first event"
         return Drawn(figures.listing(timeline.rows(ts), title=title, note=_TABLE_NOTE), "the files were asked")
 
     return Panel(
