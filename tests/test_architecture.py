@@ -97,6 +97,7 @@ TO_THE_DRIVER = {
     "sources/parquet.py": "at most a row a core, of those that do not see a folder",
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
+    "tables/naming.py": "the one table that a text with several dots names",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
     "survey.py": "a row of counts for each table and partition",
     "summary.py": "aggregates that are drawn",
