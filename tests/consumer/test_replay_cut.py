@@ -139,7 +139,7 @@ def of_two_tables(folder: Path) -> Path:
 def test_a_consumer_into_delta_is_killed_at_any_moment(classic: SparkSession, tmp_path: Path) -> None:
     """Each run goes on from ``_state``; in the end the tables are those of one run, that without a key too."""
     recording, lake = of_two_tables(tmp_path), tmp_path / "lake"
-    arguments = [str(recording), "--sink", f"delta:{lake}", "--no-check", "--rows-a-batch", "30"]
+    arguments = [str(recording), "--sink", f"delta:{lake}", "--no-check", "--rows-a-batch", "30", "--engine", "spark"]
     kills = 0
     for wait_s in moments(8):
         process = started("-m", "ticdc_lab.cli", "consume", "--driver-memory", "700m", *arguments)

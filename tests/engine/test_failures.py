@@ -12,6 +12,7 @@ from conftest import golden
 from engines import session_of, using
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.cli import main
@@ -106,3 +107,15 @@ def test_a_command_whose_engine_dies_says_what_to_take(monkeypatch: pytest.Monke
     assert told.exit_code == 2 and told.stdout == ""
     assert "has ended in the middle of its work" in told.stderr and "--engine spark" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_a_worker_that_was_killed_is_said(classic: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither as a refused question nor as an error of ours to report, and no trace is on the terminal."""
+
+    def killed(batches: object) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(EngineError, match="A Python worker of the engine has ended") as said, engine_errors():
+        classic.range(1).mapInArrow(killed, "id bigint").collect()  # type: ignore[arg-type]
+    assert "Run the same again" in said.value.hint
+    assert "\tat " not in "".join(capfd.readouterr())

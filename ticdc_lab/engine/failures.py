@@ -16,6 +16,7 @@ _PYTHON = re.compile(r"^(?!\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Int
 _CONDITION = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+;?")
 
 _ENDED = ("Connection refused", "Answer from Java side is empty", "Error while sending or receiving", "UNAVAILABLE")
+_WORKER_ENDED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "pyspark.daemon's stdout")
 _MEMORY = ("OutOfMemoryError", "Resources exhausted", "MemoryError")
 
 
@@ -52,6 +53,12 @@ def _of_the_machine(said: str) -> EngineError | None:
         return EngineError(
             "The disk is full: the engine cannot write what it keeps meanwhile.",
             hint="Free some space where TMPDIR lies, or set TMPDIR to a folder of a larger disk.",
+        )
+    if any(words in said for words in _WORKER_ENDED):
+        return EngineError(
+            "A Python worker of the engine has ended in the middle of its work: somebody killed it, or it crashed.",
+            hint="Run the same again. If it ends so each time, the machine may lack memory: see what the kernel's log "
+            "says of it, or use fewer cores.",
         )
     if any(words in said for words in _MEMORY):
         return EngineError(
