@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.simulate.machine import Asked, Fired, Now, Received, Send
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Downstream, Mark, Pace, Rows, entries
+from ticdc_lab.simulate.pipeline.downstream import Ddl, Downstream, Mark, Pace, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.log import log_events, messages
 from ticdc_lab.simulate.pipeline.settings import (
@@ -192,6 +192,27 @@ def test_the_log_has_a_watermark_and_a_ddl_in_every_partition_and_dense_offsets(
     }
     assert [r["before"] is None for r in rows] == [True, True, False, False]
     assert rows[3]["columns"] is None
+
+
+def test_by_tidb_rowid_the_handle_says_the_partition():
+    """The seed's first strategy; each row keeps its partition through updates and deletes."""
+    log = log_events(ENTRIES, DownstreamSettings(partitions=3, dispatcher="tidb-rowid")).to_pylist()
+    rows = [r for r in log if r["kind"] == "row"]
+    assert [(r["partition"], r["dispatch_key"]) for r in rows] == [(1, "1"), (2, "2"), (1, "1"), (2, "2")]
+
+
+def test_an_admin_event_stands_in_old_and_new_partitions_and_rows_follow_the_new_count():
+    """Watermarks behind it go to the new ones alone."""
+    entries = [
+        *ENTRIES,
+        Partitions(5, "capture-1", 2),
+        Rows(6, "capture-1", (change(13, 5),)),
+        Mark(7, "capture-1", 13),
+    ]
+    log = log_events(entries, DownstreamSettings(partitions=3, dispatcher="tidb-rowid")).to_pylist()
+    admins = [r for r in log if r["kind"] == "admin"]
+    assert [(r["partition"], r["admin"]) for r in admins] == [(p, {"partition_count": 2}) for p in range(3)]
+    assert [(r["kind"], r["partition"]) for r in log[-3:]] == [("row", 1), ("watermark", 0), ("watermark", 1)]
 
 
 def test_a_database_is_one_partition():

@@ -27,6 +27,8 @@ from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     SEVERAL,
+    Admin,
+    AdminWritten,
     Begin,
     Execute,
     Executed,
@@ -76,7 +78,15 @@ class Ddl(NamedTuple):
     job: Job
 
 
-Entry: TypeAlias = "Rows | Mark | Ddl"
+class Partitions(NamedTuple):
+    """An Admin event in every partition, old and new: from here on there are so many."""
+
+    at_us: int
+    writer: Address
+    partitions: int
+
+
+Entry: TypeAlias = "Rows | Mark | Ddl | Partitions"
 Log: TypeAlias = "tuple[Entry, Log] | None"
 """Everything in the order in which it came, the newest first: a list that shares its tail with every older state."""
 
@@ -86,7 +96,7 @@ class Waiting(NamedTuple):
 
     due_us: int
     sender: Address
-    message: Write | Execute
+    message: Write | Execute | Admin
 
 
 class DownstreamState(NamedTuple):
@@ -106,6 +116,8 @@ class DownstreamState(NamedTuple):
         Of a table: the place of the last change that was taken (``exactly-once-deduplication``) or staged.
     dropped
         Row changes that came again and were left out, or that were staged in vain.
+    partitions
+        How many there are.
     """
 
     log: Log = None
@@ -116,6 +128,7 @@ class DownstreamState(NamedTuple):
     staged: Map[int, tuple[Change, ...]] = Map()
     marks: Map[int, tuple[int, int, int]] = Map()
     dropped: int = 0
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,7 @@ class Downstream:
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Begin empty."""
-        return DownstreamState(rows_per_s=self.settings.rows_per_s), []
+        return DownstreamState(rows_per_s=self.settings.rows_per_s, partitions=self.settings.partitions), []
 
     def step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Take rows, watermarks and DDLs."""
@@ -153,7 +166,7 @@ class Downstream:
     def _received(
         self, state: DownstreamState, sender: Address, message: Any, now: Now
     ) -> tuple[DownstreamState, list[Output]]:
-        if isinstance(message, (Write, Execute)):
+        if isinstance(message, (Write, Execute, Admin)):
             if _waits(state.queue, sender, message):
                 return state, [Ignored(message, "it was sent before and waits for its turn")]
             return self._queued(state, Waiting(0, sender, message), now)
@@ -178,9 +191,11 @@ class Downstream:
         queue = (*state.queue, one._replace(due_us=due_us))
         return state._replace(queue=queue, free_us=due_us), [Wake(queue[0].due_us - now.at_us, "due")]
 
-    def _takes_us(self, state: DownstreamState, message: Write | Execute) -> int | None:
+    def _takes_us(self, state: DownstreamState, message: Write | Execute | Admin) -> int | None:
         if isinstance(message, Execute):
             return self.settings.ddl_us
+        if isinstance(message, Admin):
+            return 0
         if state.rows_per_s is None:
             return 0
         return len(message.changes) * 1_000_000 // state.rows_per_s if state.rows_per_s else None
@@ -210,6 +225,8 @@ class Downstream:
 
     def _done(self, state: DownstreamState, one: Waiting, now: Now) -> tuple[DownstreamState, list[Output]]:
         message = one.message
+        if isinstance(message, Admin):
+            return self._repartitioned(state, one.sender, message, now)
         if isinstance(message, Execute):
             because = f"{message.job.type}: {message.job.query}"
             state = self._all_published(state, message.finished_ts, one.sender, now)
@@ -226,6 +243,20 @@ class Downstream:
         if changes:
             state = state._replace(log=(Rows(now.at_us, one.sender, changes), state.log))
         return state, [Send(one.sender, Written(message.id, message.table))]
+
+    def _repartitioned(
+        self, state: DownstreamState, sender: Address, admin: Admin, now: Now
+    ) -> tuple[DownstreamState, list[Output]]:
+        """Write it once; what is above the checkpoint comes again, for consumers drop it."""
+        answer = Send(sender, AdminWritten(admin.partitions))
+        if admin.partitions == state.partitions:
+            return state, [answer]
+        state = self._all_published(state, admin.checkpoint_ts, sender, now)
+        marks = state.marks if self.semantics != BY_DEDUPLICATION else _lowered(state.marks, admin.checkpoint_ts)
+        mark = Mark(now.at_us, sender, admin.checkpoint_ts)
+        log = (Partitions(now.at_us, sender, admin.partitions), (mark, state.log))
+        told = Changed("partitions", state.partitions, admin.partitions, "no table is written")
+        return state._replace(log=log, marks=marks, partitions=admin.partitions), [told, answer]
 
     def _stage(self, state: DownstreamState, sender: Address, write: Write) -> tuple[DownstreamState, list[Output]]:
         """Stage the rows of the tables that the sender still writes; only those are acknowledged."""
@@ -291,7 +322,12 @@ class Downstream:
         )
 
 
-def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute) -> bool:
+def _lowered(marks: Map[int, tuple[int, int, int]], ts: int) -> Map[int, tuple[int, int, int]]:
+    """Give places that are not above a ts."""
+    return Map((table, min(place, (ts, *END))) for table, place in marks.items())
+
+
+def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute | Admin) -> bool:
     """Say whether a message that came again waits for its turn already, and nothing older of its table after it.
 
     Where an older write was done and came again behind this one, this one has to follow it once more: else the older
@@ -307,7 +343,7 @@ def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute
     return False
 
 
-def _is_older(waiting: Write | Execute, message: Write | Execute) -> bool:
+def _is_older(waiting: Write | Execute | Admin, message: Write | Execute | Admin) -> bool:
     if not isinstance(waiting, Write) or not isinstance(message, Write):
         return False
     same = waiting.table == message.table or SEVERAL in (waiting.table, message.table)

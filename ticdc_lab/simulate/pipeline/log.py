@@ -15,13 +15,14 @@ from ticdc_lab.encode import encoder
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.schema import EVENTS, MESSAGES
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Rows
+from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.images import images, text_of
+from ticdc_lab.simulate.pipeline.keys import handle_of
 from ticdc_lab.simulate.pipeline.settings import KAFKA, DownstreamSettings
 from ticdc_lab.simulate.pipeline.tables import Change, Job
 
-TABLE, TS, INDEX_VALUE = "table", "ts", "index-value"
-DISPATCHERS = (TABLE, TS, INDEX_VALUE)
+TABLE, TS, INDEX_VALUE, TIDB_ROWID = "table", "ts", "index-value", "tidb-rowid"
+DISPATCHERS = (TABLE, TS, INDEX_VALUE, TIDB_ROWID)
 """Those that need neither state nor a catalog."""
 MAX_BATCH_SIZE = 16
 
@@ -37,6 +38,9 @@ def partition_of(change: Change, dispatcher: str, partitions: int) -> tuple[int,
     info = change.info
     if dispatcher == TS:
         return change.commit_ts % partitions, str(change.commit_ts)
+    if dispatcher == TIDB_ROWID:
+        row_id = handle_of(change.key)
+        return row_id % partitions, str(row_id)
     number = zlib.crc32((info.schema_name + info.name).encode())
     if dispatcher == TABLE:
         return number % partitions, info.quoted
@@ -66,12 +70,19 @@ def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic:
     -------
     pyarrow.Table
         The events contract and ``target_partition`` (int), ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual
-        time). A watermark and a DDL stand in every partition; ``offset`` is the place in the partition.
+        time). A watermark and a DDL stand in every partition, an Admin event in old and new ones;
+        ``offset`` is the place in the partition.
     """
     n = settings.partitions if settings.kind == KAFKA else 1
     changes: list[Change] = []
     rows: list[dict[str, Any]] = []
     for entry in entries:
+        if isinstance(entry, Partitions):
+            for partition in range(max(n, entry.partitions)):
+                rows.append({"kind": "admin", "at": entry.at_us, "partition": partition, "key": None,
+                             "count": entry.partitions})  # fmt: skip
+            n = entry.partitions
+            continue
         if isinstance(entry, Rows):
             for change in entry.changes:
                 partition, key = partition_of(change, settings.dispatcher, n)
@@ -143,7 +154,7 @@ def _table(rows: Sequence[dict[str, Any]], changes: Sequence[Change], topic: str
     place = pa.array(np.where(at < 0, 0, at), mask=at < 0)
     columns: dict[str, Any] = {
         "kind": [r["kind"] for r in rows],
-        "commit_ts": [c.commit_ts if c else r["ts"] for c, r in zip(of, rows, strict=True)],
+        "commit_ts": [c.commit_ts if c else r.get("ts") for c, r in zip(of, rows, strict=True)],
         "start_ts": [c.start_ts if c else None for c in of],
         "schema_name": [
             c.info.schema_name if c else j.schema_name if j else None for c, j in zip(of, jobs, strict=True)
@@ -156,6 +167,7 @@ def _table(rows: Sequence[dict[str, Any]], changes: Sequence[Change], topic: str
         "columns": images([(c.info, c.after) for c in changes]).take(place),
         "before": images([(c.info, c.before) for c in changes]).take(place),
         "query": [j.query if j else None for j in jobs],
+        "admin": [{"partition_count": r["count"]} if "count" in r else None for r in rows],
         "topic": [topic] * len(rows),
         "partition": [r["partition"] for r in rows],
         "offset": _offsets([r["partition"] for r in rows]),

@@ -6,19 +6,30 @@ from ticdc_lab.simulate.models import Model
 from ticdc_lab.simulate.pipeline import scenario_cluster, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
+from ticdc_lab.simulate.pipeline.log import DISPATCHERS
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.play import play
 from ticdc_lab.simulate.pipeline.scenario_load import load
 from ticdc_lab.simulate.pipeline.settings import DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
-from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
+from ticdc_lab.simulate.pipeline.sink_messages import (
+    Admin,
+    AdminWritten,
+    Begin,
+    Execute,
+    Executed,
+    Publish,
+    Resolved,
+    Write,
+    Written,
+)
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 
 _OWN = (
     Register, Deregister, Entries, ResolvedTs, RegionFailed, BatchCommands, BatchResponses, GetRegions, Regions,
-    RegionHeartbeat, Begin, Write, Written, Publish, Resolved, Execute, Executed,
+    RegionHeartbeat, Begin, Write, Written, Publish, Resolved, Execute, Executed, Admin, AdminWritten,
 )  # fmt: skip
 
 
@@ -39,7 +50,7 @@ MODEL = Model(
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,
-        "dispatcher": ("table", "ts", "index-value"),
+        "dispatcher": DISPATCHERS,
     },
     events=EVENTS,
     random=SCHEDULER.random,

@@ -23,7 +23,7 @@ from typing import Any
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
-from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Rows, entries
+from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import WIDTH, shown, table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT, MQ
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
@@ -308,7 +308,15 @@ class PipelineMonitor:
                     )
             elif type(entry) is Ddl:
                 found = found or self._ddl(entry)
+            elif type(entry) is Partitions:
+                self._dropped(entries(after))
         return found
+
+    def _dropped(self, known: Sequence[Any]) -> None:
+        """At an Admin event consumers drop what they hold above the watermark: it is owed once more."""
+        upto = next(n for n in range(len(known) - 1, -1, -1) if type(known[n]) is Partitions)
+        rows = [c for e in known[:upto] if type(e) is Rows for c in e.changes if c.commit_ts > self.mark_ts]
+        self._void(rows)
 
     def _torn(self, changes: Sequence[Change]) -> Found:
         """See whether what came at once has all rows that its transactions have in a table."""

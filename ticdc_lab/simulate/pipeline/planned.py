@@ -73,6 +73,13 @@ class DropTable:
     table: TableId
 
 
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A user wants another number of partitions: all tables stop, Admin events are written, all go on."""
+
+    partitions: int
+
+
 _NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table")
 
 EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NOT_OF_THE_PIPELINE} | {
@@ -84,4 +91,5 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
     "long_transaction": LongTransaction,
     "add_column": AddColumn,
     "drop_table": DropTable,
+    "repartition": Repartition,
 }

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, SCHEMA, Named, ServiceDdl, made, table_info
 from ticdc_lab.simulate.pipeline.settings import Settings
-from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Repartition
 from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.recorder import CHANGES
@@ -119,6 +119,12 @@ def _(what: own.SlowSink, event: Planned, scenario: Scenario) -> Iterator[kernel
 @happens.register
 def _(what: own.StandingSink, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
     yield from _paced(0, what.for_us, event, scenario)
+
+
+@happens.register
+def _(what: own.Repartition, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    for capture in settings_of(scenario).scheduler.nodes():
+        yield kernel.Ask(event.at_us, capture, Repartition(what.partitions))
 
 
 def _paced(rows_per_s: int, for_us: int | None, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:

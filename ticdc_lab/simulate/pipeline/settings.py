@@ -108,7 +108,8 @@ class DownstreamSettings:
     kind
         Of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions.
     partitions, dispatcher
-        Of Kafka; a strategy of :mod:`ticdc_lab.dispatch` that needs no state: ``table``, ``ts``, ``index-value``.
+        Of Kafka; a strategy of :mod:`ticdc_lab.dispatch` that needs no state: ``table``, ``ts``, ``index-value``,
+        ``tidb-rowid`` (a row's handle is its _tidb_rowid).
     rows_per_s
         How fast it takes rows, of all writers together; None for at once.
     ddl_us

@@ -64,4 +64,26 @@ class Executed(NamedTuple):
     finished_ts: int
 
 
-ToDownstream: TypeAlias = Begin | Write | Publish | Resolved | Execute
+class Repartition(NamedTuple):
+    """Asked of captures: the owner shall go over to another number of partitions."""
+
+    partitions: int
+
+
+class Admin(NamedTuple):
+    """The owner, with no table dispatched: from here on there are so many partitions; ``checkpoint_ts`` is resolved.
+
+    Consumers drop what they hold above it. It comes again.
+    """
+
+    partitions: int
+    checkpoint_ts: int
+
+
+class AdminWritten(NamedTuple):
+    """The Admin event is in every partition."""
+
+    partitions: int
+
+
+ToDownstream: TypeAlias = Admin | Begin | Write | Publish | Resolved | Execute

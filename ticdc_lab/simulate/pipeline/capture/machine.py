@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
+from ticdc_lab.simulate.machine import Address, Asked, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
 from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, owner, paths, sink, streams
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.state import DataState
@@ -19,7 +19,7 @@ from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, Reso
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.kv_messages import Regions
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
-from ticdc_lab.simulate.pipeline.sink_messages import Executed, Written
+from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Repartition, Written
 from ticdc_lab.simulate.pipeline.tables import TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -34,6 +34,7 @@ DATA: Mapping[type, Callable[[Desk, Address, Any], None]] = MappingProxyType(
         Regions: lambda desk, _, message: kv_client.told(desk, message),
         Written: lambda desk, _, message: sink.written(desk, message),
         Executed: lambda desk, _, message: owner.executed(desk, message),
+        AdminWritten: lambda desk, _, message: owner.repartitioned(desk, message),
     }
 )
 """What the data path takes; all else is the scheduler's."""
@@ -88,6 +89,9 @@ class DataCapture:
 
     def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""
+        if isinstance(event, Asked) and isinstance(event.command, Repartition):
+            owner.repartition(desk, event.command)
+            return
         inner, pipelines = desk.inner, desk.executor.pipelines
         if event == Fired("tick") and not owner.may_tick(desk):
             desk.outputs.append(Wake(self.scheduler.tick_us, "tick"))

@@ -5,18 +5,34 @@ A new owner cannot know whether the job at the persisted checkpoint was executed
 
 from __future__ import annotations
 
+from typing import Any
+
 from ticdc_lab.simulate.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mutants import DDL_BEFORE_BARRIER, MARKS_RESOLVED, SKIPS_DDL_PULLER
 from ticdc_lab.simulate.pipeline.capture.schema import tables_at
 from ticdc_lab.simulate.pipeline.capture.state import Duty
-from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Execute, Executed, Resolved
+from ticdc_lab.simulate.pipeline.settings import MYSQL
+from ticdc_lab.simulate.pipeline.sink_messages import (
+    DOWNSTREAM,
+    Admin,
+    AdminWritten,
+    Execute,
+    Executed,
+    Repartition,
+    Resolved,
+)
 from ticdc_lab.simulate.pipeline.tables import Job
 from ticdc_lab.simulate.scheduler.capture_state import owner_rev
+from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState, unsynced
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutTables
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
+from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v3 import CoordinatorState
+from ticdc_lab.simulate.scheduler.v3.captures import all_initialized
 
 LAST_JOB = 1 << 62
+NO_TABLES: frozenset[Key] = frozenset()
 
 
 def followed(desk: Desk) -> None:
@@ -61,6 +77,11 @@ def instruct(desk: Desk) -> None:
     duty, view = desk.duty, desk.inner.view
     if duty is None or view is None:
         return
+    if duty.partitions is not None:
+        # With nothing wanted and the barrier where the checkpoint is, tables stop and the checkpoint stands.
+        stands = view._replace(tables=NO_TABLES, barrier_ts=desk.inner.checkpoint_ts)
+        desk.inner = desk.inner._replace(view=stands)
+        return
     if duty.wanted_ts != duty.executed[0]:
         wanted = tables_at(desk.ddl.schema, duty.executed[0])
         if wanted != duty.wanted:
@@ -84,6 +105,9 @@ def proceed(desk: Desk) -> None:
         desk.outputs.append(Send(DOWNSTREAM, Resolved(told_ts)))
         duty = duty._replace(told_ts=checkpoint_ts)
     desk.duty = duty
+    if duty.partitions is not None:
+        _repartition(desk, duty, duty.partitions)
+        return
     job = next_job(desk)
     if job is None or (job[0] > checkpoint_ts and DDL_BEFORE_BARRIER not in desk.planted):
         return
@@ -94,6 +118,62 @@ def proceed(desk: Desk) -> None:
     desk.outputs.append(Decided(f"ddl:{job[1].id}", f"execute {job[1].query}", because))
     desk.outputs.append(Send(DOWNSTREAM, Execute(*job)))
     desk.duty = duty._replace(executing=identity, asked_us=desk.at_us)
+
+
+# Another number of partitions (MQ seed, "Partition 扩容与缩容"): pause, Admin, restart
+
+
+def repartition(desk: Desk, command: Repartition) -> None:
+    """Begin to pause every task, as a user wants another number of partitions."""
+    duty = desk.duty
+    if duty is None:
+        desk.outputs.append(Ignored(command, f"{desk.inner.address} is not the owner"))
+    elif desk.settings.sink == MYSQL:
+        desk.outputs.append(Decided("partitions", None, "a database has none"))
+    elif duty.partitions is not None:
+        desk.outputs.append(Decided("partitions", None, f"it is going over to {duty.partitions}"))
+    else:
+        because = f"a user wants {command.partitions}: all tables stop first"
+        desk.outputs.append(Decided("partitions", "pause", because))
+        desk.duty = duty._replace(partitions=command.partitions, empty_us=None)
+
+
+def _repartition(desk: Desk, duty: Duty, partitions: int) -> None:
+    """Send the Admin event when no table is dispatched and what was under way has come to rest.
+
+    The seed misses an answer of the processors. Here the scheduler tells that they have stopped, and ``retry_us`` more
+    must pass: what a processor had sent before is there by then, or was sent in vain.
+    """
+    if not is_idle(desk.inner.owner):
+        desk.duty = duty._replace(empty_us=None)
+        return
+    if duty.empty_us is None:
+        desk.duty = duty._replace(empty_us=desk.at_us, asked_us=desk.at_us)
+        return
+    if desk.at_us - max(duty.empty_us, duty.asked_us) >= desk.settings.retry_us:
+        desk.outputs.append(Decided("partitions", str(partitions), "no table is dispatched"))
+        desk.outputs.append(Send(DOWNSTREAM, Admin(partitions, desk.inner.checkpoint_ts)))
+        desk.duty = duty._replace(asked_us=desk.at_us)
+
+
+def is_idle(owner: Any) -> bool:
+    """Whether the owner knows all captures and none of them has a table, in any variant's words."""
+    if isinstance(owner, DispatcherState):
+        return unsynced(owner) is None and not owner.tables.records
+    if isinstance(owner, CoordinatorState):
+        return all_initialized(owner.captures) and not owner.replications.sets
+    control = owner.control
+    return bool(owner.bootstrapped) and not control.spans.replicas and not control.running
+
+
+def repartitioned(desk: Desk, answer: AdminWritten) -> None:
+    """Let all tables be dispatched again, from the global checkpoint."""
+    duty = desk.duty
+    if duty is None or duty.partitions != answer.partitions:
+        desk.outputs.append(Ignored(answer, "this capture waits for no such Admin event"))
+        return
+    desk.outputs.append(Decided("partitions", "go on", f"from {desk.inner.checkpoint_ts}"))
+    desk.duty = duty._replace(partitions=None, empty_us=None)
 
 
 def executed(desk: Desk, answer: Executed) -> None:

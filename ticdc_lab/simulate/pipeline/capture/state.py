@@ -67,6 +67,10 @@ class Duty(NamedTuple):
         The tables that etcd was told last.
     waits
         Whether its DDL puller has not come to the checkpoint.
+    partitions
+        The number of partitions that a user wants: no table is wanted until it is there.
+    empty_us
+        Since when no table is dispatched, None while some are.
     """
 
     rev: int
@@ -78,6 +82,8 @@ class Duty(NamedTuple):
     wanted_ts: int = -1
     put: frozenset[Key] | None = None
     waits: bool = False
+    partitions: int | None = None
+    empty_us: int | None = None
 
 
 class DataState(NamedTuple):

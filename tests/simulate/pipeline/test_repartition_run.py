@@ -1,0 +1,135 @@
+"""Another number of partitions while the pipeline runs: pause, Admin, restart (MQ seed, partition 扩容与缩容)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_pipeline_run import SECOND, assert_whole, final, run
+
+from ticdc_lab.simulate.faults import Ask, Crash, Restart
+from ticdc_lab.simulate.pipeline.capture import owner
+from ticdc_lab.simulate.pipeline.downstream import Partitions, Rows
+from ticdc_lab.simulate.pipeline.monitor import LOST, PARTITION, PROOF
+from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.settings import (
+    AT_LEAST_ONCE,
+    BASE,
+    BY_DEDUPLICATION,
+    BY_SNAPSHOT,
+    MQ,
+    MYSQL,
+    DownstreamSettings,
+)
+from ticdc_lab.simulate.pipeline.sink_messages import Repartition
+
+
+def asked(partitions: int, at_us: int = 3 * SECOND) -> list[Ask]:
+    """Ask every capture: the owner does it."""
+    return [Ask(at_us, f"capture-{n}", Repartition(partitions)) for n in (1, 2)]
+
+
+def consumed(found: Run) -> tuple[dict[int, Any], int]:
+    """Read the partitions as the seed's consumer does: the rows that it wrote, and how many it dropped at Admin events.
+
+    A listener holds rows until they are resolved; at an Admin event it drops what it holds above its resolved ts.
+    """
+    events = [r for r in found.log.to_pylist() if r["kind"] in ("row", "watermark", "admin")]
+    held: dict[int, list[Any]] = {}
+    resolved: dict[int, int] = {}
+    applied: dict[tuple[int, int], Any] = {}
+    dropped = 0
+    for event in events:
+        partition = event["partition"]
+        if event["kind"] == "row":
+            held.setdefault(partition, []).append(event)
+        elif event["kind"] == "admin":
+            dropped += len(held.pop(partition, []))
+        else:
+            resolved[partition] = event["commit_ts"]
+            due = [e for e in held.get(partition, []) if e["commit_ts"] <= event["commit_ts"]]
+            held[partition] = [e for e in held.get(partition, []) if e["commit_ts"] > event["commit_ts"]]
+            for e in due:
+                image = e["columns"] or e["before"]
+                applied[e["commit_ts"], int(image[0]["value"]) + 1000 * e["table_id"]] = e
+    rows: dict[int, Any] = {}
+    for (_, key), e in sorted(applied.items(), key=lambda one: one[0]):
+        rows[key] = None if e["columns"] is None else tuple(c["value"] for c in e["columns"])
+    return {k: v for k, v in rows.items() if v is not None}, dropped
+
+
+def upstream(found: Run) -> dict[int, Any]:
+    """Give the rows as they were committed, in the same form."""
+    rows = final(found.changes)
+    return {(k & (1 << 40) - 1) + 1000 * (k >> 40): tuple(map(str, v)) for k, v in rows.items()}
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+@pytest.mark.parametrize(("rule", "partitions"), [(BASE, 5), (MQ, 2)])
+def test_partitions_are_expanded_and_shrunk_and_no_row_is_lost_to_a_consumer(variant, rule, partitions):
+    """All tables stop, one Admin event stands in every partition, and what consumers dropped comes again."""
+    found = run(variant=variant, rule=rule, faults=asked(partitions), until_us=16 * SECOND)
+    assert_whole(found)
+    (admin,) = [e for e in found.entries if isinstance(e, Partitions)]
+    assert admin.partitions == partitions
+    written = [r["partition"] for r in found.log.to_pylist() if r["kind"] == "admin"]
+    assert sorted(written) == list(range(max(3, partitions)))
+    behind = found.entries[found.entries.index(admin) :]
+    assert {c.info.id for e in behind if isinstance(e, Rows) for c in e.changes} == {100, 101, 102, 103}
+    late = [r["partition"] for r in found.log.to_pylist() if r["kind"] == "row" and r["arrived_us"] > admin.at_us]
+    assert set(late) == set(range(partitions))
+    assert consumed(found)[0] == upstream(found)
+
+
+@pytest.mark.parametrize("semantics", [AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT])
+def test_what_a_consumer_drops_comes_again_whatever_the_semantics(semantics):
+    """Rows that came before the Admin event and are above the checkpoint: under MQ there are many."""
+    found = run(rule=MQ, semantics=semantics, faults=asked(5), until_us=16 * SECOND)
+    assert_whole(found)
+    rows, dropped = consumed(found)
+    assert rows == upstream(found)
+    assert dropped or semantics == BY_SNAPSHOT, "snapshots show nothing above the checkpoint"
+
+
+def test_an_owner_that_dies_in_the_pause_leaves_the_partitions_as_they_are_and_all_goes_on():
+    """The user's wish is not persisted: it has to be said again. One that loses another capture waits for it."""
+    quiet = run(until_us=2 * SECOND)
+    owners = [n for n in (1, 2) if quiet.kernel.states[f"capture-{n}"].owner is not None]
+    for n in (1, 2):
+        faults = [*asked(5, 1_900_000), Crash(2 * SECOND, f"capture-{n}"), Restart(3 * SECOND, f"capture-{n}")]
+        found = run(faults=faults, until_us=20 * SECOND)
+        assert_whole(found)
+        assert bool([e for e in found.entries if isinstance(e, Partitions)]) == (n not in owners)
+
+
+def test_two_wishes_one_after_another_are_both_carried_out():
+    """The second is asked when the first is done; one in between is refused."""
+    faults = [*asked(5, 2 * SECOND), *asked(4, 3 * SECOND), *asked(2, 9 * SECOND)]
+    found = run(faults=faults, until_us=20 * SECOND)
+    assert_whole(found)
+    assert [e.partitions for e in found.entries if isinstance(e, Partitions)] == [5, 2]
+    refused = [r for r in found.kernel.recorder.rows if r.subject == "partitions" and r.because]
+    assert any("it is going over to 5" in r.because for r in refused)
+
+
+def test_a_database_has_no_partitions():
+    """The wish is refused, and nothing stops."""
+    found = run(faults=asked(5), downstream=DownstreamSettings(kind=MYSQL))
+    assert_whole(found)
+    assert any("a database has none" in (r.because or "") for r in found.kernel.recorder.rows)
+
+
+def test_an_admin_event_without_a_pause_loses_rows_and_the_auditor_says_so(monkeypatch):
+    """Planted: the owner waits for nobody. Processors go on, and do not send again what consumers drop."""
+
+    def at_once(desk, duty, partitions):
+        desk.outputs.append(owner.Send(owner.DOWNSTREAM, owner.Admin(partitions, desk.inner.checkpoint_ts)))
+
+    monkeypatch.setattr(owner, "_repartition", at_once)
+    found = run(rule=MQ, faults=asked(5))
+    assert found.violation is not None and found.violation.invariant in (LOST, PARTITION, PROOF)
