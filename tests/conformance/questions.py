@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, events_at
-from ticdc_lab.catalog import catalog_of
+from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.checksum_findings import verify_checksums
 from ticdc_lab.consumer import POLICIES
 from ticdc_lab.consumer.causes import delivery_causes
@@ -56,6 +56,17 @@ from ticdc_lab.transactions import duplicates, split_key_updates, transaction_ro
 
 Question = Callable[[DataFrame], DataFrame]
 
+_catalogs: dict[tuple[str, ...], Catalog] = {}
+
+
+def _catalog(e: DataFrame) -> Catalog:
+    """What an engine reads of a folder's DDL, once: seven questions take it."""
+    key = (type(e).__module__, *sorted(e.inputFiles()))
+    if key not in _catalogs:
+        _catalogs[key] = catalog_of(e)
+    return _catalogs[key]
+
+
 FEED = changefeed_from_toml('[sink]\nprotocol = "open-protocol"\ndispatchers = [{matcher=["*.*"], partition="ts"}]\n')
 STRATEGIES: dict[str, dict[str, Any]] = {
     "table": {},
@@ -66,7 +77,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def _dispatched(strategy: str) -> Question:
-    return lambda e: dispatch(e, strategy=strategy, partitions=5, catalog=catalog_of(e), **STRATEGIES[strategy]).drop(
+    return lambda e: dispatch(e, strategy=strategy, partitions=5, catalog=_catalog(e), **STRATEGIES[strategy]).drop(
         "columns", "before"
     )
 
@@ -108,9 +119,9 @@ QUESTIONS: dict[str, Question] = {
     "delivery_episodes": delivery_episodes,
     "narrow": narrow,
     "study_frame": study_frame,
-    "conflict_placements": lambda e: conflict_placements(e, partitions=4, catalog=catalog_of(e)),
-    "dispatch_by_conflict": lambda e: dispatch_by_conflict(e, partitions=4, catalog=catalog_of(e)),
-    "alignments": lambda e: alignments(e, partitions=4, catalog=catalog_of(e)),
+    "conflict_placements": lambda e: conflict_placements(e, partitions=4, catalog=_catalog(e)),
+    "dispatch_by_conflict": lambda e: dispatch_by_conflict(e, partitions=4, catalog=_catalog(e)),
+    "alignments": lambda e: alignments(e, partitions=4, catalog=_catalog(e)),
     **{f"dispatch by {s}": _dispatched(s) for s in STRATEGIES},
     "guarantees": lambda e: guarantees(dispatch(e, strategy="ts", partitions=3)),
     "balance": lambda e: balance(dispatch(e, strategy="index-value", partitions=3), partitions=3),
@@ -123,7 +134,7 @@ QUESTIONS: dict[str, Question] = {
     "with_settings": lambda e: with_settings(e, changefeed=FEED),
     "dispatched": lambda e: dispatched(e, changefeed=FEED, partitions=3).drop("columns", "before"),
     "key_update_counts": key_update_counts,
-    "with_unique_keys": lambda e: with_unique_keys(e, catalog=catalog_of(e)),
+    "with_unique_keys": lambda e: with_unique_keys(e, catalog=_catalog(e)),
     "with_faults": _faulty,
     "offset_gaps": offset_gaps,
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),

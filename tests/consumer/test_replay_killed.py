@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark
 OPEN = "messages_open-protocol_small.jsonl.gz"
 
 
-@pytest.mark.parametrize("mode", [pytest.param("transaction", marks=pytest.mark.soak), "row"])
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["transaction", "row"])
 def test_a_killed_consumer_goes_on_where_the_target_is(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     """Killed again and again, before, inside and between transactions, the target ends as without it.
 

@@ -37,8 +37,8 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
         :func:`ticdc_lab.repartition.findings.examined`, brought to the driver: part to findings.
     """
     n = {part: len(found) for part, found in findings.items()}
-    broken = [f"{k} findings in {part}" for part, k in n.items() if k]
-    verdict = f"It breaks something: {', '.join(broken)}." if broken else "Nothing is broken by it."
+    broken = [f"{k:,} in {part}" for part, k in n.items() if k]
+    verdict = f"The audit finds {', '.join(broken)}." if broken else "The audit finds nothing on either side or across."
     plan = change.plan
     how = f"{plan.procedure}: from {plan.before} to {plan.after} partitions."
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)

@@ -85,12 +85,12 @@ def consumers(
     wrong = small_frame(anomalies(hasty, part, most=1))
     frames = {"matrix": judged, "anomalies": wrong}
     drawn: dict[str, Figure] = {}
-    said, finding = [*limits], f"{counted.finding}."
+    said, curves = [*limits], []
     if watched:
         curves = [invariant_curve(run(part, p, slow), part, label=p.name) for p in policies]
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
-        drawn["watched"] = figures.invariant_curve(frames["watched"], of=f"the total {watched}")
-        finding = f"{drawn['watched'].finding}. {finding}"
+        drawn["watched"] = _watched(curves, watched)
+    finding = shown_wrong(judged, curves, watched=watched)
     held = whole.deliveries["outcome"].to_pylist().count("pending")
     if held:
         are = count(held, "row change is", "row changes are")
@@ -104,6 +104,16 @@ def consumers(
         return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part))} if part.ddls else {})
 
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
+
+
+def shown_wrong(judged: pd.DataFrame, curves: Sequence[pd.DataFrame] = (), *, watched: str = "") -> str:
+    """Who showed what upstream never had, from :func:`matrix`; and whether a sum that was followed was ever wrong."""
+    sums = f"{_watched(curves, watched).finding}. " if watched else ""
+    return f"{sums}{figures.anomaly_matrix(judged).finding}."
+
+
+def _watched(curves: Sequence[pd.DataFrame], watched: str) -> Figure:
+    return figures.invariant_curve(pd.concat(curves, ignore_index=True), of=f"the total {watched}")
 
 
 def not_ordered(limits: Sequence[str]) -> Answer:

@@ -69,13 +69,18 @@ class _PolicyName(click.ParamType[str]):
 @click.option(
     "--examples", type=click.IntRange(0), default=1, show_default=True, help="Of each kind, in the fewest messages."
 )
+@click.option("--watch", default="", metavar="COLUMN", help="Also follow a sum over all rows, such as a balance.")
 @json_flag
-def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
+def consumer(source: str, as_json: bool, examples: int, watch: str, **where: Any) -> None:
     """What would a consumer have shown that upstream never had? Exit 0 nothing, 1 something, 2 could not run.
 
     Times are the consumer's own: it begins at 0 and finds the whole log there.
     """
+    import pandas as pd
+
+    from ticdc_lab.answers.consumers import shown_wrong
     from ticdc_lab.consumer.consumption import RECORDED, Scenario, judged, layout
+    from ticdc_lab.consumer.invariant import invariant_curve, measure_of
     from ticdc_lab.consumer.listeners import Listeners
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES
@@ -89,20 +94,24 @@ def consumer(source: str, as_json: bool, examples: int, **where: Any) -> None:
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a consumer's run")
         with shown(spark, "measuring"):
-            study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [])
+            measure: dict[str, Any] = {"measure": measure_of(watch)} if watch else {}
+            study = Study.of(log.events, strategies=[strategy] if where["strategy"] else [], **measure)
         speeds = "even" if how == Listeners(per_second=how.per_second) else "as given"
         scenarios = [Scenario(p, strategy, partitions, how, speeds) for p in policies]
         laid = layout(study, scenarios[0])
         _require_there(how, laid)
-        found, left, printed = [], [], []
+        found, left, printed, curves = [], [], [], []
         for s in scenarios:
             done = run(laid, s.policy, how)
             found += judged(done, laid, s)
+            curves += [invariant_curve(done, laid, label=s.policy.name)] if watch else []
             left.append(_left(done, s.policy))
             printed += _examples(done, laid, s, examples) if examples else []
+        finding = shown_wrong(pd.DataFrame(found), curves, watched=watch)
         if as_json:
-            print_json(facts_of(log) | {"matrix": found, "anomalies": printed, "left": left})
+            print_json(facts_of(log) | {"answer": finding, "matrix": found, "anomalies": printed, "left": left})
         else:
+            click.echo(finding)
             _print(found, printed, left)
     sys.exit(FINDINGS if any(one["n"] for one in found) else CLEAN)
 

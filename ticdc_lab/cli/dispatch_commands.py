@@ -206,8 +206,9 @@ def advise(
         raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
     for n in counts:
         check_partitions(n)
+    from ticdc_lab.answers import advice
     from ticdc_lab.dispatch.advise import advise as advised
-    from ticdc_lab.dispatch.advise_report import sentences, values
+    from ticdc_lab.dispatch.advise_report import values
 
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("advice")
@@ -215,10 +216,11 @@ def advise(
             found = advised(log.events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
         if out:
             Path(out).write_text(found.changefeed.to_toml(), encoding="utf-8")
+        answer = advice(found)
         if as_json:
-            print_json(facts_of(log) | values(found) | ({"out": out} if out else {}))
+            print_json(facts_of(log) | {"answer": answer.finding} | values(found) | ({"out": out} if out else {}))
             return
-        for line in sentences(found):
+        for line in (answer.finding, *answer.details):
             click.echo(line)
         if not out:
             click.echo("\n" + found.changefeed.to_toml())
@@ -305,12 +307,15 @@ def expand(
     if strategy:
         check_strategy(strategy.partition(":")[0])
     delays = _delays(stop_delay)
+    from ticdc_lab.answers import expansion
+    from ticdc_lab.answers.answer import records_of
     from ticdc_lab.catalog import catalog_of
     from ticdc_lab.export import write
     from ticdc_lab.repartition import Timing, cost_of
     from ticdc_lab.repartition import expand as expanded
     from ticdc_lab.repartition.expand import rule_of
     from ticdc_lab.repartition.findings import examined
+    from ticdc_lab.summary import small as small_frame
 
     rules = (rule_of(strategy),) if strategy else None
     timing = Timing(delays, restart_ms=restart_ms, captures=captures, seed=seed)
@@ -325,11 +330,14 @@ def expand(
             if out:
                 write(done.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
             cost = cost_of(done)
-            found = {part: small(findings) for part, findings in examined(done, protocol=log.protocol).items()}
+            examined_parts = {part: small_frame(f) for part, f in examined(done, protocol=log.protocol).items()}
+            answer = expansion(done, cost, examined_parts)
+    found = {part: records_of(findings) for part, findings in examined_parts.items()}
     if as_json:
-        print_json(facts_of(log) | {"plan": done.plan.as_dict(), "cost": cost.as_dict(), "findings": found, "out": out})
+        told = {"plan": done.plan.as_dict(), "cost": cost.as_dict(), "findings": found, "out": out}
+        print_json(facts_of(log) | {"answer": answer.finding} | told)
     else:
-        for sentence in (*done.plan.sentences(), *cost.sentences()):
+        for sentence in (answer.finding, *answer.details):
             click.echo(sentence)
         for part, findings in found.items():
             _print_part(part, findings)
