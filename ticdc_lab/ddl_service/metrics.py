@@ -42,7 +42,7 @@ class Metrics:
             registry=own,
         )
         self._running = Gauge(
-            "tidb_ddl_running_job_count", "Jobs in the queue of an owned cluster.", _JOB, registry=own
+            "tidb_ddl_running_job_count", "Jobs of an owned cluster that have begun and not ended.", _JOB, registry=own
         )
         self._trouble = Gauge(
             "ddl_service_store_trouble", "1 while the store takes no changes: no room, or locked.", registry=own
@@ -118,8 +118,8 @@ class Metrics:
         queue = own.link.mirror.under(keys.JOBS) if own and own.status == records.IS_OWNER and own.link.mirror else None
         counts: dict[str, int] = {}
         for entry in queue.values() if queue is not None else ():
-            kind = records.job(entry.value).kind
-            counts[kind] = counts.get(kind, 0) + 1
+            job = records.job(entry.value)
+            counts[job.kind] = counts.get(job.kind, 0) + job.has_begun
         known = self._kinds.setdefault(cluster, set())
         known.update(counts)
         for kind in sorted(known):

@@ -97,6 +97,11 @@ class Job(NamedTuple):
     request: str = ""
 
     @property
+    def has_begun(self) -> bool:
+        """Whether an owner has taken its first step; one that waits in the queue has not, cancelled or not."""
+        return self.state in (RUNNING, ROLLING_BACK) or self.schema_version > 0
+
+    @property
     def element(self) -> str:
         """What stands under the schema's prefix; a slash in a name is no border between names."""
         return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (self.table, self.name))

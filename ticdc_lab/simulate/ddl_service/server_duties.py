@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import orjson
+from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import asked, reading
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, unchanged
+from ticdc_lab.simulate.ddl_service.mirror import Mirror, unchanged, winner
 from ticdc_lab.simulate.ddl_service.records import CANCELLING, DONE, QUEUEING, RUNNING, Job
-from ticdc_lab.simulate.ddl_service.server_state import Cancel, Habits, ServerState, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Done, Found, Op, Put
+from ticdc_lab.simulate.ddl_service.server_state import (
+    Cancel,
+    Habits,
+    ServerState,
+    SetVariable,
+    ShowDdl,
+    ShownDdl,
+    Submit,
+)
+from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Done, Entry, Found, Op, Put
 from ticdc_lab.simulate.ddl_service.versions import parsed
 from ticdc_lab.simulate.machine import Now, Output, Told, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
-WISHES = ("wish", "looks up")
-"""What is asked of the store for a user: that it be written, and whether it was."""
+WISHES = ("wish", "looks up", "shows")
+"""What is asked of the store for a user: that it be written, whether it was, and what there is to show."""
+_SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
 
 
 def shown(state: ServerState) -> list[Put]:
@@ -35,6 +48,9 @@ def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[
     if not state.wishes or state.serves is None or any(w in state.link.pending for w in WISHES):
         return state, outputs
     wish: Any = state.wishes[0]
+    if isinstance(wish, ShowDdl):
+        link, more = reading(state.link, "shows", _SHOWN, now)
+        return state._replace(link=link), [*outputs, *more]
     if isinstance(wish, Submit) and not wish.request:
         wish = wish._replace(request=f"{state.ddl_id}-{state.sent + 1}")
         state = state._replace(wishes=(wish, *state.wishes[1:]), sent=state.sent + 1)
@@ -56,6 +72,8 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
     One that could not be written may have been written before: its answer was lost with the session it was asked in.
     """
     wish: Any = state.wishes[0]
+    if isinstance(message, Found) and isinstance(wish, ShowDdl):
+        return granted(state), [Told(wish, shown_ddl(dict(message.entries)))]
     if isinstance(message, Found):
         found = dict(message.entries).get(keys.REQUESTS + wish.request)
         return (granted(state), [Told(wish, int(found.value))]) if found else (state, [])
@@ -63,6 +81,23 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
         return (granted(state), [Told(wish, DONE)]) if message.succeeded else (state, [])
     link, outputs = reading(state.link, "looks up", (keys.REQUESTS + wish.request,), now)
     return state._replace(link=link), outputs
+
+
+def shown_ddl(entries: Mapping[str, Entry]) -> ShownDdl:
+    """Give what ``admin show ddl`` shows, from what the cluster's store has of owner, servers, version and jobs.
+
+    The owner's address is what it has published under its ``ddl_id``. A worker of a service publishes nothing (seed,
+    "Server Info in Etcd"): users of a cluster must not see where it is.
+    """
+    part = Map({k.removeprefix(keys.OWNER): e for k, e in entries.items() if k.startswith(keys.OWNER)})
+    won = winner(part)
+    owner_id = won[1].value if won else ""
+    info = entries.get(keys.SERVER_INFO + owner_id)
+    address = orjson.loads(info.value)["address"] if info is not None else ""
+    queue = [records.job(e.value) for k, e in entries.items() if k.startswith(keys.JOBS)]
+    running = tuple((job.id, job.kind, job.schema_state) for job in sorted(queue) if job.has_begun)
+    version = entries.get(keys.GLOBAL_VERSION)
+    return ShownDdl(int(version.value) if version else 0, owner_id, address, running)
 
 
 # Bootstrap: a lock of its own, for the owner of the DDL may be in the service, which upgrades nobody's meta

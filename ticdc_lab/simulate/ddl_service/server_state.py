@@ -43,6 +43,31 @@ class Cancel(NamedTuple):
     request: str = ""
 
 
+class ShowDdl(NamedTuple):
+    """Asked of a server: ``admin show ddl``."""
+
+    request: str = ""
+
+
+class ShownDdl(NamedTuple):
+    """What ``admin show ddl`` shows.
+
+    Attributes
+    ----------
+    schema_version
+        Of the cluster.
+    owner_id, owner_address
+        The ``ddl_id`` of the owner and where it is; no address where a service has the DDL, which publishes none.
+    running
+        Jobs that have begun, as ``id, kind, schema state``.
+    """
+
+    schema_version: int
+    owner_id: str = ""
+    owner_address: str = ""
+    running: tuple[tuple[int, str, str], ...] = ()
+
+
 class SetVariable(NamedTuple):
     """Asked of a server: ``set global``."""
 
@@ -131,7 +156,7 @@ class ServerState(NamedTuple):
     publishing: int = -1
     published: int = -1
     upgrading: bool = False
-    wishes: tuple[Submit | Cancel | SetVariable, ...] = ()
+    wishes: tuple[Submit | Cancel | ShowDdl | SetVariable, ...] = ()
     slow_us: int = 0
     sent: int = 0
 
