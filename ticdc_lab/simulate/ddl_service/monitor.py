@@ -97,6 +97,8 @@ class Monitor:
         """A node has taken a step."""
         if isinstance(after, ServerState):
             old = before.serves if before is not None else None
+            if before is not None and before.ddl is not after.ddl and (found := self._campaigns(kernel, at, outputs)):
+                return found
             if before is not None and before.upgrading != after.upgrading and (found := self._upgrades(at, after)):
                 return found
             return self._serves(at, after) if after.serves is not old else None
@@ -110,6 +112,13 @@ class Monitor:
                 found = found or self._owned(kernel, at, output.subject[10:], output.after)
         return found
 
+    def _campaigns(self, kernel: Kernel, at: Address, outputs: Sequence[Any]) -> Found:
+        found: Found = None
+        for output in outputs:
+            if type(output) is Changed and output.subject.startswith("ddl-owner:"):
+                found = found or self._owned(kernel, at, output.subject[10:], output.after)
+        return found
+
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
         """A node owns and serves nothing from now on."""
         if isinstance(state, WorkerState):
@@ -117,6 +126,7 @@ class Monitor:
                 if at in owners:
                     self._owned(kernel, at, cluster, None)
         elif isinstance(state, ServerState):
+            self._owned(kernel, at, cluster_of(at), None)
             self.schemas[cluster_of(at)].pop(at, None)
             self.upgrading[cluster_of(at)].discard(at)
         return None
@@ -125,7 +135,10 @@ class Monitor:
         """A node goes on with what it had."""
         found: Found = None
         if isinstance(state, ServerState):
-            return self._serves(at, state)
+            own = state.ddl
+            if own is not None and own.status == records.IS_OWNER:
+                found = self._owned(kernel, at, own.cluster, own.ddl_id)
+            return found or self._serves(at, state)
         if isinstance(state, WorkerState):
             for cluster, own in sorted(state.owners.items()):
                 if own.status == records.IS_OWNER and at not in self.owners[cluster]:

@@ -1,4 +1,7 @@
-"""The DDL owner of one cluster, inside a worker: it campaigns in the cluster's own store, and runs its jobs.
+"""The DDL owner of one cluster: it campaigns in the cluster's own store, and runs its jobs.
+
+It lives in a worker of the service, or in a tidb-server of the cluster whose users let it (``tidb_enable_ddl``): these
+are rivals of one election, and the one that campaigned first has the DDL.
 
 Every write of a job holds only while the owner's campaign is there, the one it won with: what an owner of the past has
 still on its way changes nothing.
@@ -45,6 +48,8 @@ class OwnerState(NamedTuple):
         When the next batch of a backfill may be done, on the node's own clock.
     said
         Why it waited last.
+    server
+        The tidb-server that it is a part of; none in a worker of the service.
     """
 
     cluster: str
@@ -54,16 +59,19 @@ class OwnerState(NamedTuple):
     holds_ts: int = 0
     next_us: int = 0
     said: str = NOTHING
+    server: str = ""
 
     @property
     def ddl_id(self) -> str:
         """How it is known in the cluster; none before it has a session."""
-        return keys.ddl_id(self.link.lease, self.cluster) if self.link.lease else ""
+        if not self.link.lease:
+            return ""
+        return f"{self.server}-{self.link.lease:x}" if self.server else keys.ddl_id(self.link.lease, self.cluster)
 
 
-def opened(cluster: str, store_addr: str, life: int) -> OwnerState:
-    """Give the owner of a cluster that has just been assigned."""
-    return OwnerState(cluster, Connection(store_addr, cluster, life, PREFIXES))
+def opened(cluster: str, store_addr: str, life: int, server: str = "") -> OwnerState:
+    """Give the owner of a cluster that has just been assigned, or that a tidb-server may be from now on."""
+    return OwnerState(cluster, Connection(store_addr, cluster, life, PREFIXES), server=server)
 
 
 def stopped(o: OwnerState, because: str) -> list[Output]:
@@ -76,7 +84,7 @@ def stopped(o: OwnerState, because: str) -> list[Output]:
 
 def resigned(o: OwnerState) -> tuple[OwnerState, list[Output]]:
     """Give the DDL up for another campaign, which is the youngest."""
-    return OwnerState(o.cluster, renewed(o.link)), stopped(o, "it resigns")
+    return OwnerState(o.cluster, renewed(o.link), server=o.server), stopped(o, "it resigns")
 
 
 def settled(o: OwnerState, done: Done) -> OwnerState:
@@ -90,7 +98,7 @@ def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Out
     """Do whatever is to be done now."""
     if is_over(o.link, now):
         outputs = stopped(o, "its session with the cluster may be gone")
-        return OwnerState(o.cluster, renewed(o.link)), outputs
+        return OwnerState(o.cluster, renewed(o.link), server=o.server), outputs
     link, outputs = kept(o.link, duties.terms, now)
     o = o._replace(link=link)
     if link.mirror is None or not link.lease:
@@ -113,12 +121,15 @@ def _ask(
 
 
 def _present(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Publish the schema version that it has loaded, and campaign; nothing else of it is seen in the cluster."""
+    """Publish the schema version that it has loaded, and campaign; nothing else of a worker is seen in the cluster."""
     outputs: list[Output] = []
     version, lease = mirror.value(keys.GLOBAL_VERSION) or "0", o.link.lease
     own = mirror.under(keys.VERSIONS).get(o.ddl_id)
     if own is None or own.value != version:
-        o, outputs = _ask(o, "load", (), (Put(keys.VERSIONS + o.ddl_id, version, lease),), now)
+        puts: tuple[Op, ...] = (Put(keys.VERSIONS + o.ddl_id, version, lease),)
+        if o.server:
+            puts = (*puts, Put(keys.SERVER_INFO + o.ddl_id, f'{{"address": "{o.server}"}}', lease))
+        o, outputs = _ask(o, "load", (), puts, now)
     if f"{lease:x}" not in mirror.under(keys.OWNER):
         key = keys.campaign(keys.OWNER, lease)
         o, more = _ask(o, "campaign", (Compare(key, CREATE, 0),), (Put(key, o.ddl_id, lease),), now)

@@ -31,6 +31,14 @@ class Resign:
 
 
 @dataclass(frozen=True, slots=True)
+class EnableDdl:
+    """A tidb-server campaigns for its cluster's DDL from now on (``tidb_enable_ddl``), or ``off`` no more."""
+
+    server: Node
+    off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireSession:
     """The service's store ends the session of a worker, which hears of it."""
 
@@ -106,6 +114,7 @@ EVENTS: dict[str, type] = FAULTS | {
     "join": Join,
     "leave": Leave,
     "resign": Resign,
+    "enable_ddl": EnableDdl,
     "expire_session": ExpireSession,
     "break_session": BreakSession,
     "register": RegisterCluster,

@@ -25,6 +25,8 @@ def unsettled(kernel: Kernel, settings: Settings) -> Found:
     for cluster in registered:
         entry = service.keys.get(keys.ASSIGNMENTS + cluster)
         owners = [s.node for s in workers.values() if _owns(s, cluster)]
+        if any(_has_ddl(s, cluster) for s in states.values()):
+            continue  # a tidb-server campaigned first: the worker that is assigned to it stays CAMPAIGNING
         if workers and (entry is None or owners != [entry.value]):
             return OWNED, f"{cluster} is assigned to {entry.value if entry else 'nobody'} and owned by {owners}"
         left = sorted(k for k in kernel.states[store_of(cluster)].keys if k.startswith(keys.JOBS))
@@ -37,3 +39,8 @@ def unsettled(kernel: Kernel, settings: Settings) -> Found:
 
 def _owns(state: WorkerState, cluster: str) -> bool:
     return cluster in state.owners and state.owners[cluster].status == records.IS_OWNER
+
+
+def _has_ddl(state: object, cluster: str) -> bool:
+    own = state.ddl if isinstance(state, ServerState) else None
+    return own is not None and own.cluster == cluster and own.status == records.IS_OWNER

@@ -9,12 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import keys, server_duties
+from ticdc_lab.simulate.ddl_service import keys, owner, server_duties
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, asked, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.owner import values
-from ticdc_lab.simulate.ddl_service.server_state import HABITS, PREFIXES, Habits, Schema, ServerState, Slow
+from ticdc_lab.simulate.ddl_service.server_state import (
+    HABITS,
+    PREFIXES,
+    EnableDdl,
+    Habits,
+    Schema,
+    ServerState,
+    Slow,
+)
+from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.store_messages import Done, Found, Put
+from ticdc_lab.simulate.ddl_service.versions import Versions
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
@@ -50,6 +60,8 @@ class Server:
     def start(self, address: Address, now: Now) -> tuple[ServerState, list[Output]]:
         """Ask for a session."""
         state = ServerState(address, Connection(self.store, address, 1, PREFIXES))
+        if self.habits.enables_ddl:
+            state = state._replace(ddl=self._candidate(address, 1))
         state, outputs = self._acted(state, now)
         return state, [Wake(self.habits.tick_us, "tick"), Wake(self.habits.gc_us, "gc"), *outputs]
 
@@ -66,6 +78,8 @@ class Server:
         if isinstance(event, Asked):
             if isinstance(event.command, Slow):
                 return state._replace(slow_us=event.command.load_us), []
+            if isinstance(event.command, EnableDdl):
+                return self._enabled(state, event.command.on, now)
             return self._acted(state._replace(wishes=(*state.wishes, event.command)), now)
         outputs = []
         if event.name == "loaded":
@@ -85,10 +99,13 @@ class Server:
         outputs = left(state.link)
         if state.serves:
             outputs = [Changed("schema", state.serves.version, None, because), *outputs]
-        return ServerState(state.address, renewed(state.link), wishes=state.wishes, slow_us=state.slow_us), outputs
+        fresh = ServerState(state.address, renewed(state.link), wishes=state.wishes, slow_us=state.slow_us)
+        return fresh._replace(ddl=state.ddl, ddl_lives=state.ddl_lives), outputs
 
     def _received(self, state: ServerState, event: Received, now: Now) -> tuple[ServerState, list[Output]]:
         message: Any = event.message
+        if message.tag[0] != state.address:
+            return self._received_by_ddl(state, message, now)
         link = answered(state.link, message, self.habits.terms)
         if link is None:
             return state, [Ignored(message, "it answers an earlier session")]
@@ -110,8 +127,42 @@ class Server:
             return state._replace(published=state.publishing), []
         return state, []
 
+    # The DDL of its cluster, which any server campaigns for that has tidb_enable_ddl
+
+    def _candidate(self, address: Address, life: int) -> owner.OwnerState:
+        return owner.opened(self.store.removeprefix("tikv://").rpartition(":")[0], self.store, life, address)
+
+    def _enabled(self, state: ServerState, on: bool, now: Now) -> tuple[ServerState, list[Output]]:
+        """Campaign from now on, or own nothing any more and let others have it."""
+        if on == (state.ddl is not None):
+            return state, []
+        if not on:
+            assert state.ddl is not None
+            return state._replace(ddl=None), owner.stopped(state.ddl, "tidb_enable_ddl is off")
+        lives = state.ddl_lives + 1
+        return self._acted(state._replace(ddl=self._candidate(state.address, lives), ddl_lives=lives), now)
+
+    def _received_by_ddl(self, state: ServerState, message: Any, now: Now) -> tuple[ServerState, list[Output]]:
+        own = state.ddl
+        link = answered(own.link, message, self.habits.terms) if own else None
+        if own is None or link is None:
+            return state, [Ignored(message, f"{state.address} has no such session for its cluster's DDL any more")]
+        own = own._replace(link=link)
+        if isinstance(message, Done):
+            own = owner.settled(own, message)
+        return self._campaigned(state._replace(ddl=own), now)
+
+    def _campaigned(self, state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
+        if state.ddl is None:
+            return state, []
+        duties = Duties(Versions(self.habits.version, "v0.0.0"), self.habits.terms)
+        own, outputs = owner.acted(state.ddl, duties, now)
+        return state._replace(ddl=own), outputs
+
     def _acted(self, state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
+        state, first = self._campaigned(state, now)
         link, outputs = kept(state.link, self.habits.terms, now)
+        outputs = [*first, *outputs]
         state = state._replace(link=link)
         if link.mirror is None or not link.lease:
             return state, outputs

@@ -9,6 +9,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import USUAL, Connection, Terms
+from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.machine import Address
 
 PREFIXES = (
@@ -76,6 +77,12 @@ class SetVariable(NamedTuple):
     request: str = ""
 
 
+class EnableDdl(NamedTuple):
+    """Asked of a server: ``set instance tidb_enable_ddl``; with it the server campaigns for its cluster's DDL."""
+
+    on: bool
+
+
 class Slow(NamedTuple):
     """Asked of a server: it takes so long to load a schema from now on; as before with 0."""
 
@@ -100,6 +107,8 @@ class Habits:
         How often it looks what GC may delete, and how old that must be.
     tick_us
         How often it looks at everything without being told.
+    enables_ddl
+        Whether it begins with ``tidb_enable_ddl``; a cluster that delegates its DDL to the service has it off.
     """
 
     version: str = "v6.5.0"
@@ -109,6 +118,7 @@ class Habits:
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
     tick_us: int = 250_000
+    enables_ddl: bool = False
 
 
 HABITS = Habits()
@@ -146,6 +156,10 @@ class ServerState(NamedTuple):
         How long it takes to load a schema, where that is not its habit.
     sent
         How many statements this session has sent.
+    ddl
+        The owner that it may be, with a session of its own; None without ``tidb_enable_ddl``.
+    ddl_lives
+        How often it was let campaign.
     """
 
     address: Address
@@ -159,6 +173,8 @@ class ServerState(NamedTuple):
     wishes: tuple[Submit | Cancel | ShowDdl | SetVariable, ...] = ()
     slow_us: int = 0
     sent: int = 0
+    ddl: OwnerState | None = None
+    ddl_lives: int = 1
 
     @property
     def ddl_id(self) -> str:

@@ -95,6 +95,11 @@ def _(what: own.Leave, event: Planned, scenario: Scenario) -> Iterator[kernel.Fa
 
 
 @happens.register
+def _(what: own.EnableDdl, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield kernel.Ask(event.at_us, what.server, server_state.EnableDdl(not what.off))
+
+
+@happens.register
 def _(what: own.Resign, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
     yield kernel.Ask(event.at_us, what.worker, worker_state.Resign(what.cluster))
 
