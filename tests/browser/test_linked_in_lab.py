@@ -9,6 +9,8 @@ from lab_page import LabPage
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+pytestmark = pytest.mark.soak
+
 CELLS = (
     "from linked_panels import panels\nfrom ticdc_lab.widgets.linking import linked\n"
     "marks, load, found, messages = panels()\nlinked(marks, load, found, messages).bar",

@@ -11,6 +11,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 DARK, LIGHT = "#16181c", "#ffffff"
+pytestmark = pytest.mark.soak
+
 CELLS = (
     "from summaries import summary\nfrom whatifs import what_if\nfrom ticdc_lab import figures\n"
     "from ticdc_lab.widgets import log_panel, what_if_panel\nfigures.notebook()",
