@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -103,6 +104,40 @@ def test_findings_lead_to_their_messages_and_drawings() -> None:
         assert page.count(f'id="{target}"') == 1
     assert 'id="message-0-3-1"' in page and "id=&lt;7&gt;" in page
     assert "#message" not in render(summary()), "no link without its message"
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    """The settings of a page's figures by id."""
+    drawn = r'<div id="(plot-[^"]+)"[^>]*></div><script type="application/vnd\.plotly\.v1\+json">(.*?)</script>'
+    return {name: json.loads(text) for name, text in re.findall(drawn, page, re.DOTALL)}
+
+
+def test_a_sentence_is_said_once() -> None:
+    """A figure whose title would be the section's sentence has none; others keep theirs."""
+    page = render(summary())
+    drawn = figures_of(page)
+    assert "title" not in drawn["plot-load-0"]["layout"] and "title" in drawn["plot-load-1"]["layout"]
+    assert parsed(page).text.count(answers.load(summary()).finding) == 1
+
+
+def test_nothing_is_drawn_where_all_is_grey() -> None:
+    """That no transaction is open, and none came twice, is a sentence."""
+    whole = summary().transaction_totals.assign(pending=0)
+    assert "plot-transactions-0" not in render(replace(summary(), transaction_totals=whole))
+    assert "plot-transactions-0" in render(summary())
+    assert "plot-transactions-0" in render(replace(summary(), transaction_totals=whole.assign(duplicates=1)))
+
+
+def test_findings_are_counted_by_kind_worst_first() -> None:
+    """Of each kind ten are listed, which is said; the error stands above the warnings."""
+    one = summary().findings
+    many = pd.concat([one.assign(severity="warning", table="shop.b")] * 12 + [one], ignore_index=True)
+    page = render(replace(summary(), findings=many))
+    text = parsed(page).text
+    assert "Findings (the first 10 of each kind)" in text
+    kinds = page[page.index("By kind, worst first") : page.index("Findings (the first")]
+    assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
+    assert page[page.index("Findings (the first") :].count(">warning<") == 10
 
 
 def test_report_is_the_same_for_the_same_log() -> None:
