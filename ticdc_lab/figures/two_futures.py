@@ -19,7 +19,8 @@ _NUMBERS = (
 )  # fmt: skip
 _NOTE = (
     "Above, how far the worst store is from its share of peers; middle, what was copied; shaded, the difference. "
-    "Below, the four numbers: even means within 5 % for good, the peak is over five seconds, undone moves are thrash."
+    "Below, the four numbers: even means within 5 % for good, the peak is snapshots sent and received, undone moves "
+    "are thrash."
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -45,6 +45,8 @@ class Model:
         What runs of many seeds are compared by: all has its place, and nobody has more than one too many.
     load
         Reads what clients do; None where a model has no load but its events.
+    ignored
+        Sections that every model else knows and this one has no use for, each with the reason: they are refused.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Model:
     steady: Claim
     balanced: Claim
     load: Callable[[Value, Names], Any] | None = None
+    ignored: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_of(value: Value) -> Model:

@@ -24,7 +24,7 @@ PD_RUNS = pa.schema(
         ("peers_even_s", pa.float64()),  # since when all live stores are within 5 %; null if not at the end
         ("leaders_even_s", pa.float64()),
         ("done_s", pa.float64()),  # when the last operator ended; null while some run
-        ("moved_gib", pa.float64()),  # snapshots sent and received
+        ("moved_gib", pa.float64()),  # data copied between stores
         ("peak_mib_s", pa.float64()),  # the most that one store sent and received in a second
         ("operators", pa.int64()),
         ("failed_operators", pa.int64()),

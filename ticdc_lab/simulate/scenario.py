@@ -122,6 +122,9 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         replace_value(top, path, new)
     given = top.fields(_FIELDS, required=["model", "cluster"])
     model = model_of(given["model"])
+    for section, why in model.ignored.items():
+        if section in given:
+            raise given[section].wrong(f"no `{section}` for the model {model.name}: {why}", found=section)
     variant = given["variant"].choice(model.variants, "a variant") if "variant" in given else model.variants[0]
     until_us = _until(given)
     cluster = model.cluster(given["cluster"])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
+from worlds import small
 
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Rejected, Scored
 from ticdc_lab.simulate.pd.looking.asked import region_in, why_operator, why_region
@@ -20,9 +21,11 @@ from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases
 from ticdc_lab.simulate.pd.looking.work import work_left
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
+from ticdc_lab.simulate.pd.world.play import moment
 from ticdc_lab.simulate.pd.world.run import simulate
 from ticdc_lab.simulate.pd.world.running import Finished
 from ticdc_lab.simulate.pd.world.settings import REFERENCE
+from ticdc_lab.simulate.pd.world.what_if import future
 from ticdc_lab.simulate.pd.world.world import World
 
 
@@ -135,11 +138,24 @@ def test_thrash_is_moves_that_are_undone() -> None:
     assert undone([there, back, life(5, 7, 2, 1, 3.0)]) == 1
 
 
-def test_peak_load_counts_both_ends_and_no_leaders() -> None:
-    """Two moves out of store 1 within five seconds: 192 MiB in 5 s."""
-    lives = [life(1, 7, 1, 2, 1.0), life(2, 8, 1, 3, 2.0), life(3, 9, 1, 3, 3.0, copies=False), life(4, 9, 3, 2, 9.0)]
-    assert peak_load(lives) == (192 / 5, 1)
-    assert peak_load([]) == (0.0, 0)
+def test_peak_load_is_the_most_between_two_samples() -> None:
+    """Store 2 sends and receives 300 MiB in two seconds; what came before the first sample does not count."""
+    first = joined().samples[0]
+    moments = ((0, {1: 500.0, 2: 0.0}), (1, {1: 540.0, 2: 100.0}), (3, {1: 560.0, 2: 400.0}))
+    samples = [first._replace(at_us=at_s * 1_000_000, io_mib=io) for at_s, io in moments]
+    assert peak_load(samples) == (150.0, 2)
+    assert peak_load(samples[:1]) == (0.0, 0)
+
+
+def test_data_moved_and_peak_load_are_one_number_each() -> None:
+    """The table of two futures, the panel, and what a scenario says of the same run."""
+    run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000)
+    one, other = future(run), costs(recorded(run))
+    assert one.moved_mib / 1024 == pytest.approx(other.moved_gib) == pytest.approx(moment(run.world).moved_gib)
+    assert one.moved_mib > 500 and max(one.peak_mib_s.values()) == pytest.approx(other.peak_mib_s)
+    half = future(run, 30_000_000), costs(recorded(run), from_us=30_000_000)
+    assert half[0].moved_mib / 1024 == pytest.approx(half[1].moved_gib)
+    assert half[0].moved_mib < one.moved_mib
 
 
 def test_even_is_within_five_percent_for_good() -> None:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from worlds import S, small
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.simulate.pd.world.changes import SetFlow, Timed
+from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 
 SCENARIOS = Path(__file__).parents[3] / "data" / "scenarios" / "pd"
@@ -99,3 +102,51 @@ def test_the_command_prints_what_happened_and_how_it_ended() -> None:
     assert text.exit_code == 0 and "store 4: Tombstone" in text.output and "more lines" in text.output
     told = json.loads(CliRunner().invoke(main, ["simulate", "pd", path, "--json"]).output)
     assert told["numbers"]["operators"]["replace-rule-offline-peer"] > 0 and told["violated"] is None
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [("network: {loss: 0.5}", "no `network` for the model pd"), ("step_limit: 10", "no `step_limit` for the model pd")],
+)
+def test_a_section_without_effect_is_refused_by_name(section: str, why: str) -> None:
+    """What a cluster under PD does not have is not read over: the line, the section, and what to do instead."""
+    text = f"model: pd\n{section}\ncluster: {{stores: 3, regions: 9}}\n"
+    with pytest.raises(ScenarioError, match=rf"scenario:2: expected {why}"):
+        scenario_from_text(text)
+
+
+def _leaders_moved(settings: str) -> list[int]:
+    """How many leaders each of the first rounds moves, where store 1 leads everything."""
+    text = f"""
+model: pd
+until: 3s
+cluster: {{stores: 4, regions: 90}}
+settings: {{{settings}}}
+events: [{{at: 1s, pdctl: store weight 1 0.1 1}}]
+"""
+    run = scenario_from_text(text)
+    made = run.model.play(run).run.operators.to_pylist()
+    by_round: dict[int, int] = {}
+    for o in made:
+        if o["desc"] == "balance-leader-scheduler":
+            by_round[o["created_us"]] = by_round.get(o["created_us"], 0) + 1
+    return list(by_round.values())
+
+
+def test_as_many_operators_of_a_name_wait_as_the_setting_says() -> None:
+    """A round of balance-leader makes four transfers; with a limit of 2 two of them wait and the others are dropped."""
+    assert max(_leaders_moved("max_waiting: 5")) == 4
+    assert max(_leaders_moved("max_waiting: 2")) == 2
+
+
+def test_write_flow_is_told_by_region_heartbeats() -> None:
+    """A region is hot after three of them: three minutes with one a minute, later where they come less often."""
+
+    def degree(heartbeat_s: int) -> int:
+        world = World(
+            small(12, 4, region_heartbeat_us=heartbeat_s * S), seed=1, changes=[Timed(0, SetFlow("write", (1,), 2e7))]
+        )
+        world.run(200 * S)
+        return world.hot_stats.degree["write"].get(world.regions.row_of[1], 0)
+
+    assert degree(60) == 3 and degree(45) == 2 and degree(150) == 1

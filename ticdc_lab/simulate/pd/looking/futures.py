@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
 from ticdc_lab.simulate.pd.looking.shares import even_from_us, excess, peers, region_targets
 from ticdc_lab.simulate.pd.world.running import Finished
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
-
-WINDOW_S = 5.0
 
 
 class Costs(NamedTuple):
@@ -25,7 +23,7 @@ class Costs(NamedTuple):
     moved_gib
         Data copied between stores.
     peak_mib_s
-        The most that one store took in and gave away in five seconds, MiB/s.
+        The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
     peak_store
         Which store that was, 0 for none.
     thrash
@@ -47,7 +45,7 @@ def costs(recording: Recording, *, from_us: int = 0) -> Costs:
     lives = [f for f in recording.lives if f.status == SUCCESS and f.finished_us >= from_us]
     even = even_from_us(recording)
     first, last = recording.at(from_us), recording.samples[-1]
-    peak, store = peak_load(lives)
+    peak, store = peak_load([s for s in recording.samples if s.at_us >= from_us])
     moves = [f for f in lives if f.from_store and f.to_store]
     even_s = None if even is None else max(0, even - from_us) / SECOND_US
     return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, undone(moves), len(moves))
@@ -67,19 +65,16 @@ def undone(moves: Sequence[Finished]) -> int:
     return n
 
 
-def peak_load(lives: Sequence[Finished]) -> tuple[float, int]:
-    """Give the most that a store took in and gave away in a window, MiB/s, and which store."""
-    load: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for f in lives:
-        if not any(step.startswith("add-") for step in f.steps):
-            continue
-        window = int(f.finished_us / (WINDOW_S * SECOND_US))
-        for store in {f.from_store, f.to_store} - {0}:
-            load[store, window] += f.size_mib
-    if not load:
-        return 0.0, 0
-    (store, _), most = max(load.items(), key=lambda item: (item[1], -item[0][0]))
-    return most / WINDOW_S, store
+def peak_load(samples: Sequence[Sample]) -> tuple[float, int]:
+    """Give the most that a store sent and received of snapshots between two samples, MiB/s, and which store."""
+    most, at = 0.0, 0
+    for a, b in pairwise(samples):
+        seconds = (b.at_us - a.at_us) / SECOND_US
+        for store, io_mib in b.io_mib.items():
+            rate = (io_mib - a.io_mib.get(store, 0.0)) / seconds if seconds else 0.0
+            if rate > most:
+                most, at = rate, store
+    return most, at
 
 
 class Curve(NamedTuple):

@@ -42,7 +42,8 @@ class Sample(NamedTuple):
     """A moment: what PD knows, where regions are, what runs.
 
     ``rates`` are each store's limits (add-peer, remove-peer; peers a minute), ``running`` counts operators by the kind
-    they are limited as, ``moved_mib`` is what was copied since the start.
+    they are limited as, ``moved_mib`` is what was copied since the start, ``io_mib`` what each store read and wrote of
+    snapshots.
     """
 
     at_us: int
@@ -51,6 +52,7 @@ class Sample(NamedTuple):
     rates: Mapping[int, tuple[float, float]]
     running: Mapping[Kind, int]
     moved_mib: float
+    io_mib: Mapping[int, float]
 
 
 class Drop(NamedTuple):
@@ -157,7 +159,8 @@ def sampled(world: World, before: Sample | None = None) -> Sample:
     rates = {n.told.id: n.rates for n in nodes if n.known}
     running = {kind: n for kind, n in sorted(world.controller.counts.items()) if n}
     moved = float(world.tasks.moved_mib)
-    return Sample(world.now_us, cluster, placed(world, before and before.placement), rates, running, moved)
+    io = {n.told.id: n.io_mib for n in nodes if n.known}
+    return Sample(world.now_us, cluster, placed(world, before and before.placement), rates, running, moved, io)
 
 
 def placed(world: World, before: Placement | None = None) -> Placement:

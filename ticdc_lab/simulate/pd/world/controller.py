@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.stores import Nodes
     from ticdc_lab.simulate.pd.world.tasks import Tasks
 
-ALREADY, LIMIT, EPOCH, GONE, OLD = (
+ALREADY, LIMIT, EPOCH, GONE, OLD, FULL = (
     "the region has an operator already", "a store limit is used up", "the region changed meanwhile",
-    "the region is gone", "it waited too long",
+    "the region is gone", "it waited too long", "as many of its name wait as scheduler-max-waiting-operator allows",
 )  # fmt: skip
 _SMALL_MIB = 20
 
@@ -117,8 +117,12 @@ class Controller:
                 groups[-1].append(r)
             else:
                 groups.append([r])
+        waiting: Counter[str] = Counter()
         for group in groups:
-            why = self._refusal(group, now_us)
+            desc = group[0].op.desc
+            waiting[desc] += 1
+            full = waiting[desc] > self.nodes.settings.max_waiting
+            why = FULL if full else self._refusal(group, now_us)
             for r in group:
                 if why:
                     self._drop(r, why, now_us)

@@ -55,7 +55,9 @@ class HotStats:
         self.world = world
         self.degree: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
         self.absorbed: dict[str, dict[int, int]] = {READ: {}, WRITE: {}}
-        self.due_us = dict(REPORT_US)
+        heartbeat_us = {READ: world.settings.store_heartbeat_us, WRITE: world.settings.region_heartbeat_us}
+        self.report_us = {kind: -(-REPORT_US[kind] // every) * every for kind, every in heartbeat_us.items()}
+        self.due_us = dict(self.report_us)
         self.history: dict[str, deque[dict[int, bool]]] = {}
         self.sample_us = 0
         self.pending: dict[int, Pending] = {}
@@ -77,7 +79,7 @@ class HotStats:
         active = self.any_flow
         for kind in KINDS:
             while self.due_us[kind] <= now_us:
-                self.due_us[kind] += REPORT_US[kind]
+                self.due_us[kind] += self.report_us[kind]
                 if active:
                     self._report(kind)
         if self.sample_us <= now_us:

@@ -112,6 +112,7 @@ class Recording:
         self.said: dict[str, str] = {}
         self.states: dict[int, str] = {}
         self.io: dict[int, float] = {}
+        self.moved: list[tuple[int, float]] = []
         self.violated = ""
 
     def row(self, kind: str, node: str, **fields: Any) -> None:
@@ -144,6 +145,7 @@ class Recording:
     def sample(self) -> None:
         """Keep how the stores are now, and why nothing was done since the sample before."""
         world = self.world
+        self.moved.append((world.now_us, world.tasks.moved_mib))
         cluster, m = world.cluster(), world.regions.members
         coming = world.controller.influence(fast_too=False)
         flows = (

@@ -61,11 +61,12 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
 
     A round that the limit or a pause forbids does not count: it comes again after the same interval.
     """
+    ended_us = now_us + seen.chance.randint(*settings.round_us)
     limit = limit_reached(s.policy.limited_as, seen.running.get(s.policy.limited_as, 0), seen.cluster.config)
     s.rounds += 1
     if limit or now_us < s.paused_until_us:
         why = f"{limit} is reached" if limit else "the scheduler is paused"
-        return _without(s, Explained((), why, limit=limit), now_us)
+        return _without(s, Explained((), why, limit=limit), ended_us)
     least, most = (
         (settings.hot_least_us, settings.hot_most_us)
         if s.policy.hot
@@ -84,11 +85,11 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
             s.interval_us = least
             s.fruitful += 1
             s.last = answer.told
-            s.due_us = now_us + s.interval_us
+            s.due_us = ended_us + s.interval_us
             return answer
         told = answer.told
     s.interval_us = min(int((least if s.policy.hot else s.interval_us) * _SLOWER), most)
-    return _without(s, told, now_us)
+    return _without(s, told, ended_us)
 
 
 def _soon(s: Scheduler, now_us: int, settings: WorldSettings) -> Answer:
@@ -100,8 +101,8 @@ def _soon(s: Scheduler, now_us: int, settings: WorldSettings) -> Answer:
     return Answer((), s.last)
 
 
-def _without(s: Scheduler, told: Explained, now_us: int) -> Answer:
+def _without(s: Scheduler, told: Explained, ended_us: int) -> Answer:
     s.reasons[told.because] += 1
     s.last = told
-    s.due_us = now_us + s.interval_us
+    s.due_us = ended_us + s.interval_us
     return Answer((), told)

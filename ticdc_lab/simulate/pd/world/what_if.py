@@ -23,7 +23,7 @@ class Future(NamedTuple):
         Seconds after that moment since when all live stores were within 5 % (and one) of the mean; None: not at the
         end.
     moved_mib
-        Snapshots sent.
+        Data copied between stores: the regions whose snapshots arrived, each as large as it is.
     peak_mib_s
         The most snapshot data that each store sent and received in a second, by store.
     peak_leaders, peak_peers
@@ -61,12 +61,17 @@ def future(run: Run, from_us: int = 0) -> Future:
     ended = [o["finished_us"] for o in ops]
     return Future(
         _even_since(samples, "peers", from_us), _even_since(samples, "leaders", from_us),
-        sum(r["snapshot_mib"] for r in samples if r["time_us"] > from_us), _peak(samples, "snapshot_mib", step_s),
+        _moved_mib(run, from_us), _peak(samples, "snapshot_mib", step_s),
         {s: int(n) for s, n in _peak(samples, "leaders").items()},
         {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(counts.items())),
         sum(o["status"] not in ("success", "started") for o in ops), thrash(ops),
         None if None in ended else max(((e - from_us) / SECOND_US for e in ended), default=0.0),
     )  # fmt: skip
+
+
+def _moved_mib(run: Run, from_us: int) -> float:
+    moved = run.recording.moved
+    return moved[-1][1] - next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
 
 
 def _even_since(samples: list[dict[str, Any]], what: str, from_us: int) -> float | None:
@@ -136,7 +141,7 @@ def _told(f: Future) -> dict[str, str]:
         "peers within 5 % after": seconds(f.peers_even_s),
         "leaders within 5 % after": seconds(f.leaders_even_s),
         "last operator ended after": seconds(f.done_s),
-        "snapshots sent and received": f"{f.moved_mib / 1024:.1f} GiB",
+        "data copied between stores": f"{f.moved_mib / 1024:.1f} GiB",
         "peak of a store": f"{max(f.peak_mib_s.values(), default=0.0):.0f} MiB/s",
         "most leaders on a store": str(max(f.peak_leaders.values(), default=0)),
         "most peers on a store": str(max(f.peak_peers.values(), default=0)),
