@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine.sessions import session
+from ticdc_lab.engine import choose, session
 from ticdc_lab.load import load
 from ticdc_lab.log import Log
 from ticdc_lab.origin import Origin
@@ -49,7 +49,7 @@ def open_state(
     state
         What :meth:`ticdc_lab.widgets.panel.Panel.state` gave, or the file of its ``save``.
     spark
-        Loads a log; by default a local session is made where a log is to be loaded.
+        Loads a log; by default a session of the engine that fits it.
     source
         Another log to look at in the same way, or the place where the same one lies here.
     options
@@ -84,7 +84,7 @@ def open_state(
     else:
         beside = None if isinstance(state, Mapping) else Path(state).parent
         origin = _found(Origin.from_dict(made_from, options=options), source, beside)
-        opened = _of_log(name, origin, made_from, spark or session("spark"))
+        opened = _of_log(name, origin, made_from, spark or session(choose(origin.source).engine))
     opened.open(told)
     return opened
 

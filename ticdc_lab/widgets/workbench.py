@@ -15,7 +15,7 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.change_log import ChangeLog
-from ticdc_lab.engine.sessions import session
+from ticdc_lab.engine import choose, session
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
@@ -38,7 +38,7 @@ class Workbench(traitlets.HasTraits):
     source
         A path, ``kafka://HOST:PORT/TOPIC``, or a table's name; None to be typed.
     spark
-        The caller's session; a local one is started when it is first needed.
+        The caller's session; by default one of the engine that fits the source, when it is first needed.
     sample
         What of it to read; where left out, all of it is read if that takes less than
         :data:`ticdc_lab.survey.LARGE_S`, and else nothing before somebody says what.
@@ -180,7 +180,7 @@ class Workbench(traitlets.HasTraits):
 
     def _session(self) -> SparkSession:
         with self._guard:
-            self._spark = self._spark or session("spark")
+            self._spark = self._spark or session(choose(self.bar.place.value or None).engine)
             return self._spark
 
     def _begin(self, what: str, work: Callable[[], None], then: Callable[[], None], **how: Any) -> None:
