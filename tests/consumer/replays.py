@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import base64
+import gzip
+import json
 import shutil
 import tempfile
 from functools import cache
@@ -69,3 +72,17 @@ def total(db: duckdb.DuckDBPyConnection) -> int:
     ).fetchall()
     sums = [db.execute(f'SELECT coalesce(sum(balance), 0) FROM "{s}"."{t}"').fetchall()[0][0] for s, t in names]
     return int(sum(sums))
+
+
+def of_two_tables(folder: Path) -> Path:
+    """A recording as a changefeed of one table with a key and one without would have it."""
+    path = folder / "two.jsonl"
+    with (
+        gzip.open(golden("messages_canal-json-tidb_small.jsonl.gz"), "rt", encoding="utf-8") as lines,
+        path.open("w", encoding="utf-8") as out,
+    ):
+        for line in lines:
+            message = json.loads(base64.b64decode(json.loads(line)["value"]))
+            if message["table"] in ("nopk", "orders", ""):
+                out.write(line)
+    return path

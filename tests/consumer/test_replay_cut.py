@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import os
 import pickle
 import subprocess
@@ -15,10 +12,9 @@ from pathlib import Path
 
 import mariadb
 import pytest
-from conftest import golden
 from killing import TIMES, await_writing, killed, moments, started
 from pyspark.sql import SparkSession
-from replays import decoded
+from replays import decoded, of_two_tables
 from test_replay_mysql import contents
 
 from ticdc_lab import load
@@ -32,7 +28,6 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.tables import knowledge
 
 OPEN = "messages_open-protocol_small.jsonl.gz"
-CANAL = "messages_canal-json-tidb_small.jsonl.gz"
 ROWS_A_BATCH = 40
 SCRIPT = Path(__file__).with_name("replay_killed.py")
 CUT = "SELECT id FROM information_schema.processlist WHERE user = 'lab' AND id <> connection_id()"
@@ -122,17 +117,6 @@ def test_whatever_ends_the_tables_are_as_of_one_run(
     assert subprocess.run([sys.executable, *command], capture_output=True, timeout=300).returncode == 0
     assert contents(server) == whole
     print(f"{fault}: {hit} times, seed of killing.SEED, {finished} replays ended before the fault came")
-
-
-def of_two_tables(folder: Path) -> Path:
-    """A recording as a changefeed of one table with a key and one without would have it."""
-    path = folder / "two.jsonl"
-    with gzip.open(golden(CANAL), "rt", encoding="utf-8") as lines, path.open("w", encoding="utf-8") as out:
-        for line in lines:
-            message = json.loads(base64.b64decode(json.loads(line)["value"]))
-            if message["table"] in ("nopk", "orders", ""):
-                out.write(line)
-    return path
 
 
 @pytest.mark.soak

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.catalog import TableName
 from ticdc_lab.consumer.replay_plan import Progress
 from ticdc_lab.consumer.sinks import Note
+from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 
 _COLUMNS = (
     "mode string, origin string, ddl_ts bigint, kind string, topic string, partition int, applied_ts bigint, "
@@ -36,12 +37,19 @@ class State:
 
 
 def read_state(spark: SparkSession, folder: str) -> State | None:
-    """The state of a target; None where it has none. A few rows: one a partition, a table and a note."""
+    """The state of a target; None where it has none. A few rows: one a partition, a table and a note.
+
+    Raises
+    ------
+    SourceError
+        A later version has written it.
+    """
     if not DeltaTable.isDeltaTable(spark, f"{folder}/_state"):
         return None
     rows = spark.read.format("delta").load(f"{folder}/_state").collect()
     if not rows:
         return None
+    require_format(f"delta:{folder}", max((r["version"] for r in rows if r["kind"] == "format"), default=1))
     head = rows[0]
     at = {(r["topic"], r["partition"]): r["applied_ts"] for r in rows if r["kind"] == "partition"}
     tables = {
@@ -56,6 +64,7 @@ def write_state(spark: SparkSession, folder: str, state: State) -> None:
     p = state.progress
     head = (p.mode, p.origin, p.ddl_ts)
     rows = [
+        (*head, "format", *[None] * 6, FORMAT, None),
         *[(*head, "partition", *home, ts, *[None] * 5) for home, ts in p.positions.items()],
         *[(*head, "table", None, None, None, *name, at.folder, at.version, None) for name, at in state.tables.items()],
         *[(*head, "note", None, None, ts, None, table, None, None, said) for ts, table, said in state.notes],

@@ -21,6 +21,7 @@ from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.duckdb_tables import DATABASE, OWN, changed, named
 from ticdc_lab.consumer.sinks.duckdb_types import may_not_fit, value
+from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal, quoted
@@ -39,9 +40,6 @@ CREATE TABLE {OWN}.progress (mode VARCHAR, origin VARCHAR, topic VARCHAR, "parti
 CREATE TABLE {OWN}.notes (commit_ts BIGINT, "table" VARCHAR, said VARCHAR);
 CREATE TABLE {OWN}.format AS SELECT {{format}} AS format;
 """
-
-FORMAT = 2
-"""Of what a target says of itself; 1 did not say it, and is otherwise the same."""
 
 
 class DuckDBSink:
@@ -82,12 +80,7 @@ class DuckDBSink:
         """As the table ``progress`` says; a :class:`SourceError` where a later version has written it."""
         own = {name for (name,) in self.db.execute(f"SELECT table_name FROM {_OWN_TABLES}").fetchall()}
         (written,) = self.db.execute(f"SELECT format FROM {OWN}.format").fetchall()[0] if "format" in own else (1,)
-        if written > FORMAT:
-            raise SourceError(
-                f"{self.name} was written by a later version of ticdc_lab: it has format {written}, expected at most "
-                f"{FORMAT}.",
-                hint="Go on with that version, or name another target.",
-            )
+        require_format(self.name, written)
         rows = self.db.execute(f"SELECT * FROM {OWN}.progress").fetchall() if "progress" in own else []
         if not rows:
             return None

@@ -6,7 +6,7 @@ runs it again, and takes "it is there already" for done. Between the rows of a r
 thus one more commit, which shows the upstream just before that DDL.
 
 DuckDB merges the rows in this process and writes them as literals; they are sent in statements of many rows. The
-database ``_ticdc_lab``, or the one that the URL names, holds ``state``, ``progress`` and ``notes``.
+database ``_ticdc_lab``, or the one that the URL names, holds ``state``, ``progress``, ``notes`` and ``format``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_o
 from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_rows import added, of, taken, upserts
 from ticdc_lab.consumer.sinks.mysql_text import named, printed
+from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.quoting import literal
@@ -42,6 +43,7 @@ from ticdc_lab.tables.stretches import carried
 MEMORY = "1GiB"
 FETCHED = 5_000
 _PATIENCE_S = 5  # that long a server may take to notice that a consumer was killed
+_TABLES_OF = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
 
@@ -81,9 +83,11 @@ class MySQLSink:
         """commit_ts of the DDL, and the number among those of it, that was running when a run ended."""
 
     def progress(self) -> Progress | None:
-        """As the tables ``state`` and ``progress`` say."""
-        there = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'state'"
-        if not self._ask(there, self.own):
+        """As the tables ``state`` and ``progress`` say; a :class:`SourceError` where a later version has written it."""
+        own = {name for (name,) in self._ask(_TABLES_OF, self.own)}
+        written = self._ask(f"SELECT format FROM {self._at('format')}") if "format" in own else ()
+        require_format(self.name, max((n for (n,) in written), default=1))
+        if "state" not in own:
             return None
         state = self._ask(f"SELECT mode, origin, ddl_ts, running_ts, running FROM {self._at('state')}")
         if not state:
@@ -102,6 +106,7 @@ class MySQLSink:
             "notes": "commit_ts BIGINT, table_name VARCHAR(200), said TEXT",
             "state": "id INT PRIMARY KEY, mode VARCHAR(20), origin VARCHAR(64), ddl_ts BIGINT, running_ts BIGINT, "
             "running INT",
+            "format": "format INT PRIMARY KEY",
         }
         for name, body in columns.items():
             self._do(f"CREATE TABLE IF NOT EXISTS {self._at(name)} ({body}) ENGINE = InnoDB CHARACTER SET utf8mb4")
@@ -109,6 +114,7 @@ class MySQLSink:
             self._do(f"CREATE DATABASE IF NOT EXISTS {named(definition.schema_name)}")
             self._do(_created(definition))
         self._say(progress)
+        self._do(f"REPLACE INTO {self._at('format')} VALUES (%s)", FORMAT)
         self._do(f"INSERT INTO {self._at('state')} VALUES (1, %s, %s, 0, 0, -1)", progress.mode, progress.origin)
         self._commit()
 
