@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -312,3 +313,28 @@ def test_learners_and_a_lost_leader_are_known() -> None:
     world.changes.extend([Timed(0, StopStore(1)), Timed(0, StopStore(2))])
     world.run(S)
     assert pdctl(world, "region 1")["leader"] is None
+
+
+def test_a_store_that_joins_prepares_until_it_has_nine_tenths_of_its_share() -> None:
+    """120 regions on four stores, a fifth one joins: it serves from the check of every 10 s on that finds enough."""
+    start = small(120, 5, (1, 2, 3, 4), 6000, io_mib_a_tick=200.0)
+    late = replace(start, stores=tuple(s._replace(started=s.id < 5) for s in start.stores))
+    run = simulate(late, 5 * S, changes=[Timed(2 * S, StartStore(5))])
+    world = run.world
+    assert pdctl(world, "store 5")["store"]["node_state"] == "Preparing"
+    assert pdctl(world, "store 1")["store"]["node_state"] == "Serving"
+    while pdctl(world, "store 5")["store"]["node_state"] == "Preparing" and world.now_us < 600 * S:
+        before = world.cluster().stores[5].region_size
+        world.run(world.now_us + 10 * S)
+    share = 120 * 96.0 * 3 / 5
+    assert before < 0.95 * share and world.cluster().stores[5].region_size >= 0.9 * share
+    few = replace(late, regions=spread_regions(60, [1, 2, 3, 4]))
+    small_one = simulate(few, 30 * S, changes=[Timed(2 * S, StartStore(5))]).world
+    assert pdctl(small_one, "store 5")["store"]["node_state"] == "Serving", "fewer than 100 regions: at once"
+
+
+def test_the_data_between_two_keys_is_that_of_the_regions_there() -> None:
+    """A range of half of the keys has half of the data, and open ends mean all."""
+    regions = World(small(8, 4), seed=1).regions
+    assert regions.mib_between("", "") == 768.0 == regions.mib_between("", "8") + regions.mib_between("8", "")
+    assert regions.mib_between("", "8") == 384.0

@@ -207,6 +207,14 @@ class Regions:
         self.put(target, kept._replace(size=kept.size + gone.size, keys=kept.keys + gone.keys))
         self.version[target] = max(self.version[target], self.version[source]) + 1
 
+    def mib_between(self, start_key: str, end_key: str) -> float:
+        """Give the MiB of the regions that begin between two keys; "" is open."""
+        if not start_key and not end_key:
+            return self.total_mib
+        begin = (self.start_key[row] for row in self.rows().tolist())
+        held = [start_key <= key and (not end_key or key < end_key) for key in begin]
+        return float(self.size[self.rows()][np.array(held, np.bool_)].sum())
+
     def rows(self) -> NDArray[np.int64]:
         """Give the rows of all regions."""
         return np.flatnonzero(self.alive[: self.n])

@@ -54,6 +54,9 @@ class WorldSettings:
         How often PD looks whether a store that is leaving is empty.
     fast_operator_us
         An operator that finished within this time counts as influence for as long again.
+    prepares
+        Whether a store that joins is Preparing until it has nine tenths of its share. PD's simulated stores say
+        themselves that they serve.
     start_us
         When PD begins to schedule.
     counts_lag_us
@@ -89,6 +92,7 @@ class WorldSettings:
     hot_history_us: int = 30 * SECOND_US
     states_us: int = 10 * SECOND_US
     fast_operator_us: int = 10 * SECOND_US
+    prepares: bool = True
     start_us: int = SECOND_US
     row_bytes: float = 1024.0
     counts_lag_us: int = 12_000
@@ -96,6 +100,6 @@ class WorldSettings:
 
 REFERENCE = WorldSettings(
     store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0,
-    row_bytes=0.0,
+    row_bytes=0.0, prepares=False,
 )  # fmt: skip
 """The stores of the reference runs: a tick of 100 ms is a second of their disks."""

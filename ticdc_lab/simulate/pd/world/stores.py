@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ticdc_lab.simulate.pd.limits import LARGE_COST, Bucket, available, bucket_per_minute, taken, tokens_at
-from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, SERVING, Store, labelled
+from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.moving_average import Hull
 from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
@@ -43,6 +43,7 @@ class Node:
     limits: list[Bucket] = field(default_factory=list)
     rates: tuple[float, float] = (0.0, 0.0)
     io_mib: float = 0.0
+    joined_us: int = 0
 
 
 class Nodes:
@@ -83,6 +84,9 @@ class Nodes:
             self._add(start, True)
             i = len(self.all) - 1
         self.all[i].known = self.all[i].runs = True
+        self.all[i].joined_us = now_us
+        if self.settings.prepares:
+            self.change(i, state=PREPARING)
         self.heartbeat([i], now_us)
         return i
 

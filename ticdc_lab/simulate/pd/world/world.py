@@ -27,7 +27,8 @@ from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, SplitRegion, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
-from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING
+from ticdc_lab.simulate.pd.share import may_serve
+from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
 from ticdc_lab.simulate.pd.world.columns import Regions
@@ -384,6 +385,10 @@ class World:
         for i, node in enumerate(self.nodes.all):
             if node.told.state == REMOVING and not self.regions.members.count[i]:
                 self.nodes.change(i, state=REMOVED)
+            elif node.told.state == PREPARING and node.known:
+                up_s, cluster = (self.now_us - node.joined_us) / SECOND_US, self.cluster()
+                if may_serve(cluster, cluster.stores[node.told.id], self.regions.mib_between, up_s=up_s):
+                    self.nodes.change(i, state=SERVING)
 
     def summary(self) -> dict[str, Any]:
         """Give the distribution of peers and leaders over the stores, for a look."""
