@@ -18,7 +18,7 @@ import ticdc_lab
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.cli import main
-from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.tso import physical_ms
@@ -169,6 +169,34 @@ def test_what_was_decoded_goes_with_the_log(spark: SparkSession, tmp_path: Path)
     assert ours.folder.is_dir()
     ours.close()
     assert not ours.folder.exists()
+
+
+def test_the_session_that_is_there_will_do(classic: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked for an engine, so a small log is read by the Spark that runs already."""
+    asked: list[SparkSession] = []
+
+    def load(spark: SparkSession, source: str, **how: Any) -> Any:
+        asked.append(spark)
+        raise SourceError(f"{source} is not read by this test.")
+
+    monkeypatch.setattr("ticdc_lab.log.load", load)
+    with pytest.raises(SourceError, match="not read by this test"):
+        ticdc_lab.open(SMALL)
+    assert asked == [classic]
+
+
+def test_a_sink_in_delta_takes_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Which alone writes Delta, also for a log that the embedded engine would read."""
+    asked: list[str] = []
+
+    def session(engine: str, **how: Any) -> Any:
+        asked.append(engine)
+        raise SetupError("No engine is started by this test.")
+
+    monkeypatch.setattr("ticdc_lab.engine.session", session)
+    for sink in (f"delta:{tmp_path}/lake", f"duckdb:///{tmp_path}/it.db"):
+        assert CliRunner().invoke(main, ["consume", SMALL, "--sink", sink]).exit_code == 2
+    assert asked == ["spark", "embedded"]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def test_the_python_example_runs(
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 2
     monkeypatch.setattr(ticdc_lab, "session", lambda: spark)
-    monkeypatch.setattr("ticdc_lab.log.session", lambda engine: spark)
+    monkeypatch.setattr("ticdc_lab.log.session", lambda *_, **__: spark)
     monkeypatch.chdir(ROOT)
     for code in blocks:
         exec(compile(code.replace("/tmp/", f"{tmp_path}/"), "README.md", "exec"), {})

@@ -30,7 +30,7 @@ from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.dispatch.names import check_partitions
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
-from ticdc_lab.engine import choose, session
+from ticdc_lab.engine import session
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
 from ticdc_lab.facts.laggards import spans_of, values_of
@@ -432,7 +432,7 @@ def open(
     spark
         Your own session; by default one of the engine that fits the source.
     engine
-        ``auto``, ``embedded`` or ``spark``.
+        ``auto``, ``embedded`` or ``spark``; with ``auto`` a session that is there will do.
     sample
         What of it to read; by default all.
     folder
@@ -459,7 +459,7 @@ def open(
     >>> print(log.watermarks().finding)
     It is complete up to 2026-11-20 21:56:08.308 UTC (resolved_ts 470603993791332352), beyond which no row lies.
     """
-    own = spark if spark is not None else session(choose(source, engine=engine).engine)
+    own = spark if spark is not None else session(engine, source=source)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
     try:
         change_log = (

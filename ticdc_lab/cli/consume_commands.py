@@ -49,6 +49,8 @@ def consume(
     from ticdc_lab.limits import but_for
     from ticdc_lab.tables import knowledge
 
+    if target.startswith("delta:"):
+        where["needs_spark"] = "it writes Delta tables"
     with decoded(source, where) as (spark, log):
         log.require_commit_ts("a replay")
         sink = open_sink(target, log)

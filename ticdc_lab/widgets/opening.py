@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine import choose, session
+from ticdc_lab.engine import session
 from ticdc_lab.load import load
 from ticdc_lab.log import Log
 from ticdc_lab.origin import Origin
@@ -84,7 +84,7 @@ def open_state(
     else:
         beside = None if isinstance(state, Mapping) else Path(state).parent
         origin = _found(Origin.from_dict(made_from, options=options), source, beside)
-        opened = _of_log(name, origin, made_from, spark or session(choose(origin.source).engine))
+        opened = _of_log(name, origin, made_from, spark or session(source=origin.source))
     opened.open(told)
     return opened
 

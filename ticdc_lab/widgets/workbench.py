@@ -15,7 +15,7 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.change_log import ChangeLog
-from ticdc_lab.engine import choose, session
+from ticdc_lab.engine import session
 from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
@@ -180,7 +180,7 @@ class Workbench(traitlets.HasTraits):
 
     def _session(self) -> SparkSession:
         with self._guard:
-            self._spark = self._spark or session(choose(self.bar.place.value or None).engine)
+            self._spark = self._spark or session(source=self.bar.place.value or None)
             return self._spark
 
     def _begin(self, what: str, work: Callable[[], None], then: Callable[[], None], **how: Any) -> None:
