@@ -22,7 +22,7 @@ seed: 3
 until: 41s
 cluster: {captures: 3, tables: 4}
 load: {rows_per_s: 80, until: 39s}
-settings: {scheduler: {tick: 500ms, poll: 500ms}, downstream: {ddl: 2s, partitions: 4}}
+settings: {capture: {order: table}, scheduler: {tick: 500ms, poll: 500ms}, downstream: {ddl: 2s, partitions: 4}}
 events:
   - {at: 5s, long_transaction: 1, hold: 3s, rows: 3}
   - {at: 13s, add_column: 1, column: remark}
