@@ -11,7 +11,6 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets
-    from ticdc_lab.answers import Answer
     from ticdc_lab.audit import audit
     from ticdc_lab.change_log import ChangeLog
     from ticdc_lab.consumer.replay import replay
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from ticdc_lab.workload import Workload, generate
 
 __all__ = [
-    "Answer",
     "ChangeLog",
     "Log",
     "Sample",
@@ -83,7 +81,6 @@ lazily(
     __name__,
     __all__,
     {
-        "Answer": "answers",
         "ChangeLog": "change_log",
         "Sample": "sample",
         "Study": "consumer.study",

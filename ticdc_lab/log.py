@@ -280,6 +280,7 @@ class Log:
 
         Examples
         --------
+        >>> import ticdc_lab
         >>> log = ticdc_lab.open("data/messages_canal-json-tidb_small.jsonl.gz")
         >>> log.sql("SELECT op, count(*) AS n FROM events WHERE kind = 'row' GROUP BY op ORDER BY op")["op"].to_list()
         ['delete', 'insert', 'update']
@@ -455,6 +456,7 @@ def open(
 
     Examples
     --------
+    >>> import ticdc_lab
     >>> log = ticdc_lab.open("data/messages_canal-json-tidb_small.jsonl.gz")
     >>> print(log.watermarks().finding)
     It is complete up to 2026-11-20 21:56:08.308 UTC (resolved_ts 470603993791332352), beyond which no row lies.

@@ -44,6 +44,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mariadb.
         yield running
 
 
+@pytest.mark.soak
 def test_a_connection_that_is_cut_is_said(spark: SparkSession, server: mariadb.Server) -> None:
     """In the middle of a transaction: in words, without the password; the next run goes on from before it."""
     log, known = decoded(spark, OPEN)

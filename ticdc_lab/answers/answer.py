@@ -50,9 +50,10 @@ class Answer:
 
     Examples
     --------
+    >>> import ticdc_lab
     >>> answer = ticdc_lab.open("data/messages_canal-json-tidb_small.jsonl.gz").transactions()
     >>> print(answer.finding)
-    All 511 transactions are whole; 41 % touch more than one partition.
+    All 511 transactions are whole; 72 % touch more than one partition.
     """
 
     name: str
