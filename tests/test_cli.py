@@ -155,6 +155,7 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     """What it recommends is in the file, and can be dispatched by."""
     out, again = tmp_path / "d.toml", tmp_path / "d.jsonl"
     facts = json.loads(lab("advise", CANAL, "--partitions", "1,4", "--out", str(out), "--json").stdout)
+    assert facts["answer"].startswith(f"{facts['partitions']} partitions, keeping unique: fullest ")
     assert facts["broken"]["row_order"][0] == 0
     assert {t["table"] for t in facts["tables"]} >= {"shop.orders", "shop.users"}
     lab("dispatch", CANAL, "--changefeed", str(out), "--out", str(again))
@@ -332,6 +333,7 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
     facts = json.loads(lab(*EXPAND, "--out", str(out), "--json").stdout)
     assert (facts["plan"]["before"], facts["plan"]["after"]) == (4, 9)
     assert facts["findings"] == {"before": [], "after": [], "whole": [], "consumer": []}
+    assert facts["answer"].endswith("from 4 to 9 partitions. The audit finds nothing on either side or across.")
     assert facts["cost"]["resent_rows"] == facts["cost"]["dropped_rows"]
     events = lines(out)
     assert sum(e["kind"] == "admin" for e in events) == 9

@@ -77,13 +77,6 @@ def test_a_command_says_what_the_method_says(log: Log, spark: SparkSession, comm
     assert told["answer"] == finding
 
 
-def test_advice_and_expansion_say_it_too(log: Log, spark: SparkSession) -> None:
-    """The same first line, with the command's defaults."""
-    for command, answer in ((("advise",), log.advise()), (("expand", "--to", "8"), log.expand(after=8))):
-        said = CliRunner().invoke(main, [command[0], SMALL, *command[1:]], obj=spark)
-        assert said.stdout.splitlines()[0] == answer.finding
-
-
 def test_a_sum_is_watched_from_the_command_line(spark: SparkSession) -> None:
     """With the listeners that are given."""
     bank = str(golden("messages_canal-json-tidb_bank.jsonl.gz"))
