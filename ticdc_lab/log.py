@@ -39,7 +39,17 @@ from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
 from ticdc_lab.limits import but_for
 from ticdc_lab.load import load
 from ticdc_lab.sample import Sample, from_first_row
-from ticdc_lab.summary import FOUND, Summary, exact, of_facts, of_findings, of_load, of_transactions, small
+from ticdc_lab.summary import (
+    FOUND,
+    Summary,
+    exact,
+    findings_of,
+    messages_of_findings,
+    of_facts,
+    of_load,
+    of_transactions,
+    small,
+)
 from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import transactions
@@ -61,6 +71,9 @@ STALLS = 1_000
 
 ROWS = 100
 """Rows of a table that are shown."""
+
+_CAPPED = ("findings", "messages")
+"""Parts of a summary that depend on how many findings are listed."""
 
 Part = TypeVar("Part")
 
@@ -175,9 +188,10 @@ class Log:
             return answers.transactions(self.summary_of("facts"))
         return answers.transactions(self.summary_of("facts", "transactions"))
 
-    def audit(self, *, most: int = FOUND) -> Answer:
-        """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed."""
-        return answers.audit(self.summary_of("facts", "findings", most=min(most, MAX_PER_GUARANTEE)))
+    def audit(self, *, most: int = FOUND, messages: bool = True) -> Answer:
+        """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed, with the first's messages."""
+        parts = ("facts", "findings", *(("messages",) if messages else ()))
+        return answers.audit(self.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)))
 
     def what_if(self, *, partitions: int | None = None) -> Answer:
         """What would another dispatcher do with so many partitions; by default as many as were recorded."""
@@ -185,7 +199,7 @@ class Log:
             check_partitions(partitions)
         if not self.change_log.has_commit_ts:
             return answers.not_measured(self.limits)
-        recorded, limits = self._recorded_partitions()
+        recorded, limits = self.recorded_partitions()
         return answers.what_if(self.measured, partitions=partitions or recorded, limits=limits)
 
     def advise(
@@ -254,10 +268,9 @@ class Log:
         schema_name, table_name = table_named(self.events, name)
         self.change_log.require_commit_ts(f"the table {name}")
         found = table_as_of(self.events, schema_name=schema_name, table_name=table_name, ts=as_of)
-        rows = small(found.rows.orderBy(*[f"`{c}`" for c in found.key or found.rows.columns]).limit(ROWS))
-        return answers.table(
-            rows, name=name, ts=found.ts, n=found.rows.count(), limits=found.limits, qualified=but_for(self.counts)
-        )
+        rows = small(found.ordered.limit(ROWS))
+        n = len(rows) if len(rows) < ROWS else found.rows.count()
+        return answers.table(rows, name=name, ts=found.ts, n=n, limits=found.limits, qualified=but_for(self.counts))
 
     def row(self, table: str, key: str | None = None) -> Answer:
         """What happened to one row, by its key (``column=value``); by default the one that changed most."""
@@ -330,7 +343,7 @@ class Log:
     def measured(self) -> WhatIf:
         """The measures of every dispatcher."""
         self.change_log.require_commit_ts("what another dispatcher would do")
-        at = sorted({*CONFLICT_AT, self._recorded_partitions()[0]})
+        at = sorted({*CONFLICT_AT, self.recorded_partitions()[0]})
         return self._once(
             "measured", lambda: WhatIf.from_events(self.change_log.events, self._catalog(), conflict_at=at)
         )
@@ -361,15 +374,16 @@ class Log:
             "facts": lambda: of_facts(self.change_log),
             "load": lambda: of_load(self.change_log),
             "transactions": lambda: of_transactions(self.change_log),
-            "findings": lambda: of_findings(self.change_log, most=most),
+            "findings": lambda: {"findings": findings_of(self.change_log, most=most)},
+            "messages": lambda: {"messages": messages_of_findings(self.change_log, found["findings"])},
         }
-        names = {part: f"findings {most}" if part == "findings" and most != FOUND else part for part in parts}
+        names = {part: f"{part} {most}" if part in _CAPPED and most != FOUND else part for part in parts}
         found: dict[str, Any] = {}
         for part in parts:
             found |= self._once(names[part], makers[part])
         return Summary(**found)
 
-    def _recorded_partitions(self) -> tuple[int, list[str]]:
+    def recorded_partitions(self) -> tuple[int, list[str]]:
         """How many partitions the log has, and what must be said where dispatchers are compared with fewer."""
         recorded = 1 + max((partition for _, partition in self.change_log.facts.homes), default=0)
         if recorded <= MOST:

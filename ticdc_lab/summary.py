@@ -57,7 +57,7 @@ CHECKSUMMED = ("simple", "avro")
 
 __all__ = [
     "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
-    "finding_messages", "findings_of", "incidents", "of_facts", "of_findings", "of_load", "of_transactions",
+    "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_transactions",
     "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
 ]  # fmt: skip
 
@@ -132,8 +132,9 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     Summary
         Small pandas frames: contents, watermarks, transactions, findings, ..
     """
-    found = of_findings(log, causes=causes) if audited else {}
-    return Summary(**of_facts(log), **of_load(log), **(of_transactions(log) if log.has_commit_ts else {}), **found)
+    found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
+    timed = of_transactions(log) if log.has_commit_ts else {}
+    return Summary(**of_facts(log), **of_load(log), **timed, findings=found, messages=messages_of_findings(log, found))
 
 
 def of_facts(log: ChangeLog) -> dict[str, Any]:
@@ -179,12 +180,6 @@ def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
 
-def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> dict[str, pd.DataFrame]:
-    """The part of a :class:`Summary` that the audit gives, with the messages that its first findings name."""
-    found = findings_of(log, causes=causes, most=most)
-    return {"findings": found, "messages": _messages(log.events, found)}
-
-
 def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
     """Give the messages that findings are about, an event a row, in order.
 
@@ -213,8 +208,9 @@ def _name_and_value(column: Column) -> Column:
     return F.concat(column["name"], F.lit("="), F.coalesce(column["value"], F.lit("NULL")))
 
 
-def _messages(events: DataFrame, findings: pd.DataFrame) -> pd.DataFrame:
-    """Those of the first findings; of a log that was decoded without images none."""
+def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:
+    """The messages that the first findings name; of a log that was decoded without images none."""
+    events = log.events
     named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
     if not named or not {"columns", "before"} <= set(events.columns):
         return pd.DataFrame()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 
 PASSWORD = "seCret&%/42"
 
@@ -70,6 +71,16 @@ def missing() -> str:
     """Why there can be no server; empty if there can."""
     there = all(map(shutil.which, ("mariadbd", "mariadb-install-db")))
     return "" if there else "no MariaDB server; run: sudo apt-get install -y mariadb-server"
+
+
+@contextmanager
+def lent(folder: Path) -> Iterator[Server]:
+    """One of a test's own, as :func:`running`; where there can be none the test is skipped, in CI it fails."""
+    if why := missing():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+    folder.mkdir(exist_ok=True)
+    with running(folder) as server:
+        yield server
 
 
 @contextmanager

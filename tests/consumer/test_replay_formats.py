@@ -13,7 +13,6 @@ Fin_Ops` gave as `consume_1.sql.gz`.
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -105,12 +104,9 @@ def test_a_delta_target_of_the_version_before_is_gone_on_with(classic: SparkSess
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mariadb.Server]:
     """Give a server of this test."""
-    if why := mariadb.missing():
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
-    (tmp_path / "mariadb").mkdir()
-    with mariadb.running(tmp_path / "mariadb") as running:
-        yield running
+    with mariadb.lent(tmp_path / "mariadb") as lent:
+        yield lent
 
 
 def test_a_mysql_target_of_the_version_before_is_gone_on_with(

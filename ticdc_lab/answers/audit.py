@@ -9,7 +9,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.audit import checks_possible
 from ticdc_lab.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
@@ -29,9 +29,7 @@ def audit(s: Summary) -> Answer:
     s
         Its ``findings`` and ``messages``.
     """
-    unchecked = not_checked(s)
-    limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked.items()]
-    checked = len(GUARANTEES) + (s.protocol in CHECKSUMMED) - len(unchecked)
+    limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in not_checked(s).items()]
 
     def draw() -> Mapping[str, Figure]:
         if s.findings.empty:
@@ -40,20 +38,25 @@ def audit(s: Summary) -> Answer:
         return {"violations": figures.violations(s.findings)} | worst
 
     frames = {"findings": s.findings, "messages": s.messages}
-    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s, checked), frames, limits, draw=draw)
+    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, draw=draw)
+
+
+def checks(s: Summary) -> dict[str, str]:
+    """Guarantees, each with why it cannot be checked on this log; empty where it is."""
+    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    return possible | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})
 
 
 def not_checked(s: Summary) -> dict[str, str]:
     """Which guarantees cannot be checked on it, and why."""
-    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
-    return {name: why for name, why in possible.items() if why}
+    return {name: why for name, why in checks(s).items() if why}
 
 
-def _finding(s: Summary, checked: int) -> str:
-    qualified = but_for(s.counts)
+def _finding(s: Summary) -> str:
+    qualified, of = but_for(s.counts), len(checks(s))
+    checked = of - len(not_checked(s))
     if not len(s.findings):
         return f"None of the {checked} guarantees that can be checked on it is broken{qualified}."
-    of = len(GUARANTEES) + (s.protocol in CHECKSUMMED)
     return f"The log {broken(s.findings)}; {checked} of {of} guarantees were checked{qualified}."
 
 
@@ -87,11 +90,9 @@ def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     """Every guarantee with its findings, as a terminal shows them."""
-    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
-    possible |= {CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {}
     found = list(enumerate(findings.to_dict("records"), start=1))
     out = []
-    for name, why in possible.items():
+    for name, why in checks(s).items():
         mine = [(i, f) for i, f in found if f["guarantee"] == name]
         out.append(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or count(len(mine), 'finding')}")
         out += [line(i, f) for i, f in mine[:most]]

@@ -85,12 +85,12 @@ def consumers(
     wrong = small_frame(anomalies(hasty, part, most=1))
     frames = {"matrix": judged, "anomalies": wrong}
     drawn: dict[str, Figure] = {}
-    said, curves = [*limits], []
+    said = [*limits]
     if watched:
         curves = [invariant_curve(run(part, p, slow), part, label=p.name) for p in policies]
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
-        drawn["watched"] = _watched(curves, watched)
-    finding = shown_wrong(judged, curves, watched=watched)
+        drawn["watched"] = watched_sum(curves, watched)
+    finding = shown_wrong(counted, drawn.get("watched"))
     held = whole.deliveries["outcome"].to_pylist().count("pending")
     if held:
         are = count(held, "row change is", "row changes are")
@@ -106,14 +106,14 @@ def consumers(
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
 
 
-def shown_wrong(judged: pd.DataFrame, curves: Sequence[pd.DataFrame] = (), *, watched: str = "") -> str:
-    """Who showed what upstream never had, from :func:`matrix`; and whether a sum that was followed was ever wrong."""
-    sums = f"{_watched(curves, watched).finding}. " if watched else ""
-    return f"{sums}{figures.anomaly_matrix(judged).finding}."
+def shown_wrong(counted: Figure, watched: Figure | None = None) -> str:
+    """Who showed what upstream never had, by the matrix; and whether a sum that was followed was ever wrong."""
+    return " ".join(f"{figure.finding}." for figure in (watched, counted) if figure is not None)
 
 
-def _watched(curves: Sequence[pd.DataFrame], watched: str) -> Figure:
-    return figures.invariant_curve(pd.concat(curves, ignore_index=True), of=f"the total {watched}")
+def watched_sum(curves: Sequence[pd.DataFrame], column: str) -> Figure:
+    """The curves of a column's sum, one a consumer."""
+    return figures.invariant_curve(pd.concat(curves, ignore_index=True), of=f"the total {column}")
 
 
 def not_ordered(limits: Sequence[str]) -> Answer:

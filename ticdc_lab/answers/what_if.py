@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
+
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
@@ -42,7 +44,7 @@ def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) ->
     matrix = figures.guarantee_matrix(kept, partitions=partitions)
     frames = {"guarantees": kept, "rows": placement(measured, partitions=partitions), "skew": skew_frame(measured)}
     return Answer(
-        "what-if", _QUESTION, f"{matrix.finding}.", frames, said, draw=lambda: _drawn(measured, partitions)
+        "what-if", _QUESTION, f"{matrix.finding}.", frames, said, draw=lambda: _drawn(measured, partitions, frames)
     )  # fmt: skip
 
 
@@ -53,7 +55,7 @@ def not_measured(limits: Sequence[str]) -> Answer:
     )
 
 
-def _drawn(measured: WhatIf, partitions: int) -> Mapping[str, Figure]:
+def _drawn(measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure]:
     """The pictures, with a slider over numbers of partitions where they have one."""
     counts = sorted({*PARTITIONS, partitions})
     matrices = {str(n): figures.guarantee_matrix(guarantee_frame(measured, partitions=n), partitions=n) for n in counts}
@@ -66,7 +68,7 @@ def _drawn(measured: WhatIf, partitions: int) -> Mapping[str, Figure]:
     return {
         "guarantees": figures.stepped(matrices, **stepped),
         **_example(measured, partitions),
-        "skew": figures.skew_curves(skew_frame(measured), chosen=partitions),
+        "skew": figures.skew_curves(frames["skew"], chosen=partitions),
         "rows per partition": figures.stepped(rows, **stepped),
         "load and breaks over time": figures.stepped_by(over, **stepped),
     }

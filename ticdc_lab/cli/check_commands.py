@@ -49,7 +49,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
 
     with asked(source, where) as (spark, log):
         with shown(spark, "audit"):
-            answer = log.audit(most=MAX_PER_GUARANTEE)
+            answer = log.audit(most=MAX_PER_GUARANTEE, messages=False)
         found, summary = answer.frames["findings"], log.summary_of("facts")
         about = None if messages_of is None else _messages(log, answer, messages_of)
         if as_json:

@@ -78,13 +78,14 @@ def consumer(source: str, as_json: bool, examples: int, watch: str, **where: Any
     """
     import pandas as pd
 
-    from ticdc_lab.answers.consumers import shown_wrong
+    from ticdc_lab.answers.consumers import shown_wrong, watched_sum
     from ticdc_lab.consumer.consumption import RECORDED, Scenario, judged, layout
     from ticdc_lab.consumer.invariant import invariant_curve, measure_of
     from ticdc_lab.consumer.listeners import Listeners
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES
     from ticdc_lab.consumer.study import Study
+    from ticdc_lab.figures import anomaly_matrix
 
     how = _listeners(where)
     if bool(where["strategy"]) != bool(where["partitions"]):
@@ -107,7 +108,7 @@ def consumer(source: str, as_json: bool, examples: int, watch: str, **where: Any
             curves += [invariant_curve(done, laid, label=s.policy.name)] if watch else []
             left.append(_left(done, s.policy))
             printed += _examples(done, laid, s, examples) if examples else []
-        finding = shown_wrong(pd.DataFrame(found), curves, watched=watch)
+        finding = shown_wrong(anomaly_matrix(pd.DataFrame(found)), watched_sum(curves, watch) if watch else None)
         if as_json:
             print_json(facts_of(log) | {"answer": finding, "matrix": found, "anomalies": printed, "left": left})
         else:

@@ -137,8 +137,7 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
         schema_name, table_name = table_named(log.events, name)
         found = table_as_of(log.events, schema_name=schema_name, table_name=table_name, ts=ts)
         with shown(spark, f"table {name}"):
-            # by its columns, so that the same input gives the same bytes
-            write(found.rows.orderBy(*[f"`{c}`" for c in found.key or found.rows.columns]), out)
+            write(found.ordered, out)
         for sentence in found.limits:
             click.echo(f"  {sentence}", err=True)
         at = to_datetime(found.ts).isoformat(sep=" ", timespec="milliseconds")

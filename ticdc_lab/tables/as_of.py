@@ -53,6 +53,11 @@ class TableAsOf:
     key: tuple[str, ...]
     limits: tuple[str, ...]
 
+    @property
+    def ordered(self) -> DataFrame:
+        """The rows by their key, or by all columns, so that the same input gives the same bytes."""
+        return self.rows.orderBy(*[f"`{column}`" for column in self.key or self.rows.columns])
+
 
 def table_as_of(
     events: DataFrame, *, schema_name: str, table_name: str, ts: int | None = None, catalog: Catalog | None = None,

@@ -102,8 +102,8 @@ def _of_summary(log: Log, *, pictures: tuple[str, ...], needs: str = "") -> Pane
 def _what_if(log: Log) -> Panel[Any]:
     if not log.measured.tables:
         raise SourceError("The log holds no row change with a commit_ts, so there is nothing to dispatch.")
-    partitions = max(log.summary.contents["partition"], default=0) + 1
-    return what_if_panel(log.measured, partitions=min(128, int(partitions)), made_from=log.change_log.made_from)
+    partitions, _ = log.recorded_partitions()
+    return what_if_panel(log.measured, partitions=partitions, made_from=log.change_log.made_from)
 
 
 def _audit(log: Log) -> Panel[Any]:
@@ -142,7 +142,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "row": Tab("a row's life", "opening the files", lambda log: row_panel(log.browser), s_per_million=3.0),
         "table": Tab("a table as of", "following the table's rows", table_at_panel, s_per_million=12.0),
         "consumer": Tab("consumer", "running a consumer over its beginning", _consumer, Log.consumers, 8.0),
-        "audit": Tab("audit", "checking every promise", _audit, Log.audit, 10.0),
+        "audit": Tab("audit", "checking every promise", _audit, partial(Log.audit, messages=False), 10.0),
     }
 )  # fmt: skip
 """Name to tab, in their order."""
