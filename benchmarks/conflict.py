@@ -27,9 +27,9 @@ from pyspark.sql import functions as F
 sys.path.insert(0, str(Path(__file__).parent))
 from run import Meter, noop
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.dispatch.conflict import conflict_placements
 from ticdc_lab.engine.sessions import session
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
 
 START_TS, N = 470_603_000_000_000_000, 16
 CASES = ("tables", "one", "unique")

@@ -24,7 +24,7 @@ from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import run
-from ticdc_lab.consumer.policy import REFERENCE, SEED_ROW, SEED_TRANSACTION, STRICT
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE, STRICT
 
 PARTITIONS = 8
 SECONDS_US = 1_000_000
@@ -85,7 +85,7 @@ def main() -> None:
     rows = parser.parse_args().rows
     table = narrow_log(rows)
     log = timed("read the narrow table", rows, lambda: NarrowLog.of(table))
-    for policy in (SEED_ROW, SEED_TRANSACTION, STRICT, REFERENCE):
+    for policy in (DESIGN_ROW, DESIGN_TRANSACTION, STRICT, REFERENCE):
         found = timed(f"{policy.name}: run", rows, lambda policy=policy: run(log, policy, Listeners(speeds=SLOW)))
         judged = timed(f"{policy.name}: states", rows, lambda found=found: states(found))
         timed(f"{policy.name}: anomalies", rows, lambda found=found: anomaly_counts(found, log))

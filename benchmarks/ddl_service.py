@@ -17,11 +17,13 @@ from pathlib import Path
 from ticdc_lab.simulate.ddl_service.assignment import assign
 from ticdc_lab.simulate.ddl_service.load import drawn_load
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.small_worlds import COLUMN, INDEX, TABLE, cluster_world, service_world
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.recorder import NOTHING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/simulate/ddl_service"))
+from ddl_small_worlds import COLUMN, INDEX, TABLE, cluster_world, service_world
 
 SECOND = 1_000_000
 CHAOS = Chaos(15 * SECOND, 700_000)

@@ -26,8 +26,6 @@ from make_inputs import COLUMNS, MYSQL, TABLES
 from pyspark.sql import DataFrame
 from run import HERE, Meter, measured, noop, script
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.kernel.arrow import spans, texts
 from ticdc_lab.codecs.kernel.batch import KERNELS
 from ticdc_lab.codecs.kernel.crcs import fill_crcs, fresh_crcs
@@ -35,8 +33,10 @@ from ticdc_lab.codecs.kernel.faults import OK
 from ticdc_lab.codecs.kernel.state import N_EVENTS, SCHEMA_NAME, TABLE_NAME, State, fresh_state
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.engine.sessions import session
-from ticdc_lab.load import load
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
 
 N = 16
 DECODING = "decoding, full events table"

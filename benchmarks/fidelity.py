@@ -16,10 +16,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import decode
+from ticdc_lab.encode.fidelity import ASPECTS, fidelity
+from ticdc_lab.encode.produce import produce
 from ticdc_lab.engine.sessions import session
-from ticdc_lab.fidelity import ASPECTS, fidelity
-from ticdc_lab.load import load
-from ticdc_lab.produce import produce
+from ticdc_lab.sources.load import load
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA, GOLDEN = ROOT / "data", ROOT / "tests/data/golden"

@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.facts.watermarks import partition_watermarks
-from ticdc_lab.ingest import ingest
-from ticdc_lab.load import load
+from ticdc_lab.lake.ingest import ingest
+from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions
 
 HERE = Path(__file__).parent

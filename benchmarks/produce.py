@@ -28,7 +28,7 @@ from ticdc_lab.encode import ENCODERS
 from ticdc_lab.encode.cells import Shape
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.encode.open_protocol import derived_flags
-from ticdc_lab.mysql_types import FLOAT, INTEGER, type_of
+from ticdc_lab.events.mysql_types import FLOAT, INTEGER, type_of
 
 BANK = Path(__file__).parent.parent / "data" / "messages_canal-json-tidb_bank.jsonl.gz"
 FIELDS = ("topic", "partition", "offset", "key", "value")

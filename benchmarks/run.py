@@ -28,7 +28,7 @@ from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions
 
 HERE = Path(__file__).parent

@@ -23,10 +23,10 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from ticdc_lab.catalog import catalog_of
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.engine.sessions import session
-from ticdc_lab.load import load
+from ticdc_lab.facts.catalog import catalog_of
+from ticdc_lab.sources.load import load
 from ticdc_lab.widgets import what_if_panel
 
 HERE = Path(__file__).parent

@@ -25,9 +25,9 @@ WIDTH_PX, ABOVE_PX = 900, 10
 
 def guarantee_matrix() -> Figure:
     """What each dispatcher would break of a log's order, counted."""
-    from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.comparison import guarantee_frame
     from ticdc_lab.dispatch import WhatIf
+    from ticdc_lab.dispatch.comparison import guarantee_frame
+    from ticdc_lab.facts.catalog import catalog_of
 
     events = load(session("spark"), SMALL).events
     what_if = WhatIf.from_events(events, catalog_of(events))
@@ -41,11 +41,11 @@ def invariant_curve() -> Figure:
     from ticdc_lab.consumer import Listeners, Study
     from ticdc_lab.consumer.invariant import invariant_curve, measure_of
     from ticdc_lab.consumer.model import run
-    from ticdc_lab.consumer.policy import REFERENCE, SEED_ROW, STRICT
+    from ticdc_lab.consumer.policy import DESIGN_ROW, REFERENCE, STRICT
 
     one_slow = Listeners(10_000, {1: 3000}, write_us=20)
     money = Study.of(load(session("spark"), BANK).events, strategies=("table",), measure=measure_of("balance"))
-    runs = {policy.name: run(money.recorded, policy, one_slow) for policy in (SEED_ROW, REFERENCE, STRICT)}
+    runs = {policy.name: run(money.recorded, policy, one_slow) for policy in (DESIGN_ROW, REFERENCE, STRICT)}
     curves = [invariant_curve(found, money.recorded, label=name) for name, found in runs.items()]
     return figures.invariant_curve(pd.concat(curves), of="the total balance")
 

@@ -15,7 +15,7 @@ HEAD = """# The designs, section by section
 
 What the simulators model of each section of the designs they follow, where, what is left out and why, and the tests
 that break without it. This page is made of `docs/seeds.yaml`; `tests/test_seeds_page.py` holds that every file and
-test in it is there. Of PD's design: [PD](pd.md).
+test in it is there.
 """
 
 

@@ -35,6 +35,16 @@ SASL: Mapping[str, str] = {
 }
 """Options with which the second listener lets a client in."""
 
+SCRAM_SECRET = "s3cr-scram"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+SCRAM: Mapping[str, str] = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-256",
+    "kafka.sasl.jaas.config": f'{_SCRAM} username="{USER}" password="{SCRAM_SECRET}";',
+}
+"""The same, for which neither side sends the password."""
+
 
 def over_tls(ca: Path) -> dict[str, str]:
     """Options for the listener that speaks SASL over TLS, for a client that trusts a CA."""
@@ -72,7 +82,8 @@ class Broker:
         self._settings = folder / "server.properties"
         self._settings.write_text(self._properties())
         alone = () if controllers else ("--standalone",)
-        self._java("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER, "-c").wait(START_S)
+        scram = ("--add-scram", f"SCRAM-SHA-256=[name={USER},password={SCRAM_SECRET}]")
+        self._java("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER, *scram, "-c").wait(START_S)
 
     def url(self, *topics: str, sasl: bool = False) -> str:
         """The source that names ``topics``."""
@@ -132,6 +143,8 @@ class Broker:
                 f"{n}:{p}" for n, p in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
             ),
             "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": f"{_SCRAM};",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": user,
             "listener.name.tls.plain.sasl.jaas.config": user,
             "listener.name.tls.ssl.keystore.type": "PEM",

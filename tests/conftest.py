@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.engine.classic import BRIEF_OPTIONS
 from ticdc_lab.errors import SetupError
-from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "browser"))
@@ -32,14 +33,6 @@ __all__ = ["every_figure_is_plotlys", "lab", "pictures"]
 ROOT = Path(__file__).resolve().parent.parent
 
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms512m"
-"""Tests run many small queries once each, for which a JVM's optimising compiler takes half of its CPU time.
-
-Without that compiler Java would keep 48 MB for code, which the classes that Spark generates fill within minutes, and
-begin with 16 MB of heap.
-"""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--engine spark`` runs every module on Spark, as before a release."""
     parser.addoption("--engine", choices=("embedded", "spark"), default="embedded", help="of modules not marked spark")
@@ -47,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF_OPTIONS)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=True)
 

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
+from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.faults import Expected, Fault, with_faults
-from ticdc_lab.schema import EVENTS, IMAGE_HASHES, KEYS
 
 APART = 64 * 1_000_000
 """Offsets of one copy lie so far from those of the next; a multiple of 64 (``ticdc_lab.facts.gathering.IN_CHUNK``)."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from conftest import golden
 
@@ -73,3 +74,48 @@ def elements(html: str) -> list[str]:
     parser.feed(html)
     parser.close()
     return parser.found
+
+
+COLUMNS = ("a`b", "``", 'c"d', "e'f", "g.h", "i j", "k\\l", "`m`.n", "o,{p}=q;%s", "_gone", "_r", "_partition", "_by")
+"""Names of columns that break out of quotes, look like a path, or are called as what is added to rows."""
+
+TABLES = {name: ("s\"c.h`e'm;", f"t`a\"b'l.e\\ %s {name}") for name in ("keyed", "keyless", "grown")}
+
+
+def hostile_columns(folder: Path) -> Path:
+    """A recording of three such tables, the columns of the last added later; each has a row that was changed."""
+    lines: list[dict[str, Any]] = []
+
+    def add(kind: str, name: tuple[str, str] = ("", ""), sql: str = "", **given: Any) -> None:
+        ts = len(lines) + 1 << 18
+        at = {"watermarkTs": ts} if kind == "TIDB_WATERMARK" else {"commitTs": ts}
+        head = {"id": 0, "database": name[0], "table": name[1], "pkNames": None, "isDdl": bool(sql), "type": kind}
+        lines.append(head | {"es": 1, "ts": 1, "sql": sql, "data": None, "old": None, "_tidb": at} | given)
+
+    def quoted(*names: str) -> str:
+        return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+    def row(kind: str, name: tuple[str, str], *versions: str) -> None:
+        first, *others = COLUMNS
+        now, *old = ({first: "7"} | {c: f"{c} {version}" for c in others} for version in versions)
+        types: dict[str, Any] = {"mysqlType": {first: "int"} | dict.fromkeys(others, "varchar")}
+        types["sqlType"] = {first: 4} | dict.fromkeys(others, 12)
+        add(kind, name, data=[now], old=old or None, pkNames=None if name == TABLES["keyless"] else [first], **types)
+
+    first, *others = (f"{quoted(c)} {'VARCHAR(99)' if i else 'INT'}" for i, c in enumerate(COLUMNS))
+    schema = TABLES["keyed"][0]
+    add("QUERY", (schema, ""), f"CREATE DATABASE {quoted(schema)}")
+    for what, name in TABLES.items():
+        columns = [first] if what == "grown" else [first, *others]
+        columns += [] if what == "keyless" else [f"PRIMARY KEY ({quoted(COLUMNS[0])})"]
+        add("CREATE", name, f"CREATE TABLE {quoted(*name)} ({', '.join(columns)})")
+        if what == "grown":
+            add("ALTER", name, f"ALTER TABLE {quoted(*name)} ADD COLUMN ({', '.join(others)})")
+        row("INSERT", name, "one")
+        row("UPDATE", name, "two", "one")
+    add("TIDB_WATERMARK")
+    path = folder / "hostile_columns.jsonl"
+    place = {"topic": "t", "partition": 0, "timestamp": None, "key": None, "headers": []}
+    values = (base64.b64encode(json.dumps(line).encode()).decode() for line in lines)
+    path.write_text("".join(json.dumps(place | {"offset": n, "value": v}) + "\n" for n, v in enumerate(values)))
+    return path

@@ -13,7 +13,7 @@ from typing import Any
 
 from ticdc_lab.cli import main
 
-ingest = import_module("ticdc_lab.ingest")
+ingest = import_module("ticdc_lab.lake.ingest")
 STEP, TABLE = sys.argv[1:3]
 real = getattr(ingest, STEP)
 calls = 0

@@ -11,9 +11,9 @@ from conftest import json_lines
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from ticdc_lab.events.schema import OF_IMAGES
 from ticdc_lab.facts.watermarks import partition_watermarks
-from ticdc_lab.lake import Tables
-from ticdc_lab.schema import OF_IMAGES
+from ticdc_lab.lake.tables import Tables
 from ticdc_lab.transactions import transactions
 
 SIMPLE = "messages_simple_small.jsonl.gz"

@@ -58,8 +58,8 @@ def killed(process: subprocess.Popen[Any]) -> bool:
     return ran
 
 
-def python_workers(process: subprocess.Popen[Any]) -> list[int]:
-    """The Python workers that Spark has forked for a driver: leaves of its tree below pyspark's daemon."""
+def below(pid: int, command: str, *, leaves: bool = False) -> list[int]:
+    """Processes below another whose command line holds a word, or of those only the ones without children."""
     children: dict[int, list[int]] = {}
     commands: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
@@ -69,9 +69,14 @@ def python_workers(process: subprocess.Popen[Any]) -> list[int]:
                 commands[int(entry.name)] = (entry / "cmdline").read_text()
                 children.setdefault(int(status[1]), []).append(int(entry.name))
 
-    def below(pid: int) -> Iterator[int]:
-        for child in children.get(pid, ()):
+    def tree(parent: int) -> Iterator[int]:
+        for child in children.get(parent, ()):
             yield child
-            yield from below(child)
+            yield from tree(child)
 
-    return sorted(p for p in below(process.pid) if "pyspark.daemon" in commands[p] and not children.get(p))
+    return sorted(p for p in tree(pid) if command in commands[p] and not (leaves and children.get(p)))
+
+
+def python_workers(process: subprocess.Popen[Any]) -> list[int]:
+    """The Python workers that Spark has forked for a driver: leaves of its tree below pyspark's daemon."""
+    return below(process.pid, "pyspark.daemon", leaves=True)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from summaries import T0, summary, ts
 
-from ticdc_lab.browse import Browser
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.schema import DECODED
+from ticdc_lab.tables.browse import Browser
 from ticdc_lab.widgets.browse_panel import browse_panel
 from ticdc_lab.widgets.findings_panel import findings_panel
 from ticdc_lab.widgets.log_panel import log_panel

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +118,7 @@ def mysql_float(number: str) -> str:
     if len(shift) > 15:
         raise Undecodable("exponent")
     exp10 = len(digits) - 1 - len(part) + (-int(shift) if exponent.startswith("-") else int(shift))
-    if abs(exp10) > 400:
+    if exp10 < -400 or math.isinf(float(number)):
         raise Undecodable("exponent")
     s = digits.rstrip("0")
     if not -15 <= exp10 < 15:
@@ -202,6 +203,7 @@ def open_column(name: str, c: Any) -> dict[str, Any]:
             base = mysql_type.split()[0]
             if base in INTEGERS | {"year", "bit", "enum", "set", "float", "double", "null"}:
                 raise Undecodable(f"string for {mysql_type}")
+            held(base, v)
             if 249 <= t <= 252:
                 if len(v) % 4:
                     raise Undecodable("base64 of a length that is none")
@@ -286,15 +288,87 @@ def canal_value(mysql_type: str, v: Any) -> str | None:
         if not FLOAT.fullmatch(v):
             raise Undecodable(f"no number: {v!r}")
         return mysql_float(v)
-    return held(base, v) if base in WIDTHS else v
+    return held(base, v)
 
 
-WIDTHS = {"tinyint": 8, "smallint": 16, "year": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+def parts(v: str, separator: str, low: int, high: int) -> list[int]:
+    """Return the two-digit numbers, between low and high of them, that the text writes."""
+    found = v.split(separator)
+    if not low <= len(found) <= high or not all(len(n) == 2 and n.isascii() and n.isdigit() for n in found):
+        raise Undecodable(f"no numbers of two digits: {v[:60]!r}")
+    return [int(n) for n in found]
+
+
+def require(fits: bool, base: str, v: str) -> None:
+    if not fits:
+        raise Undecodable(f"{v[:60]!r} is no {base}")
+
+
+def day(v: str, base: str) -> None:
+    year, _, rest = v.partition("-")
+    require(len(year) in (4, 5) and year.isascii() and year.isdigit(), base, v)
+    month, of_month = parts(rest, "-", 2, 2)
+    require(month <= 12 and of_month <= 31, base, v)
+
+
+def clock(v: str, base: str) -> None:
+    whole, point, part = v.partition(".")
+    numbers = parts(whole, ":", 2, 3)
+    require(numbers[0] <= 23 and max(numbers[1:]) <= 59, base, v)
+    if point:
+        require(len(numbers) == 3 and 1 <= len(part) <= 6 and part.isascii() and part.isdigit(), base, v)
+
+
+def moment(v: str, base: str) -> None:
+    at = 10 if v[4:5] == "-" else 11
+    day(v[:at], base)
+    if len(v) == at:
+        return
+    require(v[at] in " T", base, v)
+    time = v[at + 1 :]
+    for i, c in enumerate(time):
+        if c in "+-":
+            require(len(time) > i + 1 and not time[i + 1 :].strip("0123456789:"), base, v)
+            time = time[:i]
+            break
+    clock(time.removesuffix("Z"), base)
+
+
+def duration(v: str, base: str) -> None:
+    hours, colon, rest = v.removeprefix("-").partition(":")
+    require(len(hours) in (2, 3) and hours.isascii() and hours.isdigit() and int(hours) <= 838, base, v)
+    clock("00" + colon + rest, base)
+
+
+def decimal(v: str, base: str) -> None:
+    digits = v[1:] if v[:1] in ("+", "-") else v
+    require(bool(digits.strip(".")) and digits.count(".") <= 1 and not digits.strip("0123456789."), base, v)
+
+
+FORMS = {"decimal": decimal, "numeric": decimal, "date": day, "time": duration, "datetime": moment,
+         "timestamp": moment}  # fmt: skip
+WIDTHS = {
+    "bool": 8,
+    "boolean": 8,
+    "bit": 64,
+    "tinyint": 8,
+    "smallint": 16,
+    "year": 16,
+    "mediumint": 24,
+    "int": 32,
+    "integer": 32,
+    "bigint": 64,
+}
 
 
 def held(base: str, v: str) -> str:
-    """Return an integer's text if its type can hold it, signed or not."""
-    bits = WIDTHS.get(base, 64)
+    """Return a text if its type can hold it, an integer signed or not."""
+    if base in FORMS:
+        FORMS[base](v, base)
+    if base not in WIDTHS:
+        return v
+    bits = WIDTHS[base]
+    require(base != "bit" or not v.startswith("-"), base, v)
     if not re.fullmatch(r"-?[0-9]{1,20}", v) or (bits < 64 and len(v.lstrip("-")) > 18):
         raise Undecodable(f"no integer: {v[:60]!r}")
     if not -(2 ** (bits - 1)) <= int(v) < 2**bits:

@@ -1,4 +1,4 @@
-"""What decoders and :func:`ticdc_lab.keys.with_hashes` add to events, as expressions of Spark: its definition."""
+"""What codecs and :func:`ticdc_lab.codecs.keys.with_hashes` add to events, in expressions of Spark: a definition."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from ticdc_lab import tso
-from ticdc_lab.limits import Counts
-from ticdc_lab.summary import Summary
+from ticdc_lab.answers.summary import Summary
+from ticdc_lab.events import tso
+from ticdc_lab.facts.limits import Counts
 
 T0 = 1_700_000_000_000
 

@@ -19,47 +19,16 @@ PACKAGE = ROOT / "ticdc_lab"
 
 # From left to right: a module may import those of its own step and of the steps before it.
 STEPS = (
-    (
-        "errors",
-        "lazily",
-        "tso",
-        "mysql_types",
-        "schema",
-        "prefix",
-        "sample",
-        "supplied",
-        "redaction",
-        "whole_files",
-        "evenness",
-        "neighbours",
-        "quoting",
-        "engine",
-    ),
-    ("ddl", "facts"),
-    ("sources", "codecs"),
-    ("keys", "limits", "decoding", "change_log", "load", "datasource", "origin", "inputs", "provenance"),
-    ("catalog", "catalog_ddl", "ddl_alter"),
-    ("transactions", "dispatch", "encode"),
-    ("audit", "faults", "fsck", "tables", "checksum", "checksum_findings"),
-    (
-        "summary",
-        "export",
-        "survey",
-        "comparison",
-        "fidelity",
-        "browse",
-        "produce",
-        "repartition",
-        "consumer",
-        "topic_writer",
-        "lake",
-        "waiting",
-        "ingest",
-        "ingest_state",
-        "simulate",
-        "ddl_service",
-        "workload",
-    ),
+    ("errors", "lazily", "engine"),
+    ("events",),
+    ("facts",),
+    ("codecs",),
+    ("sources",),
+    ("transactions",),
+    ("dispatch",),
+    ("encode",),
+    ("audit", "tables", "faults"),
+    ("consumer", "repartition", "lake", "simulate", "ddl_service", "workload"),
     ("figures",),
     ("answers",),
     ("log",),
@@ -71,17 +40,17 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 
 # Where rows come to the driver, and why they are few.
 TO_THE_DRIVER = {
-    "catalog.py": "the DDL statements of a log",
+    "facts/catalog.py": "the DDL statements of a log",
     "cli/common.py": "aggregates that are printed",
-    "inputs.py": "one row a Kafka partition",
-    "change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
-    "decoding.py": "table versions of the simple protocol",
-    "lake.py": "the commits of five tables, as far back as Delta keeps them",
-    "limits.py": "one row of counts, and at most as many rows as a topic has partitions",
+    "sources/inputs.py": "one row a Kafka partition",
+    "sources/change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
+    "sources/decoding.py": "table versions of the simple protocol",
+    "lake/tables.py": "the commits of five tables, as far back as Delta keeps them",
+    "facts/limits.py": "one row of counts, and at most as many rows as a topic has partitions",
     "consumer/few.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
-    "ingest.py": "one row a Kafka partition, each batch",
-    "ingest_state.py": "one row a Kafka partition",
-    "waiting.py": "table versions of the simple protocol, few as DDL is",
+    "lake/ingest.py": "one row a Kafka partition, each batch",
+    "lake/state.py": "one row a Kafka partition",
+    "lake/waiting.py": "table versions of the simple protocol, few as DDL is",
     "engine/shuffle.py": "quantiles: as many numbers as were asked for",
     "consumer/sinks/delta_rows.py": "one row a table, each batch",
     "consumer/sinks/delta_state.py": "how far a target is: a row a partition, a table and a note",
@@ -89,7 +58,7 @@ TO_THE_DRIVER = {
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
     "dispatch/measuring.py": "counters, one row a table, and the keys of the counterexamples",
     "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",
-    "fsck.py": "the file metadata, which holds one number",
+    "sources/fsck.py": "the file metadata, which holds one number",
     "repartition/compare.py": "a few lines a partition, three a procedure",
     "repartition/cost.py": "counts, and one row a partition",
     "repartition/expand.py": "tables, topics, rules of tables, and the watermarks of some seconds",
@@ -99,8 +68,8 @@ TO_THE_DRIVER = {
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "tables/naming.py": "the one table that a text with several dots names",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
-    "survey.py": "a row of counts for each table and partition",
-    "summary.py": "aggregates that are drawn",
+    "sources/survey.py": "a row of counts for each table and partition",
+    "answers/summary.py": "aggregates that are drawn",
     "log.py": "one moment, and how many rows a table has",
     "engine/workers.py": "one row, to try the workers",
 }
@@ -255,7 +224,7 @@ def test_no_transform_caches_or_prints() -> None:
     """Transforms leave memory and standard output to the caller; the command line and the set-up speak."""
     cachers = {part(p) for p in modules() if calls(p, "cache", "persist")}
     printers = {part(p) for p in modules() if re.search(r"^\s*print\(", p.read_text(encoding="utf-8"), re.MULTILINE)}
-    flow = {"sources", "codecs", "load", "facts", "transactions", "dispatch", "audit", "figures"}
+    flow = {"events", "sources", "codecs", "facts", "transactions", "dispatch", "audit", "figures"}
     assert cachers & (flow - {"audit"}) == set()
     assert printers & flow == set()
 

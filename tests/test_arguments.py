@@ -21,6 +21,10 @@ CPU_S = 0.7
 WRONG = {
     "a missing file": (("audit", "nofile.jsonl.gz"), "nofile.jsonl.gz does not exist"),
     "a missing file without a slash or an ending": (("watermarks", "nofile"), "nofile does not exist"),
+    "a name with a letter wrong": (
+        ("audit", CANAL.replace("small", "smal")),
+        "Did you mean",
+    ),
     "what may be a table": (("survey", "shop.orders"), "say --source-kind table"),
     "a missing folder": (("fsck", "/no/folder"), "/no/folder is no folder"),
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),

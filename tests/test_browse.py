@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ticdc_lab.browse import Browser, Page, TableTimeline
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.schema import DECODED
 from ticdc_lab.figures.selecting import Selection, selected
-from ticdc_lab.schema import DECODED
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.tables.browse import Browser, Page, TableTimeline
 from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
 
 

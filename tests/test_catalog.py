@@ -8,8 +8,8 @@ import pytest
 from conftest import events_frame, json_lines
 from pyspark.sql import SparkSession
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.errors import ContractError
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 
 
 def built(*queries: str) -> Catalog:

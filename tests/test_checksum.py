@@ -12,10 +12,10 @@ from conftest import events_frame
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.checksum import Images, row_checksums
-from ticdc_lab.checksum_findings import verify_checksums
 from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError
+from ticdc_lab.tables.checksum import Images, row_checksums
+from ticdc_lab.tables.checksum_findings import verify_checksums
 
 Column = tuple[str, str, str | None]
 

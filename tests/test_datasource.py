@@ -1,4 +1,4 @@
-"""The format ``ticdc`` reads what :func:`ticdc_lab.load.load` reads, as a batch and as a stream."""
+"""The format ``ticdc`` reads what :func:`ticdc_lab.sources.load.load` reads, as a batch and as a stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from ticdc_lab import datasource
-from ticdc_lab.datasource import register
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.schema import DECODED
+from ticdc_lab.sources import datasource
+from ticdc_lab.sources.datasource import register
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +46,15 @@ def test_it_gives_what_load_gives(ticdc: SparkSession) -> None:
     frame = read(ticdc, golden(NAME))
     assert frame.schema.names == DECODED.names
     assert same(frame, load(ticdc, str(golden(NAME))).decoded)
+
+
+def test_messages_that_two_files_hold_come_once(ticdc: SparkSession, tmp_path: Path) -> None:
+    """Unless that is not to be looked for."""
+    lines = gzip.decompress(golden(NAME).read_bytes()).splitlines(keepends=True)[:300]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines[:200]))
+    (tmp_path / "b.jsonl").write_bytes(b"".join(lines[150:]))
+    assert read(ticdc, tmp_path).count() == 300
+    assert read(ticdc, tmp_path, overlaps="ignored").count() == 350
 
 
 def test_ranges_of_a_plain_file_lose_no_line(

@@ -133,6 +133,20 @@ def test_the_reference_has_every_public_name(references: ModuleType, tmp_path: P
     assert all(f"\n## {name}\n" in commands for name in ("ticdc-lab audit", "ticdc-lab pd explain"))
 
 
+def test_each_question_has_a_page_of_its_docstring_and_its_command(references: ModuleType, tmp_path: Path) -> None:
+    """A method that gives an answer is a page; where a command asks the same, its help stands there."""
+    references.write(tmp_path)
+    asked = {"contents", "load", "watermarks", "why", "transactions", "audit", "what_if", "advise", "expand"}
+    assert asked | {"consumers", "compare", "fidelity", "table", "row", "messages"} <= set(references.questions())
+    pages = {p.name for p in tmp_path.glob("question-*")}
+    assert pages == {f"question-{name.replace('_', '-')}.rst" for name in references.questions()}
+    audit = (tmp_path / "question-audit.rst").read_text()
+    assert audit.startswith("Did it keep TiCDC's promises") and "ticdc_lab.log.Log.audit" in audit
+    assert "Usage: ticdc-lab audit [OPTIONS] SOURCE" in audit
+    assert "Usage: ticdc-lab dispatch" in (tmp_path / "question-dispatch.rst").read_text()
+    assert "Usage" not in (tmp_path / "question-row.rst").read_text()
+
+
 def test_formulae_need_no_script(references: ModuleType) -> None:
     """Every formula of every page is one that becomes MathML."""
     from docutils.utils.math.latex2mathml import tex2mathml

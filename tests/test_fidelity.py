@@ -10,9 +10,9 @@ from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab.encode.fidelity import ASPECTS, fidelity
 from ticdc_lab.errors import StreamingError
-from ticdc_lab.fidelity import ASPECTS, fidelity
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 
 Counts = dict[str, tuple[int, int]]
 NOT_CARRIED = {"start_ts", "table id"}

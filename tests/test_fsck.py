@@ -21,8 +21,8 @@ from stored import INT, TEXT, TREES, VERSION, put, put_data, put_index, put_sche
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.csv_settings import DEFAULTS
 from ticdc_lab.errors import SourceError
-from ticdc_lab.fsck import FINDINGS, checkpoint_in, file_findings, fsck, name_findings
 from ticdc_lab.sources import storage
+from ticdc_lab.sources.fsck import FINDINGS, checkpoint_in, file_findings, fsck, name_findings
 from ticdc_lab.sources.storage_reading import Reading
 
 FOLDER = f"s/t/{VERSION}"
@@ -43,7 +43,7 @@ def found_by_hand(root: Path) -> set[tuple[str, str, str, int]]:
     files = storage.files_table(listing, with_index=True).to_pylist()
     reading = Reading("feed", listing.protocol, str(root), replace(DEFAULTS, csv_binary_encoding_method="base64"))
     checkpoint = checkpoint_in(reading, [f for f in files if f["kind"] == "metadata"])
-    findings = [*name_findings(listing), *(f for row in files for f in file_findings(reading, checkpoint, row))]
+    findings = [*name_findings(listing), *file_findings(reading, checkpoint, files)]
     assert all(f.expected and f.found for f in findings)
     return {(f.kind, f.severity, f.path, f.n) for f in findings}
 

@@ -20,8 +20,8 @@ from test_ingest import OPEN, assert_answers, sent
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
-from ticdc_lab.ingest import ingest
-from ticdc_lab.load import load
+from ticdc_lab.lake.ingest import ingest
+from ticdc_lab.sources.load import load
 
 LOG = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
 

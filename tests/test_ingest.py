@@ -18,18 +18,19 @@ from conftest import golden
 from delta.tables import DeltaTable
 from ingested import assert_batch_answers, turned
 from killing import SEED, TIMES, await_writing, killed, moments, python_workers, started
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.ingest import Tables, ingest
-from ticdc_lab.ingest_state import State, merged, next_state, read_state
-from ticdc_lab.lake import OURS, foreign_commit, written_alone
-from ticdc_lab.load import load
+from ticdc_lab.lake.ingest import Tables, ingest
+from ticdc_lab.lake.state import State, merged, next_state, read_state
+from ticdc_lab.lake.tables import OURS, append, create, foreign_commit, require_own_commits, written_alone
+from ticdc_lab.lake.waiting import reclassify, release
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 
-steps = import_module("ticdc_lab.ingest")
+steps = import_module("ticdc_lab.lake.ingest")
 OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"
 CANAL = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
 KILLED = Path(__file__).with_name("ingest_killed.py")
@@ -175,6 +176,36 @@ def test_who_changed_a_table_is_told_from_its_commits() -> None:
     assert foreign_commit([*own, delete, back]) is None
     assert foreign_commit([*own, delete, commit(4, "RESTORE", to=3)]) == delete
     assert foreign_commit([*own, commit(3, "RESTORE", to=1)]) == commit(3, "RESTORE", to=1)
+    merge = commit(3, "MERGE")
+    waited = {"predicate": '["((topic#1 = topic#2) AND error_class#3 IN (schema-unknown,registry-unreachable))"]'}
+    assert foreign_commit([*own, merge | {"operationParameters": waited}]) is None
+    assert foreign_commit([*own, merge]) == merge
+
+
+def test_what_takes_messages_from_the_quarantine_is_our_own_change(spark: SparkSession, tmp_path: Path) -> None:
+    """Kills found it: a run whose rows had waited for their schema was taken for somebody else's by the next."""
+    tables = Tables(spark, str(tmp_path / "lake"))
+    create(tables, protocol="simple")
+    place = ("'t' AS topic", "0 AS partition", "id AS offset")
+    waiting = spark.range(3).selectExpr(*place, "'schema-unknown' AS error_class")
+    _append_some(tables, "quarantine", waiting)
+    _append_some(tables, "events", spark.range(2).selectExpr(*place, "0 AS seq", "true AS late"))
+    release(tables, 0)
+    reclassify(tables, spark.range(2, 3).selectExpr(*place, "'bad-value' AS error_class", "'odd' AS reason"))
+    left = tables.read("quarantine").select("offset", "error_class").collect()
+    assert [tuple(row) for row in left] == [(2, "bad-value")]
+    require_own_commits(tables)
+    assert spark.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None
+    DeltaTable.forPath(spark, tables.path("quarantine")).delete()
+    with pytest.raises(SourceError, match=r"changed the table quarantine .*\(DELETE, version \d+\)"):
+        require_own_commits(tables)
+
+
+def _append_some(tables: Tables, name: str, rows: DataFrame) -> None:
+    """Append rows of which some columns are given, the others null, as batch 0."""
+    own = [f for f in tables.read(name).schema.fields if f.name != "batch_id"]
+    some = [(F.col(f.name) if f.name in rows.columns else F.lit(None)).cast(f.dataType).alias(f.name) for f in own]
+    append(tables, name, rows.select(*some), 0)
 
 
 def test_another_topic_and_a_lost_checkpoint_are_refused(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

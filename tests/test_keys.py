@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs import decode
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import ContractError
-from ticdc_lab.keys import with_keys
-from ticdc_lab.load import load
-from ticdc_lab.schema import IMAGE_HASHES, KEYS, MESSAGES
+from ticdc_lab.events.schema import IMAGE_HASHES, KEYS, MESSAGES
+from ticdc_lab.sources.load import load
 
 sys.path.insert(0, str(Path(__file__).parent / "codecs"))
 import making

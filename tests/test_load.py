@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.load import load
-from ticdc_lab.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, MESSAGES, QUARANTINE
+from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, MESSAGES, QUARANTINE
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 

@@ -14,11 +14,11 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import SourceError
-from ticdc_lab.keys import with_keys
-from ticdc_lab.limits import counts_of
-from ticdc_lab.load import load
-from ticdc_lab.schema import KEYS
+from ticdc_lab.events.schema import KEYS
+from ticdc_lab.facts.limits import counts_of
+from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions
 
 SCHEMAS = str(golden("avro_schemas_small.jsonl.gz"))

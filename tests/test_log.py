@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import html
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pytest
@@ -18,10 +19,11 @@ import ticdc_lab
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.cli import main
+from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
+from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
-from ticdc_lab.tso import physical_ms
 from ticdc_lab.widgets.tabs import TABS
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
@@ -39,6 +41,13 @@ def report(log: Log, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Its report."""
     page = ticdc_lab.report(log, tmp_path_factory.mktemp("report") / "report.html")
     return html.unescape(page.read_text(encoding="utf-8"))
+
+
+def test_frames_outlive_the_log_they_came_from(log: Log, spark: SparkSession) -> None:
+    """``open(source).events`` in one line: the log is forgotten at once, and its frame must not become empty."""
+    events = ticdc_lab.open(SMALL, spark=spark).events
+    gc.collect()
+    assert events.count() == log.events.count() > 0
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -67,23 +76,44 @@ def test_a_panel_says_what_the_method_says(log: Log, tab: str, question: str) ->
     assert answer(log).finding == getattr(log, question)().finding
 
 
-@pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why"])
+@pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why", "consumer"])
 def test_a_command_says_what_the_method_says(log: Log, spark: SparkSession, command: str) -> None:
     """Its first line is the sentence; --json has it as ``answer``."""
-    finding = getattr(log, command)().finding
+    finding = getattr(log, "consumers" if command == "consumer" else command)().finding
     said = CliRunner().invoke(main, [command, SMALL], obj=spark)
     assert said.stdout.splitlines()[0] == finding
     told = json.loads(CliRunner().invoke(main, [command, SMALL, "--json"], obj=spark).stdout)
     assert told["answer"] == finding
 
 
+def test_what_is_written_elsewhere_is_said_alike(log: Log, spark: SparkSession, tmp_path: Path) -> None:
+    """``dispatch`` writes events and says the method's sentence; a request that is none is refused before."""
+    out = str(tmp_path / "moved.jsonl")
+    answer = log.dispatch(out, strategy="index-value", partitions=3)
+    load = answer.frames["load"]["count"]
+    most = round(100 * load.max() / load.sum())
+    assert answer.finding == f"2,101 row changes go to 3 partitions; the fullest takes {most} %."
+    assert load.sum() == len([e for e in open_lines(out) if '"kind":"row"' in e]) == 2101
+    said = CliRunner().invoke(
+        main, ["dispatch", SMALL, "--strategy", "index-value", "--partitions", "3", "--out", out], obj=spark
+    )
+    assert said.stdout.splitlines()[0] == answer.finding
+    with pytest.raises(ContractError, match="Give a strategy or a changefeed"):
+        log.dispatch(out)
+
+
+def open_lines(path: str) -> list[str]:
+    """A file's lines without spaces."""
+    return [line.replace(" ", "") for line in Path(path).read_text().splitlines()]
+
+
 def test_a_sum_is_watched_from_the_command_line(spark: SparkSession) -> None:
     """With the listeners that are given."""
     bank = str(golden("messages_canal-json-tidb_bank.jsonl.gz"))
-    given = ["--policy", "seed-row", "--policy", "strict", "--watch", "balance", "--speed", "1=3000", "--examples", "0"]
+    given = ["--policy", "design-row", "--policy", "strict", "--watch", "balance", "--speed", "1=3000"]
     said = CliRunner().invoke(main, ["consumer", bank, *given], obj=spark)
     assert said.exit_code == 1
-    assert said.stdout.startswith("strict never shows the total balance wrong; seed, row mode shows it wrong")
+    assert said.stdout.startswith("strict never shows the total balance wrong; design, row mode shows it wrong")
 
 
 def test_a_log_says_what_it_is(log: Log) -> None:
@@ -114,7 +144,7 @@ def test_money_is_watched(spark: SparkSession) -> None:
         str(golden("messages_canal-json-tidb_bank.jsonl.gz")), spark=spark,
         sample=ticdc_lab.Sample(to_ms=physical_ms(470603459781459970)),
     )  # fmt: skip
-    answer = bank.consumers(watch="balance", slow={1: 3.0}, policies=["seed-row", "strict"])
+    answer = bank.consumers(watch="balance", slow={1: 3.0}, policies=["design-row", "strict"])
     assert answer.finding.startswith("strict never shows the total balance wrong")
     assert answer.frame["value"].nunique() > 1
     assert next(iter(answer.figures)) == "watched"
@@ -124,12 +154,18 @@ def test_what_is_not_there_is_refused(log: Log) -> None:
     """Partitions, policies, tables and numbers of partitions, in words."""
     with pytest.raises(ContractError, match="There is no partition 9; the log has"):
         log.consumers(slow={9: 2.0})
+    with pytest.raises(ContractError, match="slow or listeners"):
+        log.consumers(slow={1: 2.0}, listeners=Listeners())
+    with pytest.raises(ContractError, match="lay the log out together"):
+        log.consumers(strategy="ts")
     with pytest.raises(ContractError, match=r"There is no policy hasty; there are"):
         log.consumers(policies=["hasty"])
     with pytest.raises(ContractError, match=r"'orders' is no SCHEMA\.TABLE"):
         log.table("orders")
     with pytest.raises(ticdc_lab.TiCDCLabError, match="partitions"):
         log.what_if(partitions=0)
+    with pytest.raises(ticdc_lab.TiCDCLabError, match="Unknown dispatch rule"):
+        log.expand(after=8, strategy="indx")
 
 
 def test_sql_asks_anything(log: Log) -> None:
@@ -234,6 +270,30 @@ def test_an_answer_prints_and_is_json() -> None:
     told: dict[str, Any] = answered(SHOWN + 1).as_dict()
     assert len(told["tables"]) == SHOWN + 1 and told["answer"] == f"{EVIL} is bad."
     assert json.loads(json.dumps(told)) == told
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_frames_are_written(tmp_path: Path, form: Literal["csv", "parquet"]) -> None:
+    """A file a frame, with whole timestamps; what is no plain value is JSON in a CSV."""
+    frame = pd.DataFrame({"commit_ts": [470603993791332352], "partitions": [[0, 3]]})
+    [file] = Answer("x", "What?", "That.", {"wide rows": frame}).write(tmp_path / "new", form=form)
+    assert file == tmp_path / "new" / f"wide_rows.{form}"
+    read = pd.read_csv(file) if form == "csv" else pd.read_parquet(file)
+    assert read["commit_ts"][0] == 470603993791332352
+    assert list(json.loads(read["partitions"][0]) if form == "csv" else read["partitions"][0]) == [0, 3]
+    (tmp_path / "full").mkdir()
+    (tmp_path / f"full/rows.{form}").symlink_to("/dev/full")
+    answer = Answer("x", "What?", "That.", {"rows": pd.concat([frame] * 5000)})
+    with pytest.raises(SourceError, match="No space"):
+        answer.write(tmp_path / "full", form=form)
+    with pytest.raises(SourceError, match="is a file"):
+        answer.write(file, form=form)
+
+
+def test_a_timestamp_says_its_time() -> None:
+    """In a notebook's table, for who points at it."""
+    frame = pd.DataFrame({"commit_ts": [470603993791332352], "n": [470603993791332352]})
+    assert Answer("x", "", "", {"rows": frame})._repr_html_().count('title="2026-11-20 21:56:08.308 UTC"') == 1
 
 
 def test_figures_are_drawn_once() -> None:

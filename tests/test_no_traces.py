@@ -132,7 +132,7 @@ def test_an_interrupted_command_says_so_and_nothing_else(tmp_path: Path) -> None
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and said.strip().endswith("ticdc-lab: interrupted")
+    assert process.returncode == 130 and said.strip().endswith("ticdc-lab: interrupted"), said
     assert not [t for t in TRACES if t in said] and not (tmp_path / "r.html").exists()
 
 

@@ -26,10 +26,10 @@ from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.in_notebook import PAGE_MARK
 from ticdc_lab.figures.in_notebook import notebook as notebook_page_needs
 from ticdc_lab.figures.theme import finish
-from ticdc_lab.provenance import provenance
 from ticdc_lab.report import render
 from ticdc_lab.report.notebook_page import PLOTLY, WIDGET, _is_there, offline, parameters
 from ticdc_lab.report.notebook_run import find, notebook_page, with_parameters
+from ticdc_lab.sources.provenance import provenance
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CDN = '<script src="https://cdn.example/plotly.js"></script>'

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import tarfile
 from pathlib import Path
@@ -20,6 +22,7 @@ SET = (
     "10_partition_expansion", "11_what_a_protocol_loses",
 )  # fmt: skip
 MOST_CODE_CELLS = 16
+MOST_IMPORTS = 3
 OWN_POLICY = "policy"
 """Tag of a cell in which a user writes a function: that one can is what it shows."""
 
@@ -91,6 +94,33 @@ def test_notebook_is_prose_and_calls(path: Path) -> None:
     assert sum("parameters" in c.metadata.get("tags", []) for c in code) == 1
     assert sum(isinstance(n, ast.Assert) for n in nodes) >= 5
     assert not any(c.outputs or c.execution_count for c in code)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_uses_public_names(path: Path) -> None:
+    """What it imports of the package is a room, or in a room's ``__all__``; no cell imports in over three lines."""
+    assert [line for c in cells(path, "code") for line in inner_names(c.source)] == []
+
+
+def inner_names(source: str) -> list[str]:
+    """Imports of a cell that are not public, and all of them where they are too many."""
+    lines = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    too_many = [ast.unparse(n) for n in lines] if len(lines) > MOST_IMPORTS else []
+    return too_many + [ast.unparse(n) for n in lines if isinstance(n, ast.ImportFrom) and not _is_public(n)]
+
+
+def _is_public(node: ast.ImportFrom) -> bool:
+    if not str(node.module).startswith("ticdc_lab"):
+        return True
+    room = importlib.import_module(str(node.module))
+    rooms = {m.name for m in pkgutil.iter_modules(room.__path__) if m.ispkg} if hasattr(room, "__path__") else set()
+    return hasattr(room, "__path__") and {a.name for a in node.names} <= {*getattr(room, "__all__", ()), *rooms}
+
+
+def test_an_inner_name_is_found() -> None:
+    """The check above sees a deep import, a name that is not public, and a long list."""
+    assert inner_names("from ticdc_lab.consumer.model import run") and inner_names("from ticdc_lab import tso")
+    assert inner_names("import a\nimport b\nimport c\nimport d") and not inner_names("from ticdc_lab import figures")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda p: p.stem)

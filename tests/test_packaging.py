@@ -18,9 +18,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ticdc_lab import supplied
 from ticdc_lab.engine.environment import JAVA_MIN
 from ticdc_lab.errors import SetupError
+from ticdc_lab.report import supplied
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -176,7 +176,7 @@ def test_the_wheel_holds_the_package_its_notebooks_and_its_samples(installed: Pa
 
 SHOWN = """
 import json, sys, ticdc_lab
-from ticdc_lab import supplied
+from ticdc_lab.report import supplied
 copied = supplied.copy_out(sys.argv[1])
 print(json.dumps([ticdc_lab.__file__, str(supplied.samples()), str(copied)]))
 """
@@ -273,10 +273,10 @@ ONLY_WITH_SPARK = {
     "ticdc_lab.consumer.sinks.delta",
     "ticdc_lab.consumer.sinks.delta_state",
     "ticdc_lab.engine.classic",
-    "ticdc_lab.ingest",
-    "ticdc_lab.ingest_state",
-    "ticdc_lab.lake",
-    "ticdc_lab.waiting",
+    "ticdc_lab.lake.ingest",
+    "ticdc_lab.lake.state",
+    "ticdc_lab.lake.tables",
+    "ticdc_lab.lake.waiting",
 }
 """What starts Spark, and what writes Delta tables with it; all else is there with its client alone."""
 

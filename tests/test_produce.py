@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
-from ticdc_lab.catalog import catalog_of
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import decode
 from ticdc_lab.dispatch import dispatch
+from ticdc_lab.encode.produce import produce, resolved_values
+from ticdc_lab.encode.topic_writer import write_topic
 from ticdc_lab.errors import ContractError, DispatchError, ProtocolError
+from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, OF_IMAGES
+from ticdc_lab.facts.catalog import catalog_of
 from ticdc_lab.facts.watermarks import topic_watermarks
-from ticdc_lab.load import load
-from ticdc_lab.produce import produce, resolved_values
-from ticdc_lab.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, OF_IMAGES
-from ticdc_lab.topic_writer import write_topic
+from ticdc_lab.sources.load import load
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
 SAID = ("commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete")

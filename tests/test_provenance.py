@@ -10,10 +10,10 @@ import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 
-from ticdc_lab import inputs
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
-from ticdc_lab.provenance import provenance, versions
+from ticdc_lab.sources import inputs
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.provenance import provenance, versions
 
 pytestmark = pytest.mark.spark
 

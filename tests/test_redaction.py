@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.codecs import Known
-from ticdc_lab.redaction import redacted, without_secrets
+from ticdc_lab.errors.redaction import redacted, without_secrets
 
 JAAS = 'PlainLoginModule required username="me" password="p;w \\"x\\"";'
 

@@ -22,12 +22,12 @@ from whatifs import what_if
 from ticdc_lab import answers
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.consumers import beginning
+from ticdc_lab.answers.summary import HELD, POINTS
 from ticdc_lab.consumer.cases import CASES
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.producer import EVENTS
-from ticdc_lab.load import load
 from ticdc_lab.report import render, report
-from ticdc_lab.summary import HELD, POINTS
+from ticdc_lab.sources.load import load
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
 
@@ -120,6 +120,23 @@ def test_a_sentence_is_said_once() -> None:
     assert parsed(page).text.count(answers.load(summary()).finding) == 1
 
 
+def test_a_slider_says_the_section_s_sentence_at_no_position() -> None:
+    """Where the slider begins the section has said it; the other positions have titles of their own."""
+    answer = answers.what_if(what_if(), partitions=5)
+    matrix = figures_of(render(summary(), what_if=answer))["plot-what-if-0"]
+    assert answer.figures["guarantees"].layout.title.text, "the answer's own figure keeps it"
+    titles = {f["name"]: f["layout"]["title"]["text"] for f in matrix["frames"]}
+    assert matrix["layout"]["title"]["text"] == titles.pop("5") == ""
+    assert all(titles.values())
+
+
+def test_paper_says_what_a_menu_and_a_slider_show() -> None:
+    """Where a menu chooses what the slider moves, both are said."""
+    page = render(summary(), what_if=answers.what_if(what_if(), partitions=5))
+    said = re.findall(r'<p class="paper">.*?<b>(.*?)</b>', page)
+    assert said == ["partitions: 5", "partitions: 5", "table, partitions: 5"]
+
+
 def test_nothing_is_drawn_where_all_is_grey() -> None:
     """That no transaction is open, and none came twice, is a sentence."""
     whole = summary().transaction_totals.assign(pending=0)
@@ -138,6 +155,17 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     kinds = page[page.index("By kind, worst first") : page.index("Findings (the first")]
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
+
+
+def test_only_messages_of_listed_findings_are_listed() -> None:
+    """A finding beyond the tenth of its kind is counted, and its messages do not fill pages."""
+    one, place = summary().findings, {"partition": 7, "offset": 99, "commit_ts": ts(1)}
+    unlisted = one.assign(offset=99, partition=7, evidence=[[place]] * len(one))
+    findings = pd.concat([*[one] * 10, unlisted], ignore_index=True)
+    told = {"topic": "t", "kind": "row", "seq": 0, "table": "shop.orders", "op": "update", "what": "id=7"}
+    messages = exact([told | place, told | {"partition": 0, "offset": 3, "commit_ts": ts(1)}])
+    page = render(replace(summary(), findings=findings, messages=messages))
+    assert 'id="message-0-3"' in page and 'id="message-7-99"' not in page
 
 
 def test_report_is_the_same_for_the_same_log() -> None:
@@ -231,7 +259,7 @@ def test_consumers_are_in_the_report() -> None:
     answer = consumers()
     page = render(summary(), consumers=answer)
     text = parsed(page).text
-    assert "seed, transaction mode and strict never show a wrong state" in text
+    assert "design, transaction mode and strict never show a wrong state" in text
     assert "runs of a model" in text and "at other speeds" in text
     (player,) = [f for f in answer.figures.values() if f.frames]
     assert [b.label for b in player.layout.updatemenus[0].buttons] == ["play", "pause"]

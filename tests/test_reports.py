@@ -21,12 +21,12 @@ from test_report import EVIL, parsed
 from ticdc_lab.cli import main, report_commands
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.figures.log_spans import log_spans
-from ticdc_lab.provenance import provenance
 from ticdc_lab.report import Run, many, paper, read_runs, render, reports
 from ticdc_lab.report.many import Entry, facts, index
 from ticdc_lab.report.page import Section, page
 from ticdc_lab.report.paper import browser, print_pdf
 from ticdc_lab.report.runs import page_names
+from ticdc_lab.sources.provenance import provenance
 
 
 def entry(name: str, complete: float | None = 9.0, **told: Any) -> Entry:

@@ -17,7 +17,7 @@ from ticdc_lab import load
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.size import Size
-from ticdc_lab.survey import Found, survey
+from ticdc_lab.sources.survey import Found, survey
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_lab import tso
+from ticdc_lab.events import tso
 
 milliseconds, counters = st.integers(0, 2**45 - 1), st.integers(0, 2**18 - 1)
 

@@ -11,15 +11,15 @@ from conftest import golden
 from ingested import assert_batch_answers, turned
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab import waiting
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.schema_registry import read_schemas
-from ticdc_lab.ingest import Steps, begun
-from ticdc_lab.lake import Tables, create
-from ticdc_lab.load import load
+from ticdc_lab.lake import waiting
+from ticdc_lab.lake.ingest import Steps, begun
+from ticdc_lab.lake.tables import Tables, create
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
 
-ingest = import_module("ticdc_lab.ingest")
+ingest = import_module("ticdc_lab.lake.ingest")
 AVRO = str(golden("messages_avro-prod_small.jsonl.gz"))
 SCHEMAS = str(golden("avro_schemas_small.jsonl.gz"))
 NOWHERE = "http://127.0.0.1:9"

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from ticdc_lab import whole_files
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SourceError, whole_files
+from ticdc_lab.errors.whole_files import room_for, write_whole
 from ticdc_lab.report.page import page
-from ticdc_lab.whole_files import room_for, write_whole
 
 
 def full(*_: Any, **__: Any) -> None:

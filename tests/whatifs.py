@@ -6,9 +6,9 @@ import zlib
 
 import pyarrow as pa
 
-from ticdc_lab import tso
 from ticdc_lab.dispatch.sweep import NARROW, Plan, lane_of, swept
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.events import tso
 
 T0 = 1_700_000_000_000
 NAMES = ("table", "ts", "index-value")

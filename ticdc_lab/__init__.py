@@ -11,29 +11,29 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets
+    from ticdc_lab.answers.summary import summarise
     from ticdc_lab.audit import audit
-    from ticdc_lab.change_log import ChangeLog
     from ticdc_lab.consumer.replay import replay
     from ticdc_lab.consumer.sinks.open import open_sink
     from ticdc_lab.consumer.study import Study
     from ticdc_lab.dispatch.advise import advise
     from ticdc_lab.dispatch.dispatching import dispatch
     from ticdc_lab.dispatch.whatif import WhatIf
+    from ticdc_lab.encode.export import write
+    from ticdc_lab.encode.produce import produce
     from ticdc_lab.engine.sessions import engine_of, session
     from ticdc_lab.errors import TiCDCLabError
-    from ticdc_lab.export import write
+    from ticdc_lab.events.sample import Sample
     from ticdc_lab.facts.stall_causes import stall_causes
     from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
-    from ticdc_lab.ingest import ingest
-    from ticdc_lab.load import load
+    from ticdc_lab.lake.ingest import ingest
     from ticdc_lab.log import Log, open
-    from ticdc_lab.produce import produce
-    from ticdc_lab.provenance import provenance
     from ticdc_lab.repartition.expand import expand
     from ticdc_lab.report import report
-    from ticdc_lab.sample import Sample
-    from ticdc_lab.summary import summarise
-    from ticdc_lab.survey import survey
+    from ticdc_lab.sources.change_log import ChangeLog
+    from ticdc_lab.sources.load import load
+    from ticdc_lab.sources.provenance import provenance
+    from ticdc_lab.sources.survey import survey
     from ticdc_lab.tables import table_as_of, table_history
     from ticdc_lab.transactions import transactions
     from ticdc_lab.widgets.workbench import workbench
@@ -81,8 +81,8 @@ lazily(
     __name__,
     __all__,
     {
-        "ChangeLog": "change_log",
-        "Sample": "sample",
+        "ChangeLog": "sources.change_log",
+        "Sample": "events.sample",
         "Study": "consumer.study",
         "TiCDCLabError": "errors",
         "WhatIf": "dispatch.whatif",
@@ -93,17 +93,22 @@ lazily(
         "expand": "repartition.expand",
         "Log": "log",
         "generate": "workload.generate",
+        "ingest": "lake.ingest",
+        "load": "sources.load",
         "open": "log",
         "open_sink": "consumer.sinks.open",
         "partition_watermarks": "facts.watermarks",
+        "produce": "encode.produce",
+        "provenance": "sources.provenance",
         "replay": "consumer.replay",
         "session": "engine.sessions",
         "stall_causes": "facts.stall_causes",
-        "summarise": "summary",
+        "summarise": "answers.summary",
+        "survey": "sources.survey",
         "table_as_of": "tables.as_of",
         "table_history": "tables.history",
         "topic_watermarks": "facts.watermarks",
         "workbench": "widgets.workbench",
-        "write": "export",
+        "write": "encode.export",
     },
 )

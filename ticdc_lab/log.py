@@ -5,16 +5,17 @@ What an answer needs of the log is computed once, when it is first asked for, an
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import duckdb
 import pandas as pd
@@ -22,24 +23,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import answers
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.audit import MAX_PER_GUARANTEE
-from ticdc_lab.browse import Browser, Page, TableTimeline
-from ticdc_lab.catalog import Catalog, catalog_of
-from ticdc_lab.change_log import ChangeLog
-from ticdc_lab.consumer.narrow import excerpt
-from ticdc_lab.dispatch.names import check_partitions
-from ticdc_lab.dispatch.sweep_kernel import MOST
-from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
-from ticdc_lab.engine import session
-from ticdc_lab.engine.running import jobs_given_up
-from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
-from ticdc_lab.facts.laggards import spans_of, values_of
-from ticdc_lab.facts.stall_causes import stall_causes
-from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
-from ticdc_lab.limits import but_for
-from ticdc_lab.load import load
-from ticdc_lab.sample import Sample, from_first_row
-from ticdc_lab.summary import (
+from ticdc_lab.answers.summary import (
     FOUND,
     Summary,
     exact,
@@ -50,15 +34,39 @@ from ticdc_lab.summary import (
     of_transactions,
     small,
 )
+from ticdc_lab.audit import MAX_PER_GUARANTEE
+from ticdc_lab.consumer.narrow import excerpt
+from ticdc_lab.dispatch.infer import infer_rules
+from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
+from ticdc_lab.dispatch.sweep_kernel import MOST
+from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
+from ticdc_lab.encode.fidelity import ASPECTS, fidelity
+from ticdc_lab.engine import session
+from ticdc_lab.engine.running import jobs_given_up
+from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
+from ticdc_lab.events.sample import Sample, from_first_row
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.laggards import spans_of, values_of
+from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.stall_causes import stall_causes
+from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.provenance import Provenance, provenance
 from ticdc_lab.tables import table_as_of, table_history
+from ticdc_lab.tables.browse import Browser, Page, TableTimeline
 from ticdc_lab.tables.naming import table_named
-from ticdc_lab.transactions import transactions
+from ticdc_lab.transactions import duplicates, transactions
+from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ticdc_lab.consumer.listeners import Listeners
     from ticdc_lab.consumer.log import NarrowLog
-    from ticdc_lab.limits import Counts
+    from ticdc_lab.dispatch import Changefeed
+    from ticdc_lab.facts.limits import Counts
+    from ticdc_lab.repartition import Timing
 
 EXCERPT = 5_000
 """Events that the panel of a consumer takes, so that it answers at once."""
@@ -70,7 +78,10 @@ STALLS = 1_000
 """Stalls that are explained, at most."""
 
 ROWS = 100
-"""Rows of a table that are shown."""
+"""Rows of a table, and differences between two logs, that are shown."""
+
+REPEATS = 200
+"""Changes that were delivered again that are shown."""
 
 _CAPPED = ("findings", "messages")
 """Parts of a summary that depend on how many findings are listed."""
@@ -124,18 +135,23 @@ class Log:
         return self.change_log.counts
 
     @property
+    def has_commit_ts(self) -> bool:
+        """Whether its protocol says when a change was committed; without it little can be answered."""
+        return self.change_log.has_commit_ts
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What it cannot prove, one sentence each."""
         return self.change_log.limits
 
     @property
     def events(self) -> DataFrame:
-        """The events contract (:data:`ticdc_lab.schema.EVENTS`), for transforms."""
+        """The events contract (:data:`ticdc_lab.events.schema.EVENTS`), for transforms."""
         return self.change_log.events
 
     @property
     def quarantine(self) -> DataFrame:
-        """What could not be decoded, with reasons (:data:`ticdc_lab.schema.QUARANTINE`)."""
+        """What could not be decoded, with reasons (:data:`ticdc_lab.events.schema.QUARANTINE`)."""
         return self.change_log.quarantine
 
     @property
@@ -163,7 +179,7 @@ class Log:
 
     def watermarks(self) -> Answer:
         """How far is it complete, and who held it back: by topic, partition and table."""
-        if not self.change_log.has_commit_ts:
+        if not self.has_commit_ts:
             return answers.watermarks(self.summary_of("facts"))
         facts = self.change_log.facts
         topics, laggards = topics_of(progress_of(facts)), spans_of(values_of(facts))
@@ -184,9 +200,22 @@ class Log:
 
     def transactions(self) -> Answer:
         """Which transactions are whole, which are pending and what they wait for."""
-        if not self.change_log.has_commit_ts:
+        if not self.has_commit_ts:
             return answers.transactions(self.summary_of("facts"))
-        return answers.transactions(self.summary_of("facts", "transactions"))
+        s = self.summary_of("facts", "transactions")
+        again = s.transaction_totals["duplicates"].sum() > 0
+        return answers.transactions(s, repeats=self._once("repeats", self._repeats) if again else None)
+
+    def transaction(self, commit_ts: int | None = None) -> Answer:
+        """What did one transaction (TSO) change; by default the one that touches most partitions."""
+        if commit_ts is None:
+            whole = self.transactions()
+            sample = whole.frames.get("sample", pd.DataFrame())
+            if sample.empty:
+                return whole
+            widest = sample.assign(spread=sample["partitions"].map(len)).sort_values(["spread", "n_rows"])
+            commit_ts = int(widest["commit_ts"].iloc[-1])
+        return answers.transaction(self.browser.transaction(commit_ts), commit_ts=commit_ts)
 
     def audit(self, *, most: int = FOUND, messages: bool = True) -> Answer:
         """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed, with the first's messages."""
@@ -197,41 +226,108 @@ class Log:
         """What would another dispatcher do with so many partitions; by default as many as were recorded."""
         if partitions is not None:
             check_partitions(partitions)
-        if not self.change_log.has_commit_ts:
+        if not self.has_commit_ts:
             return answers.not_measured(self.limits)
         recorded, limits = self.recorded_partitions()
         return answers.what_if(self.measured, partitions=partitions or recorded, limits=limits)
 
+    def dispatch(
+        self, out: str, *, strategy: str | None = None, partitions: int | None = None,
+        changefeed: Changefeed | None = None, index: str | None = None, columns: Sequence[str] | None = None,
+        flavour: Literal["new", "classic"] = "new", topics: bool = False, alignments_out: str | None = None,
+    ) -> Answer:  # fmt: skip
+        """Where would another dispatcher, or a changefeed file, have put each event; the events are written.
+
+        Parameters
+        ----------
+        out, alignments_out
+            Where the events, and with the strategy ``conflict`` its alignments, are written: as of
+            :func:`ticdc_lab.encode.export.write`.
+        strategy, partitions, index, columns, flavour
+            As of :func:`ticdc_lab.dispatch.dispatch`.
+        changefeed
+            Instead of a strategy: :func:`ticdc_lab.dispatch.read_changefeed`.
+        topics
+            Also say how evenly each of its topics is filled.
+
+        Raises
+        ------
+        DispatchError
+            The request is none, or names what is not there.
+        """
+        n = partitions if partitions is not None or changefeed is None else changefeed.partitions
+        if (strategy is None) == (changefeed is None) or n is None:
+            raise ContractError("Give a strategy or a changefeed, and how many partitions there are.")
+        check_partitions(n)
+        if strategy is not None:
+            check_request(strategy, n, None if columns is None else [*columns])
+        raw = changefeed is not None and (changefeed.raw or any(r.partition == "ts" for r in changefeed.rules))
+        if raw or (strategy or "").lower() in ("ts", CONFLICT):
+            self.change_log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
+        return answers.moved(
+            self.events, out, strategy=strategy, changefeed=changefeed, partitions=n, catalog=catalog_of(self.events),
+            index=index, columns=columns, flavour=flavour, topics=topics, alignments_out=alignments_out,
+        )  # fmt: skip
+
+    def rules(self) -> Answer:
+        """By which rule was each table dispatched, as far as its rows tell; the best rule, however bad."""
+        return answers.rules(self._once("rules", self._rules))
+
     def advise(
-        self, *, partitions: Sequence[int] = (1, 3, 8, 16, 32), keep: str = "unique", allow_risk: bool = False
+        self, *, partitions: int | Sequence[int] = (1, 3, 8, 16, 32), keep: str = "unique", allow_risk: bool = False
     ) -> Answer:
         """Which dispatcher should each table have, and why; as of :func:`ticdc_lab.dispatch.advise.advise`."""
         from ticdc_lab.dispatch.advise import advise
 
-        for n in partitions:
+        counts = [partitions] if isinstance(partitions, int) else [*partitions]
+        for n in counts:
             check_partitions(n)
         self.change_log.require_commit_ts("advice")
-        found = advise(self.events, protocol=self.protocol, partitions=[*partitions], keep=keep, allow_risk=allow_risk)
+        found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
         return answers.advice(found)
 
-    def expand(self, *, after: int, before: int | None = None, procedure: str = "seed") -> Answer:
-        """What would another number of partitions, from the middle of the log on, cost and break."""
-        from ticdc_lab.repartition import cost_of, examined, expand
+    def expand(
+        self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | None = None,
+        procedure: str = "design", timing: Timing | None = None, out: str | None = None,
+    ) -> Answer:  # fmt: skip
+        """What would another number of partitions, from the middle of the log on, cost and break.
+
+        Parameters
+        ----------
+        after, before, at, procedure, timing
+            As of :func:`ticdc_lab.repartition.expand.expand`.
+        strategy
+            ``table``, ``index-value``, ``index-value:INDEX``, ``columns:a,b`` or ``ts`` for all tables; by default
+            each as its rows tell.
+        out
+            Where the new log's events go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
+        """
+        from ticdc_lab.encode.export import write
+        from ticdc_lab.repartition import cost_of, examined, expand, rule_of
 
         for n in (after, before):
             if n is not None:
                 check_partitions(n)
         self.change_log.require_commit_ts("what another number of partitions does")
-        place = self.folder / f"expanded-{before}-{after}-{procedure}"
+        if strategy:
+            check_strategy(strategy.partition(":")[0])
+        place = self.folder / "expanded"
         shutil.rmtree(place, ignore_errors=True)
-        change = expand(self.events, after=after, before=before, procedure=procedure, catalog=self._catalog())
+        change = expand(
+            self.events, after=after, before=before, rules=(rule_of(strategy),) if strategy else None, at=at,
+            procedure=procedure, timing=timing, catalog=self._catalog(),
+        )  # fmt: skip
         change = change.kept(str(place))
+        if out:
+            write(change.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
         found = {part: small(frame) for part, frame in examined(change, protocol=self.protocol).items()}
         return answers.expansion(change, cost_of(change), found)
 
     def consumers(
-        self, *, watch: str = "", slow: Mapping[int, float] | None = None, policies: Sequence[str] = ()
-    ) -> Answer:
+        self, *, watch: str = "", slow: Mapping[int, float] | None = None, policies: Sequence[str] = (),
+        strategy: str | None = None, partitions: int | None = None, listeners: Listeners | None = None,
+        examples: int = 0, most_events: int = 20_000,
+    ) -> Answer:  # fmt: skip
         """What ends up downstream: what consumers show on the way that upstream never had.
 
         Parameters
@@ -242,26 +338,103 @@ class Log:
             Partition to how many times slower its listener reads; by default the fullest one is.
         policies
             Names of :data:`ticdc_lab.consumer.policy.POLICIES`; by default four of them.
+        strategy, partitions
+            Lay the log out by this dispatcher first; as recorded by default.
+        listeners
+            Speeds, pauses, processes and crashes, instead of ``slow``.
+        examples
+            Anomalies of each kind, for each consumer, that are given with the fewest messages that show them.
+        most_events
+            About so many events of the least commit_ts are read.
+
+        Raises
+        ------
+        ContractError
+            A policy, partition or process is not there.
+        DispatchError
+            The log cannot be laid out so.
         """
         from ticdc_lab.answers.consumers import SHOWN, beginning, slowed
+        from ticdc_lab.consumer.consumption import RECORDED
         from ticdc_lab.consumer.invariant import measure_of
         from ticdc_lab.consumer.policy import POLICIES
 
         unknown = sorted({*policies} - {*POLICIES})
         if unknown:
             raise ContractError(f"There is no policy {', '.join(unknown)}; there are {', '.join(POLICIES)}.")
-        if not self.change_log.has_commit_ts:
+        if (strategy is None) != (partitions is None):
+            raise ContractError("A dispatcher and a number of partitions lay the log out together; one is missing.")
+        if slow is not None and listeners is not None:
+            raise ContractError("Give slow or listeners: both say how fast partitions are read.")
+        if not self.has_commit_ts:
             return answers.not_ordered(self.limits)
         more = {"measure": measure_of(watch)} if watch else {}
-        part, limits = self._once(f"beginning {watch}", lambda: beginning(self.change_log, more))
-        missing = sorted({*(slow or {})} - {p.partition for p in part.parts})
-        if missing:
-            there = sorted({p.partition for p in part.parts})
-            raise ContractError(f"There is no partition {missing[0]}; the log has {there}.")
+        by = [strategy] if strategy else []
+        study, limits = self._once(
+            f"beginning {watch} {strategy} {most_events}",
+            lambda: beginning(self.change_log, more, strategies=by, most=most_events),
+        )
+        part = study.recorded if strategy is None or partitions is None else study.laid(strategy, partitions)
+        speeds = {"as given": listeners} if listeners is not None else None if slow is None else slowed(slow)
+        for how in (speeds or {}).values():
+            how.require_there({p.partition for p in part.parts})
         return answers.consumers(
-            part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN,
-            speeds=None if slow is None else slowed(slow), watched=watch,
+            part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN, speeds=speeds, watched=watch,
+            examples=examples, laid=strategy or RECORDED,
         )  # fmt: skip
+
+    def compare(self, other: Log | str, **how: Any) -> Answer:
+        """Does another log hold the same changes: before and after an upgrade, or of another changefeed.
+
+        Parameters
+        ----------
+        other
+            A log, or what :func:`open` takes, with ``how`` as there.
+        """
+        with self._beside(other, how) as beside:
+            return self._compared(beside)
+
+    def _compared(self, other: Log) -> Answer:
+        limits = [f"{log.source}: {limit}" for log in (self, other) for limit in log.limits]
+        if not (self.has_commit_ts and other.has_commit_ts):
+            return answers.not_compared("one of them has no commit_ts", limits)
+        facts = self.change_log.facts, other.change_log.facts
+        spans = [covered(of) for of in facts]
+        begins, ends = (max(s[0] for s in spans if s), min(s[1] for s in spans if s)) if all(spans) else (0, 0)
+        if begins >= ends:
+            return answers.not_compared("there is no time that both hold whole", limits)
+        if self.protocol != other.protocol:
+            limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
+        pairs = differences(self.events, other=other.events, from_ts=begins, to_ts=ends)
+        with jobs_given_up(self.events.sparkSession):
+            tables = small(counted(pairs))
+            differ = tables[[*KINDS[:-1]]].to_numpy().any()
+            examples = small(worst(pairs, n=ROWS if differ else 0))  # equal logs are not paired a second time
+        ddl = ddl_differences(*facts, from_ts=begins, to_ts=ends)
+        return answers.compared(tables, examples, ddl, span=(begins, ends), limits=limits)
+
+    def fidelity(self, reference: Log | str, **how: Any) -> Answer:
+        """What did its protocol lose, beside a log of the same transactions in a protocol that keeps more.
+
+        Parameters
+        ----------
+        reference
+            A log, or what :func:`open` takes, with ``how`` as there; open-protocol, canal-json and simple keep most.
+        """
+        with self._beside(reference, how) as beside, jobs_given_up(self.events.sparkSession):
+            found = small(fidelity(self.events, reference=beside.events))
+            meant = found.assign(meaning=found["aspect"].map(ASPECTS))
+            return answers.fidelity(meant, protocol=self.protocol, reference=beside.protocol)
+
+    def _beside(self, other: Log | str, how: Mapping[str, Any]) -> AbstractContextManager[Log]:
+        """Another log, which is closed behind the block where it is opened here."""
+        if isinstance(other, Log):
+            return nullcontext(other)
+        return closing(open(other, spark=self.events.sparkSession, **how))
+
+    def provenance(self, settings: Mapping[str, object] = MappingProxyType({})) -> Provenance:
+        """What its answers were made from, with the parameters of an answer by name."""
+        return provenance(self.change_log, settings=settings)
 
     def table(self, name: str, *, as_of: int | None = None) -> Answer:
         """Which rows did a table (``schema.table``) have at a commit_ts (TSO); by default the log's resolved_ts."""
@@ -280,7 +453,7 @@ class Log:
         return answers.row(self.browser.row_life(table, key), table=table, key=key)
 
     def messages(self, **which: Any) -> Answer:
-        """What lies there: a page of events; ``which`` as the fields of :class:`ticdc_lab.browse.Page`."""
+        """What lies there: a page of events; ``which`` as the fields of :class:`ticdc_lab.tables.browse.Page`."""
         return answers.messages(self.browser.page(Page(**which)))
 
     def sql(self, query: str) -> pd.DataFrame:
@@ -326,7 +499,7 @@ class Log:
     @property
     def summary(self) -> Summary:
         """All small frames but the findings."""
-        parts = ("facts", "load", *(("transactions",) if self.change_log.has_commit_ts else ()))
+        parts = ("facts", "load", *(("transactions",) if self.has_commit_ts else ()))
         return self._once("summary", lambda: self.summary_of(*parts))
 
     @property
@@ -409,6 +582,12 @@ class Log:
 
         return duckdb.read_parquet(f"{self._once('restored', write)}/*.parquet").to_arrow_table()
 
+    def _rules(self) -> pd.DataFrame:
+        return small(self.events.transform(infer_rules).orderBy("topic", "schema_name", "table_name"))
+
+    def _repeats(self) -> pd.DataFrame:
+        return small(self.events.transform(duplicates).orderBy("commit_ts", "partition", "offset").limit(REPEATS))
+
     def _catalog(self) -> Catalog | None:
         with suppress(TiCDCLabError):  # then dispatchers by index are not offered
             return self._once("catalog", lambda: catalog_of(self.events))
@@ -423,15 +602,17 @@ class Log:
 
     def __str__(self) -> str:
         """What it is, how far it is complete, what it cannot tell."""
-        return "\n".join([f"{self.source}: {self._lead()}", *[f"  {limit}" for limit in self.limits]])
+        return "\n".join([f"{self.source}: {self.lead}", *[f"  {limit}" for limit in self.limits]])
 
     __repr__ = __str__
 
-    def _lead(self) -> str:
+    @property
+    def lead(self) -> str:
+        """What it is and how far it is complete, in two sentences."""
         return f"{self.contents().finding} {answers.complete_to(self.summary_of('facts', 'load'))}"
 
     def _repr_html_(self) -> str:
-        return Answer("log", "", self._lead(), {}, self.limits)._repr_html_()
+        return Answer("log", "", self.lead, {}, self.limits)._repr_html_()
 
 
 def open(
@@ -443,7 +624,8 @@ def open(
     Parameters
     ----------
     source
-        A recorded topic, a folder, a table, ``kafka://HOST:PORT/TOPIC``, ..; as for :func:`ticdc_lab.load.load`.
+        A recorded topic, a folder, a table, ``kafka://HOST:PORT/TOPIC``, ..; as for
+        :func:`ticdc_lab.sources.load.load`.
     spark
         Your own session; by default one of the engine that fits the source.
     engine
@@ -451,12 +633,13 @@ def open(
     sample
         What of it to read; by default all.
     folder
-        Where it is decoded to, a folder that does not exist yet and that stays; by default one that goes with the log.
+        Where it is decoded to, a folder that does not exist yet and that stays; by default one that
+        ``close`` removes, or the end of the process.
     images
         False leaves the values of rows out: watermarks and transactions do not need them, and it takes a third.
     how
         ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds`` of
-        :func:`ticdc_lab.load.load`.
+        :func:`ticdc_lab.sources.load.load`.
 
     Returns
     -------
@@ -487,5 +670,5 @@ def open(
         raise
     log = Log(change_log, place)
     if folder is None:
-        weakref.finalize(log, shutil.rmtree, str(place), ignore_errors=True)
+        atexit.register(shutil.rmtree, str(place), ignore_errors=True)  # frames outlive the log they came from
     return log

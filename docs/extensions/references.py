@@ -23,33 +23,38 @@ from sphinx.application import Sphinx
 API: dict[str, tuple[str, ...]] = {
     "Logs": (
         "ticdc_lab",
-        "ticdc_lab.load",
-        "ticdc_lab.change_log",
-        "ticdc_lab.limits",
-        "ticdc_lab.survey",
-        "ticdc_lab.sample",
+        "ticdc_lab.sources.load",
+        "ticdc_lab.sources.change_log",
+        "ticdc_lab.facts.limits",
+        "ticdc_lab.sources.survey",
+        "ticdc_lab.events.sample",
         "ticdc_lab.engine.sessions",
         "ticdc_lab.engine.classic",
-        "ticdc_lab.datasource",
+        "ticdc_lab.sources.datasource",
         "ticdc_lab.errors",
-        "ticdc_lab.tso",
+        "ticdc_lab.events.tso",
     ),
-    "Contracts": ("ticdc_lab.schema", "ticdc_lab.keys", "ticdc_lab.codecs", "ticdc_lab.encode"),
+    "Contracts": ("ticdc_lab.events.schema", "ticdc_lab.codecs.keys", "ticdc_lab.codecs", "ticdc_lab.encode"),
     "Watermarks": (
         "ticdc_lab.facts",
         *(f"ticdc_lab.facts.{part}" for part in ("watermarks", "laggards", "gaps", "stalls", "stall_causes")),
     ),
     "Transactions": ("ticdc_lab.transactions",),
-    "Dispatch": ("ticdc_lab.dispatch", "ticdc_lab.dispatch.advise", "ticdc_lab.comparison", "ticdc_lab.catalog"),
+    "Dispatch": (
+        "ticdc_lab.dispatch",
+        "ticdc_lab.dispatch.advise",
+        "ticdc_lab.dispatch.comparison",
+        "ticdc_lab.facts.catalog",
+    ),
     "Partition count": ("ticdc_lab.repartition",),
     "Consumers": ("ticdc_lab.consumer", "ticdc_lab.consumer.invariant", "ticdc_lab.consumer.cases"),
-    "Audit": ("ticdc_lab.audit", "ticdc_lab.faults", "ticdc_lab.checksum_findings", "ticdc_lab.fsck"),
+    "Audit": ("ticdc_lab.audit", "ticdc_lab.faults", "ticdc_lab.tables.checksum_findings", "ticdc_lab.sources.fsck"),
     "Tables and topics": (
         "ticdc_lab.tables",
-        "ticdc_lab.produce",
-        "ticdc_lab.ingest",
-        "ticdc_lab.browse",
-        "ticdc_lab.fidelity",
+        "ticdc_lab.encode.produce",
+        "ticdc_lab.lake.ingest",
+        "ticdc_lab.tables.browse",
+        "ticdc_lab.encode.fidelity",
     ),
     "Workloads": ("ticdc_lab.workload", "ticdc_lab.workload.settings"),
     "Simulators": (
@@ -81,7 +86,7 @@ API: dict[str, tuple[str, ...]] = {
         "ticdc_lab.simulate.pd.looking",
     ),
     "DDL service": ("ticdc_lab.simulate.ddl_service.run", "ticdc_lab.ddl_service", "ticdc_lab.ddl_service.client"),
-    "Figures": ("ticdc_lab.figures", "ticdc_lab.figures.selecting", "ticdc_lab.summary"),
+    "Figures": ("ticdc_lab.figures", "ticdc_lab.figures.selecting", "ticdc_lab.answers.summary"),
     "Panels and reports": (
         "ticdc_lab.widgets",
         "ticdc_lab.widgets.panel",
@@ -91,6 +96,9 @@ API: dict[str, tuple[str, ...]] = {
     ),
 }
 """Pages of the API reference, and the modules on each."""
+
+COMMANDS = {"contents": "report", "consumers": "consumer"}
+"""Questions whose command has another name than the method."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -103,6 +111,7 @@ def write(folder: Path) -> None:
     """Write each page whose text is another than before."""
     pages = {"cli.md": commands_page(), "columns.md": columns_page()}
     pages |= {f"api-{slug(title)}.rst": api_page(title, modules) for title, modules in API.items()}
+    pages |= {f"question-{slug(name.replace('_', ' '))}.rst": question_page(name) for name in questions()}
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         if old.name not in pages:
@@ -128,6 +137,29 @@ def commands_page() -> str:
     )
 
 
+def questions() -> list[str]:
+    """The methods of a log that give an answer, in the order of its source."""
+    from ticdc_lab.log import Log
+
+    methods = [n for n, m in vars(Log).items() if inspect.isfunction(m) and not n.startswith("_")]
+    return [n for n in methods if getattr(Log, n).__annotations__.get("return") == "Answer"]
+
+
+def question_page(name: str) -> str:
+    """A question: the method's docstring, and the help of the command that asks the same, if there is one."""
+    from ticdc_lab.cli import main
+    from ticdc_lab.log import Log
+
+    title = (inspect.getdoc(getattr(Log, name)) or name).splitlines()[0].replace("``", "").rstrip(".")
+    line, command = "=" * len(title), COMMANDS.get(name, name)
+    text = f"{title}\n{line}\n\n.. automethod:: ticdc_lab.log.Log.{name}\n   :no-index:\n"
+    if command not in main.commands:
+        return text
+    shown = next(helps(main.commands[command], command, click.Context(main, info_name="ticdc-lab")))[1]
+    told = "".join(f"   {row}".rstrip() + "\n" for row in shown.splitlines())
+    return f"{text}\nThe command that asks the same:\n\n.. code-block:: text\n\n{told}"
+
+
 def helps(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """The name of each command and its help, groups before what is in them."""
     context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
@@ -138,12 +170,12 @@ def helps(command: click.Command, name: str, parent: click.Context | None = None
 
 
 def columns_page() -> str:
-    """Every frame of :mod:`ticdc_lab.schema`, a line a column."""
-    from ticdc_lab import schema
+    """Every frame of :mod:`ticdc_lab.events.schema`, a line a column."""
+    from ticdc_lab.events import schema
 
     said = constants_of(Path(inspect.getfile(schema)))
     frames = {name: value for name, value in vars(schema).items() if isinstance(value, StructType) and name in said}
-    text = "# Columns of the frames\n\nMade from `ticdc_lab/schema.py`; `df.schema` says the same of a frame at hand.\n"
+    text = "# Columns of the frames\n\nMade from `ticdc_lab/events/schema.py`; `df.schema` says the same of a frame.\n"
     for name, frame in frames.items():
         text += f"\n## {name}\n\n{plain(said[name])}\n\n| column | type | |\n|---|---|---|\n"
         text += "".join(f"| `{f.name}` | {kind(f)} | {meaning(f)} |\n" for f in frame.fields)

@@ -8,7 +8,7 @@ from tiny_logs import ddl, found, mark, row
 
 from ticdc_lab.audit import GUARANTEES, audit, checks_possible
 from ticdc_lab.errors import ContractError, ProtocolError, StreamingError
-from ticdc_lab.schema import FINDINGS
+from ticdc_lab.events.schema import FINDINGS
 
 SOUND = [
     row(0, 0, 5, key="1"),

@@ -10,7 +10,7 @@ from tiny_logs import ddl, mark, row
 from ticdc_lab import load
 from ticdc_lab.audit import audit, checks_possible
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.sample import Sample, from_first_row, sample_of
+from ticdc_lab.events.sample import Sample, from_first_row, sample_of
 
 MS = 1 << 18
 """One millisecond as a TSO."""

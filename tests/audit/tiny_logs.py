@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ticdc_lab.audit import audit_table
-from ticdc_lab.schema import EVENTS, IMAGE_HASHES, KEYS
+from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 
 
 def at(partition: int, offset: int, seq: int = 0) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def found(events, *checks, protocol="open-protocol", **facts):
 
 
 def table_of(events: list[dict[str, Any]]) -> pa.Table:
-    """Events in Arrow's form with hashes, which here only have to differ where those of ``ticdc_lab.keys`` do."""
+    """Events in Arrow's form with hashes, which need only differ where those of ``ticdc_lab.codecs.keys`` do."""
     return pa.Table.from_pylist([e | _hashes(e) for e in events], schema=EVENTS_WITH_HASHES)
 
 

@@ -10,7 +10,7 @@ import reference_decoder as oracle
 from making import Message
 
 from ticdc_lab.codecs.kernel.batch import decode_batch
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
 
 Event = dict[str, Any]
 PLACE = ("topic", "partition", "offset")

@@ -118,10 +118,32 @@ def _open_value(code: int, binary: bool, r: Random) -> Any:
         return Raw(r.choice(FLOATS) if r.random() < 0.7 else repr(r.uniform(-1e20, 1e20)))
     if code in (1, 2, 3, 8, 9, 13, 16, 247, 248):
         bits = {1: 8, 2: 16, 13: 16, 9: 24, 3: 32}.get(code, 62)
-        low, high = -(1 << bits - 1), 1 << bits
+        low, high = 0 if code == 16 else -(1 << bits - 1), 1 << bits
         odd = r.choice((*INTEGERS, str(low - 1), str(high), str(low), str(high - 1)))
         return Raw(odd if r.random() < 0.04 else str(r.randrange(max(low, -(1 << 40)), high)))
-    return r.choice(TEXTS)
+    return typed_text(OPEN_NAMES.get(code, ""), r)
+
+
+OPEN_NAMES = {0: "decimal", 246: "decimal", 7: "timestamp", 10: "date", 14: "date", 11: "time", 12: "datetime"}
+ODD_TIMES = (
+    "0000-00-00", "2020-01-01", "2020-13-01", "2020-01-01T00:00:00Z", "2020-01-01 24:00:00", "12:00", "839:00:00",
+    "-838:59:59.999999", "2020-01-01 00:00:00+08:00", "2020-01-01 00:00:00.1234567", "+1.5", "1.", ".5", "-",
+)  # fmt: skip
+
+
+def typed_text(base: str, r: Random) -> str:
+    """A value of a type, now and then one that it cannot hold; of other types any text."""
+    if base and r.random() < 0.04:
+        return r.choice((*ODD_TIMES, *TEXTS))
+    day = f"{r.randrange(10_000):04}-{r.randrange(13):02}-{r.randrange(32):02}"
+    minutes = f"{r.randrange(60):02}:{r.randrange(60):02}" + r.choice(("", ".5", ".000000"))
+    if base in ("decimal", "numeric"):
+        return f"{r.randrange(-(10**40), 10**40)}.{r.randrange(10**9)}"
+    if base == "date":
+        return day
+    if base == "time":
+        return f"{r.choice(('', '-'))}{r.randrange(839):02}:{minutes}"
+    return f"{day} {r.randrange(24):02}:{minutes}" if base in ("datetime", "timestamp") else r.choice(TEXTS)
 
 
 def _open_image(r: Random, names: list[str]) -> Pairs:
@@ -172,7 +194,8 @@ def open_message(r: Random) -> Message:
 CANAL_TYPES = ("int", "bigint unsigned", "tinyint", "smallint(5)", "mediumint unsigned", "year", "integer",
                "varchar", "varchar(20)", "text", "blob", "varbinary(16)", "binary",
                "mediumblob", "tinyblob", "longblob", "float", "double unsigned", "double(10,2)", "decimal(65,30)",
-               "bit", "set", "json", "blobs", "BLOB", "floats", "", "mediumblobs")  # fmt: skip
+               "bit", "set", "json", "date", "time(6)", "datetime(3)", "timestamp", "numeric", "decimals", "timestampx",
+               "datetim", "boolean", "blobs", "BLOB", "floats", "", "mediumblobs")  # fmt: skip
 
 
 def _canal_value(mysql_type: str, r: Random) -> Any:
@@ -201,7 +224,9 @@ def _canal_value(mysql_type: str, r: Random) -> Any:
             "1٠",
         )
         return r.choice(odd) if r.random() < 0.1 else str(r.randrange(low, high))
-    return r.choice(TEXTS)
+    if mysql_type in ("bit", "boolean"):
+        return r.choice(INTEGERS) if r.random() < 0.04 else str(r.randrange(256))
+    return typed_text(mysql_type.partition("(")[0], r)
 
 
 def _canal_image(r: Random, names: list[str], types: dict[str, str]) -> Pairs:

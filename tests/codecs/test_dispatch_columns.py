@@ -20,7 +20,7 @@ from ticdc_lab.codecs import decoder
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Column, Event
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.events.schema import DISPATCH
 
 LOGS = {
     "messages_open-protocol_small.jsonl.gz": "open-protocol",

@@ -6,9 +6,7 @@ In the suite from fixed seeds, under ``soak`` for ``SOAK_SECONDS`` from ``SOAK_S
 
 from __future__ import annotations
 
-import os
-import time
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from random import Random
 
@@ -16,6 +14,7 @@ import pytest
 import reference_decoder as oracle
 from formats import TOPICS, decoded_by, messages
 from making import MAKERS, Message, broken
+from soaking import soak, tried
 from test_bad_formats import row_of, survived
 from test_canal import OFFICIAL
 from test_fuzz import some_golden
@@ -25,7 +24,7 @@ from test_mq_v1 import ROW, value
 from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.registry import CODECS
 
-SOAK = "SOAK_SEED={seed} SOAK_SECONDS=1 pytest -m soak tests/codecs/test_mutations.py -k {protocol}"
+FILE = "tests/codecs/test_mutations.py"
 
 _DEBEZIUM = (
     b'{"payload":{"source":{"commit_ts":5,"db":"s","table":"t"},"op":"c","after":{"a":%s}},"schema":{"fields":[{"field":'
@@ -81,27 +80,32 @@ def real(protocol: str) -> tuple[Message, ...]:
     return tuple((m["key"], m["value"]) for m in islice(whole, 0, None, 41))
 
 
-def mutated(protocol: str, seed: int, n: int) -> None:
+def mutated(protocol: str, seed: int, n: int) -> int:
     """Break ``n`` messages and decode them together."""
     r = Random(f"{protocol}{seed}")
-    try:
-        survived(protocol, [broken(r.choice(real(protocol)), r) for _ in range(n)])
-    except AssertionError as fault:
-        raise AssertionError(f"repeat it: {SOAK.format(seed=seed, protocol=protocol)}\n{fault}") from fault
+    survived(protocol, [broken(r.choice(real(protocol)), r) for _ in range(n)])
+    return n
 
 
 @pytest.mark.parametrize("protocol", sorted(CODECS))
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_messages_are_decoded_or_in_quarantine(protocol: str, seed: int) -> None:
     """Flipped bits, cuts, odd tokens, huge lengths, parts repeated and moved."""
-    mutated(protocol, seed, 150)
+    tried(FILE, protocol, seed, partial(mutated, protocol, n=150))
+
+
+def test_a_failure_prints_the_command_that_repeats_it() -> None:
+    """With the seed that failed."""
+
+    def failing(seed: int) -> int:
+        raise AssertionError("lost a message")
+
+    with pytest.raises(AssertionError, match=rf"SOAK_SEED=7 .* -m soak {FILE} -k csv\nlost a message"):
+        tried(FILE, "csv", 7, failing)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", sorted(CODECS))
 def test_soak_mutated_messages(protocol: str) -> None:
     """The same for as long as ``SOAK_SECONDS`` says (60)."""
-    start, seed = time.monotonic(), int(os.environ.get("SOAK_SEED", time.time_ns() % 2**32))
-    while time.monotonic() - start < float(os.environ.get("SOAK_SECONDS", "60")):
-        mutated(protocol, seed, 500)
-        seed += 1
+    soak(FILE, protocol, partial(mutated, protocol, n=500))

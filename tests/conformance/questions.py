@@ -8,9 +8,16 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.answers.summary import (
+    contents,
+    ddl_list,
+    incidents,
+    transaction_sample,
+    transaction_totals,
+    watermark_steps,
+)
 from ticdc_lab.audit import audit, events_at
-from ticdc_lab.catalog import Catalog, catalog_of
-from ticdc_lab.checksum_findings import verify_checksums
+from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.consumer import POLICIES
 from ticdc_lab.consumer.causes import delivery_causes
 from ticdc_lab.consumer.consumption import consumer_anomalies, consumer_steps, consumption
@@ -26,6 +33,9 @@ from ticdc_lab.dispatch.infer import infer_rules, move_causes
 from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
 from ticdc_lab.dispatch.settings import dispatched, key_update_counts, with_settings, without_old_value
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.encode.produce import produce
+from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
+from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.gaps import offset_gaps
 from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
 from ticdc_lab.facts.stall_causes import stall_causes
@@ -38,19 +48,9 @@ from ticdc_lab.facts.watermarks import (
     watermark_timeline,
 )
 from ticdc_lab.faults import plan_fault, read_log, with_faults
-from ticdc_lab.keys import with_hashes, with_keys
-from ticdc_lab.produce import produce
 from ticdc_lab.repartition.consumer import consumer_findings
-from ticdc_lab.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
-from ticdc_lab.summary import (
-    contents,
-    ddl_list,
-    incidents,
-    transaction_sample,
-    transaction_totals,
-    watermark_steps,
-)
 from ticdc_lab.tables import table_as_of
+from ticdc_lab.tables.checksum_findings import verify_checksums
 from ticdc_lab.tables.history import table_history
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
 
@@ -112,9 +112,9 @@ QUESTIONS: dict[str, Question] = {
     "audit without commit_ts": lambda e: audit(e, protocol="canal-json", has_commit_ts=False),
     "events_at": lambda e: events_at(e, [(0, 3), (1, 5)], around=2),
     "verify_checksums": lambda e: verify_checksums(e.withColumn("checksum", F.lit(7).cast("bigint"))),
-    "consumption": _by_policy(consumption, "seed-row"),
+    "consumption": _by_policy(consumption, "design-row"),
     "consumer_steps": _by_policy(consumer_steps, "strict"),
-    "consumer_anomalies": _by_policy(consumer_anomalies, "seed-row"),
+    "consumer_anomalies": _by_policy(consumer_anomalies, "design-row"),
     "delivery_causes": delivery_causes,
     "delivery_episodes": delivery_episodes,
     "narrow": narrow,

@@ -158,6 +158,7 @@ NOT_ASKED = {
     "setting_effects": "asks guarantees of dispatched once a setting; tests/dispatch/test_settings.py",
     **dict.fromkeys(("judged", "log_marks", "by_watermark", "stated_values", "stalls_in_us", "counted_load"), _STEP),
     "consumer_matrix": "asks consumption once a scenario",
+    "differences": "compares two logs; tests/transactions/test_differences.py",
     "fidelity": "compares two logs; tests/test_fidelity.py",
     "repartitioned": "needs a plan of another number of partitions; tests/repartition",
 }

@@ -18,7 +18,15 @@ from ticdc_lab.consumer.invariant import MEASURE, invariant_curve
 from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
-from ticdc_lab.consumer.policy import CLASSIC, POLICIES, REFERENCE, SEED_ROW, SEED_ROW_SHARED, SEED_TRANSACTION, STRICT
+from ticdc_lab.consumer.policy import (
+    CLASSIC,
+    DESIGN_ROW,
+    DESIGN_ROW_SHARED,
+    DESIGN_TRANSACTION,
+    POLICIES,
+    REFERENCE,
+    STRICT,
+)
 from ticdc_lab.consumer.smallest import smallest
 from ticdc_lab.errors import ContractError
 
@@ -93,13 +101,13 @@ def test_a_state_existed_if_and_only_if_some_snapshot_of_upstream_equals_it(name
         for batch, rows in downstream(found):
             assert judged[batch] == (rows in was), f"seed {seed}, batch {batch}"
             wrong += not judged[batch]
-    assert (wrong == 0) == (name in ("strict", "seed-transaction")), name
+    assert (wrong == 0) == (name in ("strict", "design-transaction")), name
 
 
 def test_the_sum_of_a_measure_is_that_of_the_rows_and_right_where_the_state_existed() -> None:
     """Each row's measure is its newest commit_ts, so that the sum can be told from the rows."""
     for seed, log, how in worlds(60):
-        found = run(log, SEED_ROW, how)
+        found = run(log, DESIGN_ROW, how)
         curve = invariant_curve(found, log).set_index("batch")
         existed = {s["batch"]: s["existed"] for s in states(found).to_pylist()}
         last: dict[int, int] = {}
@@ -118,7 +126,7 @@ def test_the_sum_of_a_measure_is_that_of_the_rows_and_right_where_the_state_exis
 def test_restored_transactions_are_never_torn_and_a_watermark_that_lies_tears_them() -> None:
     """The clean run, and the planted fault: a partition's watermark that comes before a row."""
     for seed, log, how in worlds(60):
-        for policy in (SEED_TRANSACTION, STRICT):
+        for policy in (DESIGN_TRANSACTION, STRICT):
             found = run(log, policy, how)
             # a repeat as new as its table's newest is written again, also after a DDL: the seed filters smaller ones
             wrong = {c["kind"] for c in anomaly_counts(found, log).to_pylist() if c["n"]} - {"row after its DDL"}
@@ -139,11 +147,12 @@ def test_one_record_a_table_loses_rows_of_slower_partitions() -> None:
         narrow_table([[("row", 9, "t0", 0), ("resolved", 9, "", 0)], [("row", 8, "t0", 1), ("resolved", 9, "", 0)]])
     )
     how = Listeners(speeds={0: 5000, 1: 1000})
-    (lost,) = [a for a in anomalies(run(log, SEED_ROW_SHARED, how), log).to_pylist() if a["guarantee"] == "lost change"]
+    found = anomalies(run(log, DESIGN_ROW_SHARED, how), log).to_pylist()
+    (lost,) = [a for a in found if a["guarantee"] == "lost change"]
     assert (lost["partition"], lost["offset"], lost["message"]) == (
         1, 0, "the change is filtered, and no other delivery of it is written",
     )  # fmt: skip
-    assert not [a for a in anomalies(run(log, SEED_ROW, how), log).to_pylist() if a["guarantee"] == "lost change"]
+    assert not [a for a in anomalies(run(log, DESIGN_ROW, how), log).to_pylist() if a["guarantee"] == "lost change"]
 
 
 def test_a_replay_without_a_record_takes_rows_back_until_it_has_caught_up() -> None:
@@ -151,11 +160,11 @@ def test_a_replay_without_a_record_takes_rows_back_until_it_has_caught_up() -> N
     rows = [("row", ts, "t0", 0) for ts in (1, 2, 3, 4)] + [("resolved", 4, "", 0)]
     again = [m for ts in (2, 3, 4) for m in (("row", ts, "t0", 0), ("resolved", 4, "", 0))]
     log = NarrowLog.of(narrow_table([[*rows, *again]]))
-    no_record = replace(SEED_ROW, duplicates="none")
+    no_record = replace(DESIGN_ROW, duplicates="none")
     (back,) = anomalies(run(log, no_record, Listeners(per_second=1000)), log).to_pylist()
     assert (back["guarantee"], back["begins_us"], back["ends_us"]) == ("row goes back", 7000, 11_000)
     assert [(e["offset"], e["commit_ts"]) for e in back["evidence"]] == [(3, 4), (5, 2)]
-    assert anomalies(run(log, SEED_ROW), log).num_rows == 0
+    assert anomalies(run(log, DESIGN_ROW), log).num_rows == 0
 
 
 def test_the_reference_consumer_loses_what_it_holds_when_it_dies() -> None:
@@ -173,21 +182,21 @@ def test_rows_on_the_wrong_side_of_a_ddl_are_named_with_it() -> None:
         narrow_table([[("ddl", 3, "t0", 0), ("resolved", 5, "", 0)], [("row", 5, "t0", 1), ("resolved", 5, "", 0)]])
     )
     slow = Listeners(speeds={0: 10, 1: 1000})
-    (early,) = anomalies(run(log, SEED_ROW, slow), log).to_pylist()
+    (early,) = anomalies(run(log, DESIGN_ROW, slow), log).to_pylist()
     assert early["guarantee"] == "row before its DDL"
     assert [(e["partition"], e["offset"], e["commit_ts"]) for e in early["evidence"]] == [(1, 0, 5), (0, 0, 3)]
     assert anomalies(run(log, STRICT, slow), log).num_rows == 0
     replayed = NarrowLog.of(
         narrow_table([[("ddl", 3, "t0", 0), ("resolved", 3, "", 0), ("row", 2, "t0", 0), ("resolved", 4, "", 0)]])
     )
-    (late,) = anomalies(run(replayed, SEED_ROW), replayed).to_pylist()
+    (late,) = anomalies(run(replayed, DESIGN_ROW), replayed).to_pylist()
     assert late["guarantee"] == "row after its DDL"
 
 
 def test_each_anomaly_needs_all_of_its_fewest_messages() -> None:
     """Found again in the reduced log, and not when any one of its messages is left out."""
     checked = set()
-    cases = [(s, log, how, p) for s, log, how in worlds(24, scattered=True) for p in (SEED_ROW, CLASSIC)]
+    cases = [(s, log, how, p) for s, log, how in worlds(24, scattered=True) for p in (DESIGN_ROW, CLASSIC)]
     for seed, log, how, policy in cases:
         for anomaly in anomalies(run(log, policy, how), log, most=1).to_pylist():
             few = smallest(log, policy, how, anomaly)
@@ -221,7 +230,7 @@ def test_wrong_states_are_counted_with_the_time_they_are_seen() -> None:
     log = NarrowLog.of(
         narrow_table([[("row", 5, "t0", 0), ("resolved", 5, "", 0)], [("row", 5, "t0", 1), ("resolved", 5, "", 0)]])
     )
-    found = run(log, SEED_ROW, Listeners(speeds={0: 2000, 1: 500}))
+    found = run(log, DESIGN_ROW, Listeners(speeds={0: 2000, 1: 500}))
     assert wrong_time(states(found)) == (1, 3000)
     counted = {c["kind"]: (c["n"], c["wrong_us"]) for c in anomaly_counts(found, log).to_pylist()}
     assert counted["torn transaction"] == (1, 3000)
@@ -235,7 +244,7 @@ def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -
              [("ddl", 1, "t1", 0), ("row", 5, "t0", 1), ("row", 9, "t0", 1), ("resolved", 9, "", 0)]]
         )
     )  # fmt: skip
-    found = run(log, SEED_ROW)
+    found = run(log, DESIGN_ROW)
     assert [(x["commit_ts"], x["outcome"], x["read_at"]) for x in found.unread.to_pylist()] == [
         (5, "unread", None), (9, "unread", None)
     ]  # fmt: skip
@@ -243,7 +252,7 @@ def test_what_a_listener_that_stands_for_good_never_reads_counts_as_not_seen() -
     assert (state["ahead_ts"], state["behind_ts"], state["existed"]) == (9, 5, False)
     (torn,) = anomalies(found, log, kinds=("torn transaction", "lost change")).to_pylist()
     assert (torn["guarantee"], torn["ends_us"]) == ("torn transaction", None)
-    assert len(smallest(log, SEED_ROW, Listeners(), torn).events) == 3
+    assert len(smallest(log, DESIGN_ROW, Listeners(), torn).events) == 3
 
 
 def test_a_log_without_the_measure_is_refused() -> None:

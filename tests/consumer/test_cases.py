@@ -12,16 +12,16 @@ from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import (
     CLASSIC,
+    DESIGN_ROW,
+    DESIGN_ROW_SHARED,
+    DESIGN_TRANSACTION,
     REFERENCE,
     REFERENCE_FIXED,
-    SEED_ROW,
-    SEED_ROW_SHARED,
-    SEED_TRANSACTION,
     STRICT,
     Policy,
 )
 
-SAFE = (SEED_ROW, SEED_TRANSACTION, STRICT, CLASSIC, REFERENCE, REFERENCE_FIXED)
+SAFE = (DESIGN_ROW, DESIGN_TRANSACTION, STRICT, CLASSIC, REFERENCE, REFERENCE_FIXED)
 
 
 def rows(found: Run) -> list[str]:
@@ -47,17 +47,17 @@ def test_every_case_ends_as_the_upstream_under_every_safe_policy(name: str, poli
 def test_transactions_show_no_state_that_never_existed(name: str) -> None:
     """Not even where the consumer stops anywhere; row mode does in most of these cases."""
     case = CASES[name]()
-    assert never_existed(case, consumed(case, SEED_TRANSACTION)) == []
+    assert never_existed(case, consumed(case, DESIGN_TRANSACTION)) == []
 
 
 def test_row_mode_shows_states_that_never_existed() -> None:
     """The check above can fail: a transaction over two partitions is seen in part."""
     case = CASES["recovery"]()
-    found = consumed(case, SEED_ROW)
+    found = consumed(case, DESIGN_ROW)
     assert {("orders", 4): "a", ("orders", 1): "a", ("users", 1): "a"} in never_existed(case, found)
 
 
-@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION], ids=lambda p: p.name)
 def test_owner_switch_says_a_watermark_twice(policy: Policy) -> None:
     """Watermarks never fall; the repeated one applies nothing."""
     found = consumed(CASES["owner-switch"](), policy)
@@ -69,7 +69,7 @@ def test_owner_switch_says_a_watermark_twice(policy: Policy) -> None:
     ]
 
 
-@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION, REFERENCE], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE], ids=lambda p: p.name)
 def test_a_watermark_that_falls_is_seen_and_ignored(policy: Policy) -> None:
     """After 3 comes 1: no row is taken back or applied by it, and 6 goes on."""
     case = CASES["owner-switch-forgetting"]()
@@ -84,8 +84,8 @@ def test_a_watermark_that_falls_is_seen_and_ignored(policy: Policy) -> None:
 def test_a_migration_is_not_noticed() -> None:
     """The key alone decides the partition; the log is that of a processor's normal exit, but for one watermark."""
     moved, left = CASES["table-migration"](), CASES["processor-exit"]()
-    assert rows(consumed(moved, SEED_ROW)) == rows(consumed(left, SEED_ROW))
-    assert all(r.endswith("applied") for r in rows(consumed(moved, SEED_TRANSACTION)))
+    assert rows(consumed(moved, DESIGN_ROW)) == rows(consumed(left, DESIGN_ROW))
+    assert all(r.endswith("applied") for r in rows(consumed(moved, DESIGN_TRANSACTION)))
 
 
 def test_a_migration_with_repeats_delivers_a_row_twice() -> None:
@@ -96,13 +96,13 @@ def test_a_migration_with_repeats_delivers_a_row_twice() -> None:
         *("1/0 orders 3 applied", "1/1 users 2 applied", "1/3 orders 3 applied", "1/4 users 5 applied"),
         "1/5 orders 6 applied",
     ]
-    assert all(rows(consumed(case, p)) == expected for p in (SEED_ROW, SEED_TRANSACTION, CLASSIC))
+    assert all(rows(consumed(case, p)) == expected for p in (DESIGN_ROW, DESIGN_TRANSACTION, CLASSIC))
 
 
 def test_the_seeds_example_of_a_crash() -> None:
     """TS 1, 2, 3, 4 and again 2, 3, 4, with the checkpoint at 2: executed as 1 2 | 2 3 3 4 4, and the row ends at 4."""
     case = CASES["processor-crash"]()
-    for policy in (SEED_ROW, SEED_TRANSACTION, NO_FILTER):
+    for policy in (DESIGN_ROW, DESIGN_TRANSACTION, NO_FILTER):
         found = consumed(case, policy)
         applied = sorted((r for r in found.deliveries.to_pylist()), key=lambda r: r["apply_order"])
         assert [r["commit_ts"] for r in applied] == [1, 2, 2, 3, 3, 4, 4]
@@ -121,7 +121,7 @@ def test_reference_consumers_drop_what_they_know_in_the_seeds_example() -> None:
 def test_the_record_filters_what_is_written_again_below_the_resolved_ts() -> None:
     """2 and 3 are below the table's record 4 and filtered; the equal 4 is executed again, without effect."""
     case = CASES["processor-crash-behind"]()
-    for policy in (SEED_ROW, SEED_TRANSACTION):
+    for policy in (DESIGN_ROW, DESIGN_TRANSACTION):
         found = consumed(case, policy)
         assert rows(found)[-3:] == ["0/5 orders 2 filtered", "0/6 orders 3 filtered", "0/8 orders 4 applied"]
         assert [s[("orders", 1)] for s in states(case, found)] == ["v4", "v4"]
@@ -137,10 +137,10 @@ def test_without_the_record_the_row_goes_back() -> None:
 def test_one_record_for_all_listeners_loses_rows_in_row_mode() -> None:
     """The slower partition's first delivery of 2 is taken for a duplicate, because 3 was executed in the other."""
     case = CASES["one-record"]()
-    shared, own = consumed(case, SEED_ROW_SHARED), consumed(case, SEED_ROW)
+    shared, own = consumed(case, DESIGN_ROW_SHARED), consumed(case, DESIGN_ROW)
     assert rows(shared) == ["0/0 orders 1 applied", "0/1 orders 3 applied", "1/0 orders 2 filtered"]
     assert state(case, shared) == {("orders", 1): "c"} != case.expected()
-    assert state(case, own) == state(case, consumed(case, SEED_TRANSACTION)) == case.expected()
+    assert state(case, own) == state(case, consumed(case, DESIGN_TRANSACTION)) == case.expected()
 
 
 @pytest.mark.parametrize("ts", [2, 4, 6])
@@ -157,7 +157,7 @@ def test_recovery_to_any_resolved_ts(ts: int, policy: Policy) -> None:
 def test_rows_above_the_ts_of_recovery_stay_buffered() -> None:
     """A partition that holds a later row before the watermark does not apply it."""
     log = until(producer.events(CASES["table-migration"]().cluster), ts=2)
-    assert rows(run(NarrowLog.of(log), SEED_ROW)) == [
+    assert rows(run(NarrowLog.of(log), DESIGN_ROW)) == [
         *("0/0 orders 1 applied", "0/1 users 3 pending", "1/0 orders 3 pending", "1/1 users 2 applied"),
     ]
 
@@ -165,10 +165,10 @@ def test_rows_above_the_ts_of_recovery_stay_buffered() -> None:
 def test_stopping_anywhere_leaves_row_mode_between_two_states() -> None:
     """Partition 0 is at 6 and partition 1 at 4; transaction mode is at 4 in both."""
     case = CASES["stopped-anywhere"]()
-    row = state(case, consumed(case, SEED_ROW))
+    row = state(case, consumed(case, DESIGN_ROW))
     assert row == case.expected() | {("users", 4): "b"}
     assert row not in [producer.upstream_at(case.cluster, ts) for ts in range(7)]
-    whole = consumed(case, SEED_TRANSACTION)
+    whole = consumed(case, DESIGN_TRANSACTION)
     assert state(case, whole) == case.expected()
     assert "0/5 users 6 pending" in rows(whole)
 
@@ -183,12 +183,12 @@ def test_rows_keep_their_partition_whoever_writes_them() -> None:
 
 def test_the_results_of_all_cases_in_one_frame() -> None:
     """Row mode and transaction mode end right in all but two; without the filter a row goes back, but ends right."""
-    found = case_results([SEED_ROW, SEED_TRANSACTION, NO_FILTER]).set_index(["policy", "case"])
+    found = case_results([DESIGN_ROW, DESIGN_TRANSACTION, NO_FILTER]).set_index(["policy", "case"])
     assert len(found) == 3 * len(CASES)
     assert list(found.index[~found["ends_right"]]) == [
-        (SEED_ROW.name, "stopped anywhere"), (NO_FILTER.name, "stopped anywhere")
+        (DESIGN_ROW.name, "stopped anywhere"), (NO_FILTER.name, "stopped anywhere")
     ]  # fmt: skip
     late = found.xs("processor crash, checkpoint recorded late", level="case")
     assert list(late["filtered"]) == [2, 2, 0] and list(late["applied"]) == [5, 5, 7]
-    assert (found.xs(SEED_TRANSACTION.name, level="policy")["wrong_states"] == 0).all()
-    assert found.xs(SEED_ROW.name, level="policy")["wrong_states"].sum() == 5
+    assert (found.xs(DESIGN_TRANSACTION.name, level="policy")["wrong_states"] == 0).all()
+    assert found.xs(DESIGN_ROW.name, level="policy")["wrong_states"].sum() == 5

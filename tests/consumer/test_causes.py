@@ -14,7 +14,7 @@ from ticdc_lab.consumer.causes import DDL, LOST, REORDERED, RESTART, TABLE, deli
 from ticdc_lab.consumer.episodes import delivery_episodes
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import plan_fault, read_log
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
 CAUSE = {"restart": RESTART, "table": TABLE, "ddl": DDL}

@@ -22,13 +22,13 @@ def consumer(spark: SparkSession, *args: str) -> Result:
 
 def test_row_mode_is_shown_wrong_with_messages_and_exit_code_1(spark: SparkSession) -> None:
     """In JSON, with one slow listener."""
-    done = consumer(spark, "--policy", "seed-row", "--speed", "3=500", "--json")
+    done = consumer(spark, "--policy", "design-row", "--speed", "3=500", "--examples", "1", "--json")
     assert done.exit_code == 1, done.output
     told: dict[str, Any] = json.loads(done.stdout)
     counts = {m["kind"]: m["n"] for m in told["matrix"]}
     assert counts["torn transaction"] > 100 and counts["state that never existed"] > 100
-    assert told["left"] == [{"policy": "seed, row mode", "pending": 0, "unread": 0}]
-    torn = next(a for a in told["anomalies"] if a["guarantee"] == "torn transaction")
+    assert told["left"] == [{"policy": "design, row mode", "speeds": "as given", "pending": 0, "unread": 0}]
+    torn = next(a for a in told["examples"] if a["guarantee"] == "torn transaction")
     messages = {(m["partition"], m["offset"]): m["kind"] for m in torn["messages"]}
     assert sorted(messages.values()) == ["row", "row", "watermark"]
     torn_apart = {m["partition"] for m in torn["messages"] if m["commit_ts"] == torn["commit_ts"]}
@@ -40,24 +40,24 @@ def test_restored_transactions_show_nothing_wrong_and_exit_code_0(spark: SparkSe
     faults = ("--pause", "1=10:200", "--processes", "2", "--crash", "0=50:80")
     done = consumer(spark, "--policy", "strict", "--strategy", "ts", "--partitions", "4", *faults)
     assert done.exit_code == 0, done.output
-    assert "Upstream once was as the downstream was" in done.stdout
+    assert done.stdout.startswith("No policy ever shows a state that never existed.")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [("--speed", "3"), ("--pause", "1=9:3"), ("--crash", "0=5"), ("--speed", "1=0"), ("--strategy", "ts"),
-     ("--partitions", "4")],
+     ("--partitions", "4"), ("--slow", "1=fast"), ("--slow", "1=2", "--per-second", "9")],
 )  # fmt: skip
-def test_what_cannot_be_read_is_said_with_what_is_expected(spark: SparkSession, wrong: tuple[str, str]) -> None:
+def test_what_cannot_be_read_is_said_with_what_is_expected(spark: SparkSession, wrong: tuple[str, ...]) -> None:
     """Before the log is read."""
     done = consumer(spark, *wrong)
     assert done.exit_code == 2
     assert "expected" in done.stderr
 
 
-@pytest.mark.parametrize("unknown", [("--speed", "9=100"), ("--crash", "1=5:6")])
+@pytest.mark.parametrize("unknown", [("--speed", "9=100"), ("--crash", "1=5:6"), ("--slow", "9=2")])
 def test_a_partition_or_process_that_is_not_there_is_refused(spark: SparkSession, unknown: tuple[str, str]) -> None:
     """A typing error would look like a consumer without faults."""
     done = consumer(spark, *unknown)
     assert done.exit_code == 2
-    assert "there is no" in done.stderr
+    assert "There is no" in done.stderr

@@ -14,7 +14,7 @@ from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import Run, run
-from ticdc_lab.consumer.policy import POLICIES, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, STRICT, Policy
 from ticdc_lab.consumer.waiting import why_waiting
 from ticdc_lab.errors import ContractError
 
@@ -31,7 +31,7 @@ def written(found: Run) -> list[tuple[int, int]]:
     return [what for _, what in sorted([*by_batch, *ddl])]
 
 
-@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION], ids=lambda p: p.name)
 def test_the_model_writes_what_a_plain_consumer_writes_in_the_same_order(policy: Policy) -> None:
     """Two programs, one text: the seed's."""
     filtered = 0
@@ -39,7 +39,7 @@ def test_the_model_writes_what_a_plain_consumer_writes_in_the_same_order(policy:
         r = random.Random(seed)
         log = random_log(r, partitions=r.randrange(1, 4))
         cost = r.sample((101, 307, 1009), len(log))  # without two messages at one time, where either may be first
-        plain = Plain(log, restores=policy is SEED_TRANSACTION)
+        plain = Plain(log, restores=policy is DESIGN_TRANSACTION)
         plain.run(reading_order(log, cost))
         how = Listeners(speeds={p: -(-1_000_000 // (c + 1)) for p, c in enumerate(cost)})
         found = run(NarrowLog.of(narrow_table(log)), policy, how)
@@ -67,7 +67,7 @@ def faults(r: random.Random, partitions: int, end: int) -> tuple[Crash | Rebalan
     return tuple(out)
 
 
-@pytest.mark.parametrize("policy", [SEED_ROW, SEED_TRANSACTION, STRICT], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION, STRICT], ids=lambda p: p.name)
 def test_crashes_moves_and_pauses_lose_nothing_and_leave_each_row_at_its_newest_change(policy: Policy) -> None:
     """What is read again is filtered or harmless: progress is saved where nothing above it is written."""
     forgotten = 0
@@ -120,17 +120,17 @@ def test_the_same_arguments_give_the_same_run() -> None:
     """Nor does the order of the narrow table matter."""
     log = narrow_table(random_log(random.Random(7), partitions=3))
     how = Listeners(processes=2, faults=(Crash(0, 500, 900),))
-    first, second = (run(NarrowLog.of(log), SEED_TRANSACTION, how) for _ in range(2))
+    first, second = (run(NarrowLog.of(log), DESIGN_TRANSACTION, how) for _ in range(2))
     assert first.deliveries.equals(second.deliveries) and first.steps.equals(second.steps)
     shuffled = log.take(sorted(range(len(log)), key=lambda i: hash((i, 7)) % 1000))
-    assert run(NarrowLog.of(shuffled), SEED_TRANSACTION, how).deliveries.equals(first.deliveries)
+    assert run(NarrowLog.of(shuffled), DESIGN_TRANSACTION, how).deliveries.equals(first.deliveries)
 
 
 def test_a_ddl_that_one_partition_never_gets_stops_the_seeds_consumer_for_good() -> None:
     """To the letter of the seed; a consumer that goes by watermarks passes."""
     log = [[("row", 1, "t0", p), ("ddl", 2, "t0", 0), ("resolved", 3, "", 0)] for p in range(3)]
     log[1].pop(1)
-    found = run(NarrowLog.of(narrow_table(log)), SEED_TRANSACTION)
+    found = run(NarrowLog.of(narrow_table(log)), DESIGN_TRANSACTION)
     waits = [s for s in found.steps.to_pylist() if s["action"] == "wait"]
     assert [s["partition"] for s in waits] == [0, 2]
     assert "partition 1" in waits[-1]["detail"]
@@ -145,7 +145,7 @@ def test_where_ddl_goes_to_partition_0_alone_a_watermark_stands_for_it() -> None
     """As canal-json has it."""
     log = [[("row", 1, "t0", p), ("resolved", 3, "", 0)] for p in range(3)]
     log[0].insert(1, ("ddl", 2, "t0", 0))
-    for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
+    for policy in (DESIGN_ROW, DESIGN_TRANSACTION, STRICT):
         found = run(NarrowLog.of(narrow_table(log)), policy)
         assert [s["commit_ts"] for s in found.steps.to_pylist() if s["action"] == "ddl"] == [2]
         assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"applied"}
@@ -155,12 +155,12 @@ def test_pauses_and_speeds_say_when_a_message_is_read() -> None:
     """A thousand messages a second, and a pause in the middle of one."""
     log = NarrowLog.of(narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]]))
     how = Listeners(per_second=1000, pauses=(Pause(0, 2500, 10_000),))
-    assert run(log, SEED_ROW, how).deliveries["read_at"].to_pylist() == [1000, 2000, 10_500, 11_500, 12_500]
+    assert run(log, DESIGN_ROW, how).deliveries["read_at"].to_pylist() == [1000, 2000, 10_500, 11_500, 12_500]
 
 
 def read_at(log: pa.Table, how: Listeners) -> list[int]:
     """When each row change is read."""
-    return run(NarrowLog.of(log), SEED_ROW, how).deliveries["read_at"].to_pylist()
+    return run(NarrowLog.of(log), DESIGN_ROW, how).deliveries["read_at"].to_pylist()
 
 
 FIVE = narrow_table([[("row", ts, "t0", 0) for ts in range(1, 6)] + [("resolved", 5, "", 0)]])
@@ -200,7 +200,8 @@ def test_a_process_that_is_down_does_not_come_back_earlier_because_it_dies_again
 
 def test_an_empty_log_is_consumed_whatever_happens() -> None:
     """There is nobody to crash."""
-    found = run(NarrowLog.of(FIVE.slice(0, 0)), SEED_ROW, Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),)))
+    how = Listeners(faults=(Crash(0, 1, 2),), pauses=(Pause(0, 1, 2),))
+    found = run(NarrowLog.of(FIVE.slice(0, 0)), DESIGN_ROW, how)
     assert (len(found.deliveries), len(found.steps)) == (0, 0)
 
 
@@ -223,7 +224,7 @@ def test_a_listener_ends_when_nothing_is_left_for_it() -> None:
     ends = [(s["partition"], s["at"]) for s in run(log, STRICT).steps.to_pylist() if s["action"] == "end"]
     assert ends == [(1, 100), (0, 200)]
     ddl = NarrowLog.of(narrow_table([[("ddl", 1, "t0", 0)], [("resolved", 1, "", 0), ("ddl", 1, "t0", 0)]]))
-    ends = [(s["partition"], s["at"]) for s in run(ddl, SEED_ROW).steps.to_pylist() if s["action"] == "end"]
+    ends = [(s["partition"], s["at"]) for s in run(ddl, DESIGN_ROW).steps.to_pylist() if s["action"] == "end"]
     assert ends == [(0, 200), (1, 200)]
 
 
@@ -249,8 +250,8 @@ def test_why_waiting_names_a_listener_of_the_topic_whose_ddl_is_waited_for() -> 
     """Not the one of another topic that has passed it; and what it has read, from offset 0 on."""
     late = [("row", 1, "t0", 1), ("resolved", 1, "", 0), ("ddl", 2, "t0", 0)]
     log = NarrowLog.of(of_topics([[("resolved", 3, "", 0)] * 2], [[("ddl", 2, "t0", 0)], late]))
-    found = run(log, SEED_TRANSACTION, Listeners(per_second=1000))
-    wait = why_waiting(found, log, SEED_TRANSACTION, at_us=1500)
+    found = run(log, DESIGN_TRANSACTION, Listeners(per_second=1000))
+    wait = why_waiting(found, log, DESIGN_TRANSACTION, at_us=1500)
     assert wait is not None and (wait.topic, wait.partition) == ("b", 1)
     assert "has read offset 0" in wait.answer
     log = NarrowLog.of(narrow_table([[("row", 1, "t0", 0)], [("resolved", 1, "", 0)]]))
@@ -283,13 +284,13 @@ def test_a_ddl_waits_for_the_listeners_of_other_topics_too(canal: bool) -> None:
             first[1] = [m for m in first[1] if m[0] != "ddl"]
         log = NarrowLog.of(elsewhere(of_topics(first, second)))
         how = Listeners(speeds={("a", 0): 5000, ("b", 0): r.choice((500, 3000, 20_000))}, write_us=r.choice((0, 30)))
-        for policy in (SEED_ROW, SEED_TRANSACTION, STRICT):
+        for policy in (DESIGN_ROW, DESIGN_TRANSACTION, STRICT):
             found = run(log, policy, how)
             outcomes = set(found.changes["outcome"].to_pylist())
             assert outcomes <= {"applied", "filtered"}, f"seed {seed}, {policy.name}: {outcomes}"
             done = [s for s in found.steps.to_pylist() if s["action"] == "ddl"]
             assert len(done) == len(log.ddls), f"seed {seed}, {policy.name}"
-            if policy is not SEED_ROW:
+            if policy is not DESIGN_ROW:
                 assert wrong_time(states(found)) == (0, 0), f"seed {seed}, {policy.name}"
 
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from replays import decoded
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer import compare, open_sink, replay
 from ticdc_lab.consumer.sinks import delta
 from ticdc_lab.consumer.sinks.delta_state import consistent, read_state
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge
 
 pytestmark = pytest.mark.spark

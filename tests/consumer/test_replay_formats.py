@@ -27,12 +27,12 @@ from replays import contents, decoded, duckdb_of, into_duckdb, of_two_tables
 from test_replay_mysql import contents as contents_of_server
 
 from ticdc_lab import load
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer import open_sink, replay
 from ticdc_lab.consumer.sinks.delta_state import consistent, read_state
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
 from ticdc_lab.consumer.sinks.target_format import FORMAT
 from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.change_log import ChangeLog
 
 CANAL = "messages_canal-json-tidb_small.jsonl.gz"
 UNTIL = 470603993674940416

@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 from replays import decoded
 
-from ticdc_lab.catalog import Catalog, ColumnDef
 from ticdc_lab.consumer import compare, open_sink, replay
 from ticdc_lab.consumer.replay import plan_of
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD, address_of
@@ -23,6 +22,7 @@ from ticdc_lab.consumer.sinks.mysql_ddl import statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_text import literal_of
 from ticdc_lab.consumer.sinks.open import files_of
 from ticdc_lab.errors import SourceError
+from ticdc_lab.facts.catalog import Catalog, ColumnDef
 
 OPEN = "messages_open-protocol_small.jsonl.gz"
 

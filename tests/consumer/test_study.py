@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab import load
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.codecs import decode
 from ticdc_lab.consumer.consumption import NEVER_WAS, Scenario, consumer_anomalies, consumer_matrix, consumption, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
@@ -19,12 +18,13 @@ from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import NARROW, NarrowLog
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.narrow import excerpt, narrow
-from ticdc_lab.consumer.policy import POLICIES, REFERENCE, SEED_ROW, SEED_TRANSACTION, STRICT
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE, STRICT
 from ticdc_lab.consumer.sql_curve import sql_curve
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
+from ticdc_lab.encode.produce import produce
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.produce import produce
+from ticdc_lab.sources.change_log import ChangeLog
 
 TOTAL = 1_200_000
 ONE_SLOW = Listeners(speeds={1: 3000})
@@ -60,21 +60,21 @@ def test_the_banks_money_is_right_at_every_moment_where_transactions_are_restore
         assert worst(curve) == 0
         assert curve["value"].iloc[-1] == TOTAL
         assert (curve["value"].iloc[len(curve) // 2 :] == TOTAL).all()
-    assert worst(invariant_curve(run(log, SEED_ROW, ONE_SLOW), log)) > 1000
+    assert worst(invariant_curve(run(log, DESIGN_ROW, ONE_SLOW), log)) > 1000
     assert worst(invariant_curve(run(log, REFERENCE, ONE_SLOW), log)) > 100
 
 
 def test_the_seeds_transaction_mode_is_right_where_the_seeds_constraints_hold(bank: Study) -> None:
     """On the recorded log they do not: TiCDC lets rows of other tables come after a DDL that is newer than they are."""
     log = bank.laid("index-value", 8)
-    assert worst(invariant_curve(run(log, SEED_TRANSACTION, ONE_SLOW), log)) == 0
-    assert worst(invariant_curve(run(bank.recorded, SEED_TRANSACTION, ONE_SLOW), bank.recorded)) > 0
+    assert worst(invariant_curve(run(log, DESIGN_TRANSACTION, ONE_SLOW), log)) == 0
+    assert worst(invariant_curve(run(bank.recorded, DESIGN_TRANSACTION, ONE_SLOW), bank.recorded)) > 0
 
 
 def test_one_partition_and_one_listener_show_no_wrong_sum_even_in_row_mode(bank: Study) -> None:
     """Every watermark ends between transactions."""
     log = bank.laid("index-value", 1)
-    assert worst(invariant_curve(run(log, SEED_ROW), log)) == 0
+    assert worst(invariant_curve(run(log, DESIGN_ROW), log)) == 0
 
 
 @pytest.mark.parametrize(("strategy", "partitions"), [("table", 3), ("index-value", 4)])
@@ -109,14 +109,14 @@ def test_the_model_in_a_task_gives_what_it_gives_on_the_driver(small: ChangeLog,
     """Deliveries, anomalies, and a matrix of scenarios."""
     how = Listeners(speeds={2: 900}, pauses=(Pause(0, 10_000, 90_000),))
     log = excerpt(small.events)
-    found = run(log, SEED_ROW, how)
-    own = small.events.repartition(5).transform(consumption, policy=SEED_ROW, listeners=how)
+    found = run(log, DESIGN_ROW, how)
+    own = small.events.repartition(5).transform(consumption, policy=DESIGN_ROW, listeners=how)
     keys = ["partition", "offset", "seq", "outcome", "applied_at", "batch", "apply_order"]
     place = ["partition", "offset", "seq"]
     assert [tuple(r) for r in own.select(*keys).orderBy(*place).collect()] == [
         tuple(r.values()) for r in found.deliveries.select(keys).to_pylist()
     ]
-    scenarios = [Scenario(POLICIES[p], s, n) for p in ("seed-row", "strict") for s, n in (("table", 3), ("ts", 4))]
+    scenarios = [Scenario(POLICIES[p], s, n) for p in ("design-row", "strict") for s, n in (("table", 3), ("ts", 4))]
     scenarios.append(Scenario(REFERENCE, listeners=how, speeds="one slow"))
     on_driver = matrix(Study.of(small.events), scenarios)
     in_tasks = consumer_matrix(small.events, scenarios=scenarios).toPandas()
@@ -125,12 +125,12 @@ def test_the_model_in_a_task_gives_what_it_gives_on_the_driver(small: ChangeLog,
         in_tasks.sort_values(by, ignore_index=True), on_driver.sort_values(by, ignore_index=True)
     )
     wrong = on_driver[on_driver["kind"] == NEVER_WAS].set_index(["policy", "strategy"])["n"]
-    assert wrong["strict", "ts"] == 0 < wrong["seed, row mode", "ts"]
+    assert wrong["strict", "ts"] == 0 < wrong["design, row mode", "ts"]
 
 
 def test_an_anomaly_names_messages_of_the_log(small: ChangeLog) -> None:
     """The evidence can be looked up."""
-    found = small.events.transform(consumer_anomalies, policy=SEED_ROW, listeners=ONE_SLOW, max_per_kind=3)
+    found = small.events.transform(consumer_anomalies, policy=DESIGN_ROW, listeners=ONE_SLOW, max_per_kind=3)
     shown = found.select("guarantee", F.explode("evidence").alias("e")).select("guarantee", "e.*")
     rows = small.events.where("kind = 'row'").select("topic", "partition", "offset", "commit_ts").distinct()
     assert shown.count() == shown.join(rows, ["topic", "partition", "offset", "commit_ts"]).count() > 0
@@ -145,7 +145,7 @@ def test_too_large_a_log_is_refused_and_nothing_is_left_out(small: ChangeLog) ->
 def test_the_ddl_timeline_says_when_each_partition_saw_a_ddl_and_when_it_was_executed(small: ChangeLog) -> None:
     """16 DDL in 4 partitions; the last listener is waited for, the fast ones wait."""
     log = excerpt(small.events)
-    found = run(log, SEED_TRANSACTION, Listeners(speeds={3: 1000}))
+    found = run(log, DESIGN_TRANSACTION, Listeners(speeds={3: 1000}))
     told = ddl_timeline(found, log)
     assert len(told) == 16 * 4
     assert told["executed_at"].notna().all() and (told["waited_us"] >= 0).all()
@@ -174,8 +174,8 @@ def test_why_a_consumer_waits_names_the_partition_that_was_paused(small: ChangeL
 def test_why_a_consumer_waits_at_a_ddl_names_it(small: ChangeLog) -> None:
     """The seed's consumer stops there until partition 1 comes."""
     log = excerpt(small.events)
-    found = run(log, SEED_TRANSACTION, Listeners(pauses=(Pause(1, 0, 500_000),)))
-    wait = why_waiting(found, log, SEED_TRANSACTION, at_us=250_000)
+    found = run(log, DESIGN_TRANSACTION, Listeners(pauses=(Pause(1, 0, 500_000),)))
+    wait = why_waiting(found, log, DESIGN_TRANSACTION, at_us=250_000)
     assert wait is not None and wait.partition == 1
     assert wait.event.startswith("CREATE DATABASE")
 
@@ -190,7 +190,7 @@ def test_any_query_is_answered_over_the_downstream_and_over_upstreams_snapshots(
     """The number of rows of a table, as the rows that are there; right where transactions are restored."""
     log = excerpt(small.events)
     sql = "SELECT count(*) FROM shop.orders"
-    row, strict = (run(log, p, ONE_SLOW) for p in (SEED_ROW, STRICT))
+    row, strict = (run(log, p, ONE_SLOW) for p in (DESIGN_ROW, STRICT))
     curve = sql_curve(small.events, row, sql=sql, points=40)
     deliveries = row.deliveries.to_pandas()
     images = pd.DataFrame(columns=["topic", "partition", "offset", "seq"])

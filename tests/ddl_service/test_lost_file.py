@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,13 @@ def test_two_that_begin_at_once_begin_one_store(fleet: Fleet) -> None:
     fleet.begin("node-1", "node-2")
     until(lambda: len(fleet.get("worker_nodes") or []) == 2, START_S)
     assert len(sqlite_file.begun(fleet.folder)) == 1
+
+
+def test_many_that_begin_at_once_are_not_refused(tmp_path: Path) -> None:
+    """SQLite answers one of two who change a new file's mode at once that it is locked, and waits for neither."""
+    for k in range(40):
+        with ThreadPoolExecutor(6) as workers:
+            opened = list(workers.map(lambda _, k=k: sqlite_file.opened(tmp_path / str(k))[0], range(6)))
+        for db in opened:
+            db.close()
+        assert len(sqlite_file.begun(tmp_path / str(k))) == 1

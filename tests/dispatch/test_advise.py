@@ -8,13 +8,13 @@ import pytest
 from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.dispatch.advise import Advice, advise
 from ticdc_lab.dispatch.advise_report import sentences, values
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.guarantees import balance, guarantees
 from ticdc_lab.dispatch.rules import dispatch_by_rules
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 
 PK = (IndexDef(1, "PRIMARY", ("id",), True, True),)
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ticdc_lab.catalog import ColumnDef, IndexDef, TableDef
 from ticdc_lab.dispatch.advise_candidates import INDEX_VALUE, TABLE, TS, Candidate, candidates_for
 from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, TableFact, tables_that_collide
 from ticdc_lab.dispatch.advise_measures import Evenness, Measured, evenness
 from ticdc_lab.dispatch.advise_policy import choose, enough_partitions
 from ticdc_lab.dispatch.advise_risks import cancelling, risks_of
 from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.facts.catalog import ColumnDef, IndexDef, TableDef
 
 OWNER = Candidate("columns:owner", Rule((), "columns", columns=("owner",)), risk="owner is no key")
 PAIR = [
@@ -37,7 +37,7 @@ def test_what_breaks_the_guarantee_is_out_with_its_pair() -> None:
         "breaks the order of a row's changes in 2 of 9 cases, first id=1 (commit_ts 10, offset 0) in partition 0 "
         "before id=1 (commit_ts 11, offset 1) in partition 1"
     )
-    assert choice.why_not["table"] == "less even: max/mean 8.00, not 1.30"
+    assert choice.why_not["table"] == "less even: the fullest would take 8.00 times the mean, not 1.30 times"
 
 
 def test_only_what_was_asked_must_be_kept() -> None:
@@ -63,7 +63,7 @@ def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
     all_three = [found(TABLE, 8), found(INDEX_VALUE, 2), found(OWNER, 1)]
     careful = choose(all_three, keep="unique", share=0.5)
     assert careful.measured.candidate is INDEX_VALUE
-    assert careful.why_not["columns:owner"] == "a risk: owner is no key; max/mean would be 1.00"
+    assert careful.why_not["columns:owner"] == "a risk: owner is no key; the fullest would take 1.00 times the mean"
     bold = choose(all_three, keep="unique", share=0.5, allow_risk=True)
     assert bold.measured.candidate is OWNER
     assert any("owner is no key" in r for r in bold.reasons)

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from upstream import Change, Inconsistent, consume, history, upstream
 
 from ticdc_lab.audit import audit
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.cli import main
 from ticdc_lab.dispatch import alignments, conflict_placements, dispatch
 from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.guarantees import guarantees
+from ticdc_lab.encode.produce import produce
 from ticdc_lab.errors import ContractError, DispatchError, StreamingError
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.produce import produce
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 
 NAMES = ("id", "a", "b", "c")
 COLUMNS = (ColumnDef("id", "int", False), *[ColumnDef(n, "int") for n in "abc"])

@@ -16,7 +16,6 @@ from reference_decoder import messages
 from spark_hashes import by_expressions, fold
 from stored import rows_of, unpack
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef
 from ticdc_lab.codecs import Known, choice, decoder
 from ticdc_lab.codecs.hashed import with_columns
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -26,8 +25,9 @@ from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.hashing import count_of, dispatched_image, hash_of
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import ContractError
-from ticdc_lab.load import load
-from ticdc_lab.schema import COLUMN, DECODED, DISPATCH, IMAGE_HASHES, KEYS, MESSAGES
+from ticdc_lab.events.schema import COLUMN, DECODED, DISPATCH, IMAGE_HASHES, KEYS, MESSAGES
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.sources.load import load
 
 LOGS = {
     "messages_open-protocol_small.jsonl.gz": "open-protocol",

@@ -9,10 +9,10 @@ from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.guarantees import GUARANTEES, balance, guarantees, skew
 from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 
 USERS = TableDef(
     "s",

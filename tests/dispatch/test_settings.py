@@ -8,11 +8,11 @@ import pytest
 from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.settings import dispatched, key_update_counts, setting_effects, with_settings, without_old_value
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
 
 COLUMNS = (ColumnDef("id", "int", False), ColumnDef("v", "int"))
 ONE = TableDef("s", "one", COLUMNS, (IndexDef(1, "PRIMARY", ("id",), True, True),))

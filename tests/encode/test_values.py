@@ -178,7 +178,7 @@ def test_frames_are_lengths_in_eight_bytes():
 
 def test_the_strategies_cover_every_type():
     """A type that is added to the table is tried here too."""
-    from ticdc_lab.mysql_types import TYPES
+    from ticdc_lab.events.mysql_types import TYPES
 
     assert {t.name for t in TYPES} - {k.split()[0] for k in VALUES} == {"null", "geometry"}
     assert np.unique([t.seed for t in TYPES]).size == len(TYPES)

@@ -6,13 +6,17 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import ticdc_lab.engine as engine_room
 from ticdc_lab import load
-from ticdc_lab.engine import workers
+from ticdc_lab.cli import common
+from ticdc_lab.engine import choosing, classic, workers
 from ticdc_lab.engine.classic import ARROW_OPTIONS, _require_class
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.engine.workers import require_workers
@@ -154,3 +158,18 @@ def test_load_tries_the_workers_of_a_session_of_the_callers_own(
 def test_arrow_checks_are_off_in_the_jvm(spark: SparkSession) -> None:
     """Without these options decoding costs more than twice the JVM time, so they may not get lost."""
     assert ARROW_OPTIONS in spark.conf.get("spark.driver.extraJavaOptions")
+
+
+@pytest.mark.parametrize(("size", "brief"), [(1 << 20, True), (1 << 30, False), (0, False)])
+def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int, brief: bool) -> None:
+    """A command about a small log of this machine ends before a JVM's optimising compiler has paid; no other does."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(choosing, "size_bytes", lambda _: size)
+    monkeypatch.setattr(engine_room, "session", lambda *_, **given: asked.update(given))
+    with click.Context(click.Command("audit")) as context:
+        context.meta["ticdc_lab.engine"] = "spark"
+        common.session_of("a.jsonl")
+    assert asked["brief"] is brief
+    settings = classic._settings("a", "1g", 1, brief, {"spark.jars": "", "spark.driver.extraJavaOptions": "-Da=b"})
+    assert ("TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]) is brief
+    assert "-Da=b" in settings["spark.driver.extraJavaOptions"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,11 +22,12 @@ from ticdc_lab.engine import embedded, sessions
 from ticdc_lab.engine.failures import engine_errors, in_our_words
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import EngineError, ProtocolError, SourceError, in_words
+from ticdc_lab.sources.kafka import said_plainly, topics_of
 
 WORKER = """
 An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
-  File "ticdc_lab/decoding.py", line 1, in decode
+  File "ticdc_lab/sources/decoding.py", line 1, in decode
     raise ProtocolError("no", hint="take avro")
 """
 
@@ -79,6 +82,43 @@ def test_other_exceptions_are_left_alone(capsys: pytest.CaptureFixture[str]) -> 
     with in_words():
         session_of("embedded").range(1).select(F.col("nothing")).collect()
     assert "refuses the question" in capsys.readouterr().out
+
+
+def test_a_connection_that_an_engine_has_lost_is_its_end() -> None:
+    """Once Java is killed its gateway meets errors of the system's; such errors of others are left alone."""
+    lost = "raise ConnectionRefusedError(111, 'Connection refused')"
+    with pytest.raises(EngineError, match="has ended in the middle of its work"), engine_errors():
+        exec(lost, {"__name__": "py4j.clientserver"})
+    with pytest.raises(ConnectionRefusedError), engine_errors():
+        exec(lost, {"__name__": "requests.adapters"})
+
+
+def test_a_connection_to_the_engine_that_is_lost_is_none_to_a_broker() -> None:
+    """Kafka's clients run in the engine: that it is gone says nothing of a broker."""
+    topics = topics_of("kafka://127.0.0.1:9/t")
+    with pytest.raises(ConnectionRefusedError), said_plainly(topics):
+        raise ConnectionRefusedError(111, "Connection refused")
+    with pytest.raises(SourceError, match="does not answer"), said_plainly(topics):
+        raise RuntimeError("java.net.ConnectException: Connection refused")
+
+
+LOGGED = """
+import logging
+from ticdc_lab.engine.classic import quiet_gateway
+quiet_gateway()
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.exception("Exception while sending command.")
+    logging.getLogger("py4j.clientserver").warning("There was an exception", exc_info=True)
+logging.warning("kept")
+"""
+
+
+def test_a_gateway_that_fails_logs_no_trace() -> None:
+    """py4j would, by the root's logger too, as soon as a JVM has ended; what others log stays."""
+    done = subprocess.run([sys.executable, "-c", LOGGED], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING:root:kept\n"
 
 
 def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from engines import session_of, using
 
-from ticdc_lab.export import write
+from ticdc_lab.encode.export import write
 
 ROWS = """
 SELECT CAST('1.50' AS DECIMAL(10, 2)) AS price, CAST(0.1 AS FLOAT) AS f, CAST('1e20' AS DOUBLE) AS d,

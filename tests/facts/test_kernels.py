@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.events.tso import compose, physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gaps import missing, offset_gaps
 from ticdc_lab.facts.laggards import laggard_spans, so_far, spans_of, unresolved_over_offsets, values_of
@@ -29,8 +31,6 @@ from ticdc_lab.facts.watermarks import (
     topics_of,
     watermark_timeline,
 )
-from ticdc_lab.schema import EVENTS
-from ticdc_lab.tso import compose, physical_ms
 
 Rows = list[dict[str, Any]]
 OF = {

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from test_kernels import random_log, table
 
+from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import values_of
 from ticdc_lab.facts.load import BUCKETS, Load, Measure, counted_load
@@ -23,8 +25,6 @@ from ticdc_lab.facts.overview import (
     steps_of,
     watermark_steps,
 )
-from ticdc_lab.schema import EVENTS
-from ticdc_lab.tso import physical_ms
 
 LOG = random_log(11, topics=8)
 FACTS = LogFacts.of(table(LOG))

@@ -5,6 +5,7 @@ from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.events.tso import compose
 from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
 from ticdc_lab.facts.watermarks import (
     partition_progress,
@@ -13,7 +14,6 @@ from ticdc_lab.facts.watermarks import (
     topic_watermarks,
     watermark_timeline,
 )
-from ticdc_lab.tso import compose
 
 
 def at(partition: int, offset: int, kind: str, second: float, table: str | None = None, topic: str = "t"):

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from ticdc_lab.audit import audit
 from ticdc_lab.codecs import decode
 from ticdc_lab.consumer.causes import delivery_causes
+from ticdc_lab.encode.produce import produce
 from ticdc_lab.faults import read_log
-from ticdc_lab.load import load
-from ticdc_lab.produce import produce
+from ticdc_lab.sources.load import load
 
 OPEN, BANK = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_bank.jsonl.gz"
 UPDATED_ONLY = "messages_canal-json-tidb-updatedonly-deletehk_small.jsonl.gz"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import KINDS, Expected, Fault, FaultLog, plan_fault, plant, read_log, with_faults
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
 CANAL = "messages_canal-json-tidb_small.jsonl.gz"

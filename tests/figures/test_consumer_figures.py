@@ -288,7 +288,8 @@ def test_the_matrix_says_never_and_how_long() -> None:
         anomalies(("row", "ts", "torn", 3, 1000), ("row", "ts", "order", 2, 2500), ("whole", "ts", "torn", 0, 0))
     )
     assert (
-        title(fig) == "whole never shows a wrong state; row shows 5 states that never existed, up to 25 % of the time"
+        title(fig)
+        == "whole never shows a wrong state; row shows 5 states that never existed, for 25 % of the time at worst"
     )
     cells = [a.text for a in fig.layout.annotations]
     assert cells[:2] == ["<b>5</b><br>25 % of time", "never"]
@@ -302,7 +303,9 @@ def test_the_matrix_counts_states_and_tells_the_other_kinds_apart() -> None:
             ("a", "ts", state, 2, 500), ("a", "ts", "torn", 7, 900), ("b", "ts", state, 0, 0), ("b", "ts", "late", 3, 0)
         )
     )
-    assert title(fig) == "b never shows a wrong state; a shows 2 states that never existed, up to 5 % of the time"
+    assert (
+        title(fig) == "b never shows a wrong state; a shows 2 states that never existed, for 5 % of the time at worst"
+    )
     assert [a.text for a in fig.layout.annotations[:2]] == ["<b>2</b><br>5 % of time", "never<br>3 other anomalies"]
     assert "torn: 7, together 0.9 ms" in fig.data[-1].hovertext[0]
 
@@ -312,7 +315,7 @@ def test_the_matrix_has_a_column_for_what_varies() -> None:
     fig = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 1, 1), ("b", "table", "torn", 4, 2000)))
     assert list(fig.layout.xaxis.ticktext) == ["ts", "table"]
     assert sum(a.text == "not tried" for a in fig.layout.annotations) == 2
-    assert title(fig) == "No policy is safe here; b shows 4 states that never existed, up to 20 % of the time"
+    assert title(fig) == "No policy is safe here; b shows 4 states that never existed, for 20 % of the time at worst"
     clean = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 0, 0)))
     assert title(clean) == "No policy ever shows a state that never existed"
     assert "No consumer was tried" in title(figures.anomaly_matrix(anomalies()))

@@ -11,10 +11,11 @@ import pytest
 from drawn_text import drawn_text
 from whatifs import what_if
 
-from ticdc_lab import figures, tso
-from ticdc_lab.comparison import over_time
+from ticdc_lab import figures
+from ticdc_lab.dispatch.comparison import over_time
+from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
-from ticdc_lab.evenness import gini
+from ticdc_lab.events import tso
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.guarantee_matrix import PROMISES
@@ -134,7 +135,7 @@ def test_spans_show_what_a_consumer_tore_in_red() -> None:
     """Torn transactions are counted in the title, whole or pending; the others keep their look."""
     sample = pd.DataFrame([transaction(0, [0, 2], []), transaction(1, [0, 1], [2]), transaction(2, [0], [])])
     fig = figures.transaction_spans(sample, totals=totals(9, 1, 2, 0), torn={ts(0), ts(1), ts(50)})
-    assert title(fig) == "3 of 9 transactions are shown in part, for a while at least: the red ones"
+    assert title(fig) == "3 of 9 transactions are shown in part, for a while at least"
     colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
     assert colors == {"whole (1)": theme.GREY, "shown in part (2)": theme.WRONG}
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from pipeline_samples import MEMORY, story
+from summaries import summary
 from test_report import browsed
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.fitting import FIT_JS
 from ticdc_lab.figures.plotly_js import library
+from ticdc_lab.figures.theme import untitled
 
 WIDTH = 520
 _LOOK = """
@@ -30,7 +32,8 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
     if (FIT) await ticdcFit(Plotly, gd);
     const note = gd.layout.annotations.findIndex((a) => a.name === 'note');
     seen[name] = {
-      self: box(gd), title: box(gd.querySelector('.gtitle')), drawn: gd._fullLayout.width,
+      self: box(gd), drawn: gd._fullLayout.width,
+      title: gd.querySelector('.gtitle') && box(gd.querySelector('.gtitle')),
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
       legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
       slider: gd.querySelector('.slider-container') && box(gd.querySelector('.slider-container')),
@@ -43,8 +46,10 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
 
 
 def drawn() -> dict[str, Figure]:
-    """One with a legend of many lines, a player, and one that needs more width than there is."""
+    """One with a legend of many lines, a player, one wider than there is place, one without the title it had."""
+    load = summary().load
     return {
+        "untitled": untitled(figures.partition_load(load)),
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
         "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
         "wide": figures.pipeline_picture(story(), memory_rows=MEMORY),
@@ -69,10 +74,12 @@ def seen(folder: Path, *, fit: bool) -> dict[str, dict[str, Any]]:
 def wrong(parts: dict[str, Any]) -> set[str]:
     """What is cut, or lies over another part."""
     left, _, right, bottom = parts["self"]
-    out = {f"{name} is cut" for name in ("title", "note") if parts[name][2] > right or parts[name][0] < left}
+    texts = [name for name in ("title", "note") if parts[name]]
+    out = {f"{name} is cut" for name in texts if parts[name][2] > right or parts[name][0] < left}
     if parts["note"][3] > bottom:
         out.add("note is cut")
-    if parts["legend"] and parts["legend"][1] < parts["title"][3] and parts["legend"][3] > parts["title"][1]:
+    legend, title = parts["legend"], parts["title"]
+    if legend and title and legend[1] < title[3] and legend[3] > title[1]:
         out.add("legend over title")
     if parts["slider"] and parts["slider"][1] < parts["note"][3]:
         out.add("slider over note")
@@ -93,3 +100,4 @@ def test_without_it_texts_would_be_cut(tmp_path: Path) -> None:
     """So that the test above can fail."""
     found = seen(tmp_path, fit=False)
     assert "title is cut" in wrong(found["player"]) and "note is cut" in wrong(found["legend"])
+    assert "note is cut" in wrong(found["untitled"])

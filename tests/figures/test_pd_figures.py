@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.looking.left import time_left
 from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
 from ticdc_lab.simulate.pd.looking.shares import leaders, peers
-from ticdc_lab.simulate.pd.looking.tryout import at, real_runs, tried
+from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
 from ticdc_lab.simulate.pd.world.changes import SetFlow
 from ticdc_lab.simulate.pd.world.settings import REFERENCE
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
@@ -119,7 +119,7 @@ def test_bars_have_shares_and_what_was_before() -> None:
 
 def test_flow_falls_where_it_is_read() -> None:
     """All of what is read is in the rows of the regions that are read, from that moment on."""
-    flows = at(2.0, SetFlow("read", (30, 31), float(1 << 20)))
+    flows = changes_at(2.0, SetFlow("read", (30, 31), float(1 << 20)))
     run = tried(joining(), changes=flows, until_s=3, samples=6)
     g = grid(run, "read")
     assert g.mib_s[:, 0].sum() == 0 and g.mib_s[:, -1].sum() == pytest.approx(2.0)

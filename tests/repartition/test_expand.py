@@ -13,10 +13,11 @@ from listeners import at_random
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab import tso
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.errors import ContractError, StreamingError
+from ticdc_lab.events import tso
+from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.facts.gaps import offset_gaps
 from ticdc_lab.repartition import (
     Expansion,
@@ -28,7 +29,6 @@ from ticdc_lab.repartition import (
     expand,
     rules_recorded,
 )
-from ticdc_lab.schema import EVENTS
 
 BY_KEY = (Rule(("*.*",), "index-value"),)
 QUICK = Timing(stop_delay_ms=(5, 60), report_ms=5, admin_ms=5, restart_ms=40)
@@ -81,7 +81,7 @@ def recorded(spark: SparkSession) -> DataFrame:
     return events_frame(spark, [*changes, *marks, mark(400, ts(1000))])
 
 
-def laid(log: DataFrame, procedure: str = "seed", *, after: int = 5, before: int = 2, **more: Any) -> Expansion:
+def laid(log: DataFrame, procedure: str = "design", *, after: int = 5, before: int = 2, **more: Any) -> Expansion:
     """The log with another number of partitions, kept in memory."""
     done = expand(
         log, before=before, after=after, procedure=procedure, rules=more.pop("rules", BY_KEY),
@@ -93,7 +93,7 @@ def laid(log: DataFrame, procedure: str = "seed", *, after: int = 5, before: int
 @pytest.fixture(scope="module")
 def by_procedure(recorded: DataFrame) -> dict[str, Expansion]:
     """The log by every procedure, from 2 to 5 partitions."""
-    return {p: laid(recorded, p) for p in ("seed", "no-feedback", "just-add")}
+    return {p: laid(recorded, p) for p in ("design", "no-feedback", "just-add")}
 
 
 def faults(log: DataFrame) -> dict[str, int]:
@@ -156,7 +156,7 @@ def test_just_adding_partitions_swaps_changes_only(by_procedure: dict[str, Expan
 
 def test_the_log_follows_the_contract(recorded: DataFrame, by_procedure: dict[str, Expansion]) -> None:
     """Columns as they were, offsets dense from 0, Admin events in all partitions, rows beyond the checkpoint twice."""
-    done = by_procedure["seed"]
+    done = by_procedure["design"]
     log, plan = done.events, done.plan
     assert log.columns[: len(recorded.columns)] == recorded.columns
     assert set(EVENTS.names) <= set(log.columns)
@@ -176,7 +176,7 @@ def test_the_log_follows_the_contract(recorded: DataFrame, by_procedure: dict[st
     assert log.where("kind = 'row'").count() == len(rows) + len(want)
 
 
-@pytest.mark.parametrize("procedure", ["seed", "no-feedback"])
+@pytest.mark.parametrize("procedure", ["design", "no-feedback"])
 def test_what_the_log_calls_dropped_is_what_a_consumer_drops(
     by_procedure: dict[str, Expansion], procedure: str
 ) -> None:
@@ -191,7 +191,7 @@ def test_what_the_log_calls_dropped_is_what_a_consumer_drops(
 @pytest.mark.soak
 def test_audits_are_clean_before_across_and_after(by_procedure: dict[str, Expansion]) -> None:
     """With the procedure the log keeps every guarantee on each side of the Admin events and as a whole."""
-    found = examined(by_procedure["seed"], protocol="mq-v1")
+    found = examined(by_procedure["design"], protocol="mq-v1")
     assert {part: f.count() for part, f in found.items()} == {"before": 0, "after": 0, "whole": 0, "consumer": 0}
 
 
@@ -216,7 +216,7 @@ def test_shrinking_without_feedback_leaves_rows_in_partitions_that_do_not_count(
 
 def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion]) -> None:
     """Counts are those of the log; every hash moves or stays as its residues say."""
-    done = by_procedure["seed"]
+    done = by_procedure["design"]
     cost = cost_of(done)
     assert cost.resent_rows == done.events.where("resent").count() == cost.dropped_rows > 0
     assert cost.resent_bytes > 0 and cost.strays == cost.missed_rows == 0
@@ -244,7 +244,7 @@ def test_how_spark_holds_the_log_changes_nothing(
         "again": lambda: recorded,
     }[change]()
     columns = ["partition", "offset", "kind", "commit_ts", "change_hash", "epoch", "alignment", "dropped", "written_ms"]
-    want = by_procedure["seed"].events.select(*columns)
+    want = by_procedure["design"].events.select(*columns)
     got = laid(other).events.select(*columns)
     assert sorted(map(tuple, got.collect()), key=str) == sorted(map(tuple, want.collect()), key=str)
 

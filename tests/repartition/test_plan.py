@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 from ticdc_lab.repartition.cost import staying_share
 from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
 
@@ -25,7 +25,7 @@ TIMING = Timing(stop_delay_ms=(100, 900), report_ms=10, admin_ms=20, restart_ms=
 
 def decided(marks: Marks, **more: object) -> Plan:
     """A plan at 5 s, from 4 to 9 partitions."""
-    given = {"procedure": "seed", "before": 4, "after": 9, "at": ts(5000), "timing": TIMING} | more
+    given = {"procedure": "design", "before": 4, "after": 9, "at": ts(5000), "timing": TIMING} | more
     return decide(FACTS, marks, **given)  # type: ignore[arg-type]
 
 

@@ -172,12 +172,12 @@ def test_a_run_again_with_other_faults_has_the_same_beginning():
     [[], [fault.Join(4_500_000, "capture-3")], [fault.Crash(3_000_000, "capture-1")]],
 )
 def test_a_run_again_has_the_same_world(others):
-    """A node that joins later, planted bugs and the name of the run stay as they were."""
-    joins, bugs = [fault.Join(4_000_000, "capture-3")], {"forgets_removals": True}
+    """A node that joins later, its network and the name of the run stay as they were."""
+    joins, network = [fault.Join(4_000_000, "capture-3")], Network(Link((700, 900)))
     run = simulate(
         Settings(captures=3, tables=4),
         faults=joins,
-        bugs=bugs,
+        network=network,
         name="mine",
         until_us=5_000_000,
         stops_at_violation=False,
@@ -185,7 +185,7 @@ def test_a_run_again_has_the_same_world(others):
     other = run.again(3_000_000, others)
     before = [t.filter(pa.compute.less(t["time_us"], 3_000_000)).combine_chunks() for t in (run.trace, other.trace)]
     assert before[0].num_rows > 200 and ipc(before[0]) == ipc(before[1])
-    assert other.kernel.machines["capture-1"].variant.owner.forgets_removals
+    assert other.network == network
     assert "capture-3" in other.kernel.states
     if not others:
         assert ipc(other.trace) == ipc(run.trace)

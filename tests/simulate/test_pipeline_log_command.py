@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.cli import main
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios/pipeline"
 

@@ -25,10 +25,10 @@ from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import EngineError
-from ticdc_lab.load import load
-from ticdc_lab.sample import Sample
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.sources import pieces
-from ticdc_lab.survey import survey
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.survey import survey
 
 CANAL, SIMPLE = "messages_canal-json-tidb_small.jsonl.gz", "messages_simple_small.jsonl.gz"
 AVRO, SCHEMAS = "messages_avro-prod_small.jsonl.gz", "avro_schemas_small.jsonl.gz"
@@ -63,7 +63,7 @@ def pieces_of(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def decoded(file: Path, protocol: str, known: Known) -> list[dict[str, Any]]:
-    """Rows of :data:`ticdc_lab.schema.DECODED`, by reading and decoding in this process."""
+    """Rows of :data:`ticdc_lab.events.schema.DECODED`, by reading and decoding in this process."""
     found: list[dict[str, Any]] = []
     for messages, rejected in pieces.read(pieces_of(file)):
         for batch in decoder(protocol, known=known)(iter([messages])):

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from ticdc_lab.codecs.bounds import BOUNDS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source
-from ticdc_lab.sources.capture import read_gzip, read_range
 from ticdc_lab.sources.opening import _capture_at_url
+from ticdc_lab.sources.pieces import read_piece
 from ticdc_lab.sources.places import data_files, left_out
 
 
@@ -30,9 +30,9 @@ def test_a_line_that_is_too_long_is_one_row_of_quarantine(zipped: bool, end: byt
     """It is not kept, wherever it stands, and every line beside it is read."""
     sizes = [0, 200_000, 10, 200_000, 200_000, 10, 200_000]
     raw = b"\n".join(line(i, size) for i, size in enumerate(sizes)) + end
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / ("a.jsonl.gz" if zipped else "a.jsonl")
     path.write_bytes(gzip.compress(raw) if zipped else raw)
-    pieces = list(read_gzip(path, 1_000) if zipped else read_range(path, 0, len(raw), 1_000))
+    pieces = list(read_piece(str(path), 0, len(raw), 1_000))
     assert [o for m, _ in pieces for o in m.column("offset").to_pylist()] == [0, 2, 5]
     rows = [r for _, rejected in pieces for r in rejected.to_pylist()]
     assert [r["error_class"] for r in rows] == ["too-large"] * 4 and "bound `line`" in rows[0]["reason"]
@@ -45,7 +45,7 @@ def test_ranges_of_a_file_with_a_long_line_read_each_line_once(tmp_path: Path) -
     path.write_bytes(b"\n".join(line(i, 3_000 if i == 2 else 5) for i in range(6)) + b"\n")
     size = path.stat().st_size
     for cut in range(1, size, 97):
-        pieces = [p for a, b in ((0, cut), (cut, size)) for p in read_range(path, a, b, 1_000)]
+        pieces = [p for a, b in ((0, cut), (cut, size)) for p in read_piece(str(path), a, b, 1_000)]
         assert [o for m, _ in pieces for o in m.column("offset").to_pylist()] == [0, 1, 3, 4, 5]
         assert sum(r.num_rows for _, r in pieces) == 1
 

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker import SASL, SECRET, Broker, create_topic, expire, produce
+from broker import SASL, SCRAM, SECRET, Broker, create_topic, expire, produce
 from click.testing import CliRunner
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.encode.produce import produce as produced
+from ticdc_lab.encode.topic_writer import write_topic
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
-from ticdc_lab.produce import produce as produced
-from ticdc_lab.sample import Sample
-from ticdc_lab.schema import MESSAGES
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import properties, read_stream, topics_of
-from ticdc_lab.topic_writer import write_topic
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,10 @@ QUICK = {
     "kafka.default.api.timeout.ms": "3000",
     "kafkaConsumer.pollTimeoutMs": "2000",
 }
-WRONG = dict(SASL) | {"kafka.sasl.jaas.config": SASL["kafka.sasl.jaas.config"].replace("s3cr", "s3cX")}
+WRONG, WRONG_SCRAM = (
+    dict(given) | {"kafka.sasl.jaas.config": given["kafka.sasl.jaas.config"].replace("s3cr", "s3cX")}
+    for given in (SASL, SCRAM)
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +85,17 @@ def test_a_load_is_pinned_to_what_was_there(spark: SparkSession, broker: Broker,
     assert (part.counts.messages, part.gaps) == (6, ())
 
 
+@pytest.mark.parametrize("given", [SASL, SCRAM], ids=["plain", "scram"])
 def test_credentials_are_passed_through_and_shown_nowhere(
-    spark: SparkSession, broker: Broker, topics: dict[str, str], capfd: pytest.CaptureFixture[str]
-) -> None:
+    spark: SparkSession, broker: Broker, topics: dict[str, str], capfd: pytest.CaptureFixture[str],
+    given: dict[str, str],
+) -> None:  # fmt: skip
     """The listener that wants SASL lets us in; neither the log, its source nor Spark's plans show the password."""
-    log = load(spark, broker.url(topics[FILES[0]], sasl=True), options=SASL)
+    log = load(spark, broker.url(topics[FILES[0]], sasl=True), options=given)
     assert log.messages.limit(1).count() == 1
     log.messages.explain(extended=True)
-    read_stream(spark, broker.url(topics[FILES[0]], sasl=True), SASL).explain(extended=True)
-    shown = repr((log, log._source, topics_of(broker.url("t"), SASL))) + "".join(capfd.readouterr())
+    read_stream(spark, broker.url(topics[FILES[0]], sasl=True), given).explain(extended=True)
+    shown = repr((log, log._source, topics_of(broker.url("t"), given))) + "".join(capfd.readouterr())
     assert "Kafka" in shown and "s3cr" not in shown
 
 
@@ -101,6 +106,7 @@ def test_credentials_are_passed_through_and_shown_nowhere(
         ("kafka://no-such-host.invalid:9092/t", {}, "can be reached", "host and port"),
         ("PLAIN/nope", {}, "has no topic nope", "Check the name"),
         ("SASL/t", WRONG, "refused the credentials", "kafka-config"),
+        ("SASL/t", WRONG_SCRAM, "refused the credentials", "kafka-config"),
         ("SASL/t", QUICK, "does not answer", "security protocol"),
         ("PLAIN/t", SASL, "refused the credentials", "kafka.security.protocol"),
     ],
@@ -224,7 +230,7 @@ def test_a_secret_in_an_error_nobody_foresaw_is_hidden(spark: SparkSession, monk
     def broken(*_: object, options: dict[str, str], **__: object) -> None:
         raise ValueError(f"cannot parse {options}")
 
-    monkeypatch.setattr(sys.modules["ticdc_lab.load"], "load", broken)
+    monkeypatch.setattr(sys.modules["ticdc_lab.sources.load"], "load", broken)
     for more in ([], ["--debug"]):
         args = ["audit", "kafka://h:1/t", "--option", "kafka.ssl.key.password=hunter2", *more]
         run = CliRunner().invoke(main, args, obj=spark)

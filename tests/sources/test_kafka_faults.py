@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.gaps import offset_gaps
-from ticdc_lab.ingest import Tables, ingest
-from ticdc_lab.load import load
-from ticdc_lab.schema import MESSAGES
+from ticdc_lab.lake.ingest import Tables, ingest
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 

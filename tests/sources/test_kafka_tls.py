@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.cli import main
 from ticdc_lab.engine.environment import require_java
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 

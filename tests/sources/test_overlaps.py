@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.load import load
 from ticdc_lab.sources.capture import parse
+from ticdc_lab.sources.load import load
 from ticdc_lab.sources.overlaps import Held, holes, overlaps_of, stretches, whole_runs
 
 LINES = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
@@ -58,6 +59,32 @@ def test_messages_that_two_recordings_hold_count_once(spark: SparkSession, tmp_p
     assert "b." in said and "holds 500 messages that a." in said and "each counts once" in said
     assert "c." in said and "holds 100 messages" in said and said == " ".join(log.limits)
     assert not any("holds" in sentence for sentence in load(spark, str(folder / next(iter(folder.iterdir())))).limits)
+
+
+def test_where_overlaps_are_not_looked_for_it_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In very many Parquet files; nothing is said of one file."""
+    for name in "ab":
+        parquet(tmp_path / name, OF_0[:50])
+    monkeypatch.setattr("ticdc_lab.sources.pieces.FILES_LOOKED_INTO", 1)
+    log = load(spark, str(tmp_path))
+    assert "2 files hold some messages twice was not looked for, as they are too many" in log.limits[0]
+    assert log.events.count() == 2 * 50
+    assert load(spark, str(tmp_path / "a.parquet")).limits == ()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("write", [plain, zipped, parquet])
+def test_behind_a_url_it_is_said_too(
+    classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    """Of several files of whatever kind."""
+    for name in "ab":
+        write(tmp_path / name, OF_0[:50])
+    monkeypatch.setattr("ticdc_lab.sources.opening.data_files", lambda _: None)
+    [said] = load(classic, f"file:{tmp_path}", source_kind="parquet" if write is parquet else "capture").limits
+    assert "2 files hold some messages twice was not looked for, as they lie behind a URL" in said
 
 
 def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark: SparkSession, tmp_path: Path) -> None:
@@ -113,6 +140,21 @@ def test_what_several_files_hold_belongs_to_the_first() -> None:
     assert [(s.later, s.earlier, s.run) for s in found] == [
         ("b", ("a",), (5, 9)), ("c", ("a", "b"), (0, 14)),
     ]  # fmt: skip
+
+
+def test_repetitions_of_many_files_are_found_in_a_moment() -> None:
+    """What each of 3,000 files repeats of a long one, in pairs too; holes beside them all."""
+    runs = held(long=[(0, 59_999)]) | held(**{f"f{i:04}": [(20 * i, 20 * i + 9)] for i in range(3_000)})
+    order, begun = sorted(runs, key=lambda name: (name != "long", name)), time.process_time()
+    assert [(s.later, s.earlier, s.run) for s in stretches(runs, order)] == [
+        (f"f{i:04}", ("long",), (20 * i, 20 * i + 9)) for i in range(3_000)
+    ]
+    found = stretches(runs, order[::-1])
+    assert len(found) == 3_000 and {s.later for s in found} == {"long"} and found[0].earlier == ("f0000",)
+    del runs["long"]
+    assert len(stretches(runs | held(again=runs["f0007"]["t", 0]), [*order[1:], "again"])) == 1
+    assert len(holes(runs, order[1:])) == 2_999
+    assert time.process_time() - begun < 3
 
 
 def test_a_hole_within_one_recording_is_none_between_files() -> None:

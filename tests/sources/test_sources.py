@@ -17,10 +17,10 @@ import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.load import load
 from ticdc_lab.sources import open_source, opening, pieces
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
 
 NAME = "messages_canal-json-tidb_small.jsonl.gz"
 Lines = list[bytes]

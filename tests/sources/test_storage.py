@@ -26,9 +26,9 @@ from test_golden import row_of, truth
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.watermarks import topic_watermarks
-from ticdc_lab.load import load
-from ticdc_lab.schema import MESSAGES
+from ticdc_lab.sources.load import load
 from ticdc_lab.sources.storage import files_at, local_files, root_pattern
 from ticdc_lab.transactions import transactions
 
@@ -394,14 +394,14 @@ def test_hadoop_lists_what_the_operating_system_lists(classic: SparkSession, tre
 
 def test_a_folder_that_only_spark_can_read_gives_the_same(classic: SparkSession, trees: Path) -> None:
     """Where workers do not see the files, Spark brings them: rows, table ids and quarantine are the same."""
-    from ticdc_lab.schema import DECODED
+    from ticdc_lab.events.schema import DECODED
     from ticdc_lab.sources import storage
 
     root = trees / "small_csv_committs_oldvalue"
     extra = put(root, "notes.txt", "x")
     try:
         found = storage.listing(classic, f"file://{root}", local=None, settings=stored.DEFAULTS)
-        files, reading, has_ts = storage.opened(classic, found, local=False, settings=stored.DEFAULTS)
+        files, reading, has_ts = storage.opened(classic, found, settings=stored.DEFAULTS)
         decoded = files.mapInArrow(reading.events(images=False), DECODED).toArrow().to_pylist()
     finally:
         extra.unlink()

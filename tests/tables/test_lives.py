@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.catalog import Catalog
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.lives import Life, life_at, lives
 
 SWAP = Catalog.from_ddl(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from replaying import Replay, expected
 
-from ticdc_lab.load import load
+from ticdc_lab.sources.load import load
 from ticdc_lab.tables import Knowledge, knowledge, table_as_of
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"

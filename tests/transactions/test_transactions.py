@@ -8,9 +8,9 @@ import pytest
 from conftest import events_frame, json_lines
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.errors import ContractError, StreamingError
-from ticdc_lab.keys import with_hashes
-from ticdc_lab.schema import DISPATCH, TRANSACTIONS
+from ticdc_lab.events.schema import DISPATCH, TRANSACTIONS
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
 from ticdc_lab.transactions.restoration import restored
 

@@ -33,7 +33,7 @@ def test_listeners_of_several_topics_have_speeds_of_their_own() -> None:
     panel = consumer_panel(NarrowLog.of(pa.concat_tables([log, other])), {name: producer.images(cluster)})
     speeds = panel.controls["speeds"]
     assert [s.description for s in speeds.sliders][2:] == ["z 0", "z 1"]
-    panel.value = replace(panel.value, speeds=(1000, 1000, 10, 10), policy="seed-row", step=8)
+    panel.value = replace(panel.value, speeds=(1000, 1000, 10, 10), policy="design-row", step=8)
     slow = finding(panel)
     panel.value = replace(panel.value, speeds=(10, 10, 1000, 1000))
     assert finding(panel) == slow
@@ -79,7 +79,7 @@ def test_policy_and_table(panel: Panel[ConsumerView]) -> None:
     panel.value = replace(panel.value, speeds=(1000, 100), table="shop.users", step=6)
     assert finding(panel).startswith("At 6 ms 3 of 8")
     assert [r[1] for r in rows(panel)] == ["4"]
-    panel.controls["policy"].value = "seed-transaction"
+    panel.controls["policy"].value = "design-transaction"
     assert finding(panel).startswith("At 6 ms 0 of 8")
     assert rows(panel) == []
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab import load
 from ticdc_lab.cli import main
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
-from ticdc_lab.sample import Sample
 from ticdc_lab.widgets import open_state
 from ticdc_lab.widgets.log_panels import OF_A_LOG
 from ticdc_lab.widgets.state import StateError

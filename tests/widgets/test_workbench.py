@@ -73,7 +73,7 @@ def test_a_finding_leads_to_its_messages(bench: Workbench) -> None:
     """Its counterexample in the audit, its messages in their tab."""
     audit = bench.panels["audit"]
     audit.controls["finding"].value = 1
-    bench.pages.pages["audit"].above.children[-1].click()
+    audit.controls["finding"].button.click()
     assert bench.pages.current == "messages"
     shown = bench.panels["messages"].value.messages
     assert shown and shown == bench.selection.messages
@@ -243,3 +243,23 @@ def test_two_workbenches_on_one_folder_keep_apart(spark: SparkSession, tmp_path:
     assert second.panels["messages"].figure.to_json() == before
     assert second.log is not None and second.log.events.count() > 2_000
     second.close()
+
+
+def test_one_line_says_what_is_read(spark: SparkSession) -> None:
+    """The field and its list are folded away; another source brings them back, and greys what is still shown."""
+    bench = workbench(CANAL, spark).wait(300)
+    assert Path(CANAL).name in bench.line.line.value and "It is complete up to" in bench.line.line.value
+    below = bench.widget.children[-1]
+    assert bench.bar.layout.display == "none" and "ticdc-stale" not in below._dom_classes
+    bench.line.button.click()
+    assert bench.bar.layout.display is None
+    bench.line.button.click()
+    assert bench.bar.layout.display == "none"
+    bench.look("no_such_log.jsonl.gz")
+    with pytest.raises(SourceError):
+        bench.wait()
+    assert "ticdc-stale" in below._dom_classes and bench.bar.layout.display is None
+    bench.look(CANAL)
+    bench.wait()
+    assert "ticdc-stale" not in below._dom_classes and bench.bar.layout.display == "none"
+    bench.close()

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
-from ticdc_lab.load import load
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.sources.load import load
 
 
 def run(spark: SparkSession, *args: str) -> Result:

@@ -9,8 +9,8 @@ from workload_rows import rows_of, statements_of, watermarks_of
 
 from ticdc_lab.audit import audit
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.facts.watermarks import topic_watermarks
-from ticdc_lab.schema import EVENTS
 from ticdc_lab.transactions import transactions
 from ticdc_lab.workload import Workload, generate
 

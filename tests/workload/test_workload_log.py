@@ -12,11 +12,11 @@ from copies import findings, is_seen
 from pyspark.sql import SparkSession
 from workload_rows import Event, rows_of, statements_of, watermarks_of
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.encode import ENCODERS
+from ticdc_lab.events.mysql_types import type_of
 from ticdc_lab.faults import KINDS, plan_fault, read_log
-from ticdc_lab.load import load
-from ticdc_lab.mysql_types import type_of
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
 from ticdc_lab.workload import Workload, log_of, write_log
 
 PARTITIONS = 3

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 from workload_rows import commits, definition_at, key_of, rows_of, statements_of, values, watermarks_of
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 from ticdc_lab.workload import KINDS, Workload
 from ticdc_lab.workload.bank import total_cents
 from ticdc_lab.workload.definitions import Definition

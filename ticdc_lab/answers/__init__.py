@@ -5,29 +5,37 @@ from __future__ import annotations
 from ticdc_lab.answers.advice import advice, expansion
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.audit import audit
+from ticdc_lab.answers.compared import compared, fidelity, not_compared
 from ticdc_lab.answers.consumers import consumers, not_ordered
-from ticdc_lab.answers.rows import messages, row, table
+from ticdc_lab.answers.dispatching import moved
+from ticdc_lab.answers.rows import messages, row, table, transaction
 from ticdc_lab.answers.transactions import transactions
 from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
-from ticdc_lab.answers.what_if import not_measured, what_if
+from ticdc_lab.answers.what_if import not_measured, rules, what_if
 from ticdc_lab.answers.what_it_holds import contents, holds, load
 
 __all__ = [
     "Answer",
     "advice",
     "audit",
+    "compared",
     "complete_to",
     "consumers",
     "contents",
     "expansion",
+    "fidelity",
     "holds",
     "load",
     "messages",
+    "moved",
+    "not_compared",
     "not_measured",
     "not_ordered",
     "row",
+    "rules",
     "stalls",
     "table",
+    "transaction",
     "transactions",
     "watermarks",
     "what_if",

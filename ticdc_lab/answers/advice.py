@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ticdc_lab import figures
-from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.dispatch.advise import Advice
 from ticdc_lab.dispatch.advise_report import sentences, values
 from ticdc_lab.repartition.compare import writes
@@ -21,7 +21,7 @@ def advice(found: Advice) -> Answer:
     first = [c for c in ("table", "recommended", "rows", "share", "reasons", "risks", "why_not") if c in tables]
     dispatchers = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"tables": tables[first], "dispatchers": dispatchers}
-    return Answer("advise", "Which dispatcher should each table have?", f"{head}.", frames, (), details)
+    return Answer("advise", "Which dispatcher should each table have?", f"{head}.", frames, (), details, told)
 
 
 def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) -> Answer:
@@ -42,8 +42,10 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     plan = change.plan
     how = f"{plan.procedure}: from {plan.before} to {plan.after} partitions."
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
+    parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
         "expand", "What does another number of partitions cost?", f"{how} {verdict}",
         {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, (), [*plan.sentences(), *cost.sentences()],
+        {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip

@@ -7,16 +7,22 @@ its sentence from here, and nobody reads one back out of a picture.
 from __future__ import annotations
 
 import html
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.errors import ContractError
+from ticdc_lab.answers.terminal import aligned
+from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 
 SHOWN = 20
@@ -45,6 +51,8 @@ class Answer:
         What the log cannot tell, one sentence each.
     details
         What else is worth a sentence.
+    values
+        Plain facts besides the frames, as ``--json`` prints them.
     draw
         Gives the figures by name; called when one is first looked at.
 
@@ -62,6 +70,7 @@ class Answer:
     frames: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     limits: Sequence[str] = ()
     details: Sequence[str] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
     draw: Figures = field(default=dict, repr=False)
     _drawn: dict[str, Figure] = field(default_factory=dict, init=False, repr=False)
 
@@ -93,11 +102,44 @@ class Answer:
     def as_dict(self) -> dict[str, Any]:
         """Give all but the figures as plain values, as ``--json`` prints them."""
         said = {"question": self.question, "answer": self.finding, "limits": [*self.limits], "details": [*self.details]}
-        return said | self.records()
+        return said | self.facts()
 
-    def records(self) -> dict[str, list[dict[str, Any]]]:
-        """Give the frames as plain values: a list of rows each, what is missing as None."""
-        return {name: records_of(frame) for name, frame in self.frames.items()}
+    def facts(self) -> dict[str, Any]:
+        """Give the values, and the frames as plain values: a list of rows each, what is missing as None."""
+        return {name: records_of(frame) for name, frame in self.frames.items()} | {**self.values}
+
+    def write(self, folder: str | Path, *, form: Literal["csv", "parquet"] = "csv") -> list[Path]:
+        """Write each frame into a file of a folder, named after the frame.
+
+        Parameters
+        ----------
+        folder
+            Made where it does not exist.
+        form
+            Lists and structs are JSON in ``csv``, and as they are in ``parquet``.
+
+        Returns
+        -------
+        list of Path
+            The files.
+
+        Raises
+        ------
+        SourceError
+            It is a file, or no space is left there.
+        """
+        place, files = Path(folder), []
+        if place.is_file():
+            raise SourceError(f"Cannot write into {place}: it is a file.", hint="Name a folder.")
+        for name, frame in self.frames.items():
+            files.append(place / f"{name.replace(' ', '_')}.{form}")
+            with room_for(str(files[-1])):
+                place.mkdir(parents=True, exist_ok=True)
+                if form == "csv":
+                    frame.map(_flat).to_csv(files[-1], index=False)
+                else:
+                    frame.to_parquet(files[-1], index=False)
+        return files
 
     def __str__(self) -> str:
         """As a terminal shows it."""
@@ -139,22 +181,46 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return list(pa.Table.from_pandas(frame, preserve_index=False).to_pylist()) if len(frame) else []
 
 
+def _flat(value: object) -> object:
+    return json.dumps(value, default=_plain) if isinstance(value, list | dict | tuple | np.ndarray) else value
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for a value of numpy or of time."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
 def as_text(frame: pd.DataFrame) -> str:
-    """A frame as aligned lines; a value on several lines stands on one."""
-    cells = [[str(name) for name in frame.columns], *[[_cell(v) for v in row.values()] for row in records_of(frame)]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(frame.columns))]
-    return "\n".join("  ".join(v.ljust(w) for v, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    """A frame as aligned lines; line ends in a value become blanks."""
+    return aligned([*map(str, frame.columns)], ([_cell(v) for v in row.values()] for row in records_of(frame)))
+
+
+def _words(value: object) -> str:
+    """A value as people write it: what is in a list or struct, without the brackets of a program."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_words(v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, list):
+        return ("; " if any(isinstance(v, dict) for v in value) else ", ").join(map(_words, value))
+    return "" if value is None else str(value)
 
 
 def _cell(value: object) -> str:
-    text = "" if value is None else " ".join(str(value).split())
+    text = " ".join(_words(value).split())
     return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
+
+
+def _when(column: str, value: object) -> str:
+    """The time of a TSO, for who points at it."""
+    return (
+        f' title="{utc_words(value)}"' if str(column).endswith("_ts") and isinstance(value, int) and value > 0 else ""
+    )
 
 
 def _as_html(frame: pd.DataFrame) -> str:
     """A frame as an HTML table; everything from the log is text."""
     head = "".join(f"<th>{html.escape(str(name))}</th>" for name in frame.columns)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(_cell(v))}</td>' for v in row.values())}</tr>" for row in records_of(frame)
+        f"<tr>{''.join(f'<td{_when(n, v)}>{html.escape(_cell(v))}</td>' for n, v in row.items())}</tr>"
+        for row in records_of(frame)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

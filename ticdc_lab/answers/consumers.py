@@ -10,32 +10,36 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.anomalies import anomalies
-from ticdc_lab.consumer.consumption import RECORDED, Scenario, matrix
+from ticdc_lab.consumer.consumption import MATRIX, RECORDED, Scenario, judged
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.invariant import invariant_curve
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import ROW, NarrowLog
-from ticdc_lab.consumer.model import run
-from ticdc_lab.consumer.narrow import excerpt
-from ticdc_lab.consumer.policy import REFERENCE_FIXED, SEED_ROW, SEED_TRANSACTION, STRICT, Policy
+from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
+from ticdc_lab.consumer.smallest import smallest
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.engine.shuffle import quantiles
+from ticdc_lab.events.sample import from_first_row
+from ticdc_lab.facts.catalog import catalog_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
-from ticdc_lab.sample import from_first_row
+from ticdc_lab.sources.change_log import ChangeLog
 
 MOST_EVENTS = 20_000
 """Events that consumers are modelled on: those of the least commit_ts, about."""
 
 _QUESTION = "What ends up downstream?"
-_PER_SECOND, _WRITE_US = 5000, 20
-SHOWN = (SEED_ROW, REFERENCE_FIXED, SEED_TRANSACTION, STRICT)
+PER_SECOND, WRITE_US = 5000, 20
+"""Messages that a listener reads in a second, and what a transaction of the downstream takes, unless given."""
+
+_OF_A_MESSAGE = ["topic", "partition", "offset", "kind", "commit_ts"]
+SHOWN = (DESIGN_ROW, REFERENCE_FIXED, DESIGN_TRANSACTION, STRICT)
 _OWN_SPEEDS = (
-    f"every listener reads {_PER_SECOND:,} messages a second, all of which are there when it begins, or one of them "
-    f"only a quarter, and a downstream transaction takes {_WRITE_US} µs"
+    f"every listener reads {PER_SECOND:,} messages a second, all of which are there when it begins, or one of them "
+    f"only a quarter, and a downstream transaction takes {WRITE_US} µs"
 )
 _MODEL = (
     "These are runs of a model: {speeds}. A consumer that shows nothing wrong here may do so at other speeds; what is "
@@ -50,7 +54,7 @@ _NAME_A_COLUMN = "Sums over columns, such as a balance, need a column to be name
 
 def consumers(
     part: NarrowLog, *, limits: Sequence[str] = (), policies: Sequence[Policy] = SHOWN,
-    speeds: Mapping[str, Listeners] | None = None, watched: str = "",
+    speeds: Mapping[str, Listeners] | None = None, watched: str = "", examples: int = 0, laid: str = RECORDED,
 ) -> Answer:  # fmt: skip
     """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
 
@@ -66,28 +70,35 @@ def consumers(
         Words to how fast they read; by default all partitions alike, and the fullest one slow.
     watched
         A column whose sum is followed (``part`` then has it as ``measure``); empty for none.
+    examples
+        Anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``.
+    laid
+        By which dispatcher ``part`` is laid out.
     """
     if not (part.kind == ROW).any():
         return Answer("consumer", _QUESTION, "The log holds no row change, so nothing ends up downstream.", {}, limits)
     model = _MODEL.format(speeds=_OWN_SPEEDS if speeds is None else "; ".join(speeds))
     unwatched = [] if watched else [_NAME_A_COLUMN]
     speeds = _speeds(part) if speeds is None else speeds
-    study = Study(part, ())
-    scenarios = [Scenario(p, RECORDED, 0, how, words) for words, how in speeds.items() for p in policies]
-    judged = matrix(study, scenarios)
-    counted = figures.anomaly_matrix(judged)
+    scenarios = [Scenario(p, laid, len(part.parts), how, words) for words, how in speeds.items() for p in policies]
+    runs = [(s, run(part, s.policy, s.listeners)) for s in scenarios]
+    judgements = pd.DataFrame([row for s, done in runs for row in judged(done, part, s)], columns=MATRIX.names)
+    counted = figures.anomaly_matrix(judgements)
     words, slow = list(speeds.items())[-1]
     which = (
-        f"Below the matrix, {words}: the example and the player are of {SEED_ROW.name}, the DDL timeline of "
-        f"{SEED_TRANSACTION.name}."
+        f"Below the matrix, {words}: the example and the player are of {DESIGN_ROW.name}, the DDL timeline of "
+        f"{DESIGN_TRANSACTION.name}."
     )
-    hasty, whole = run(part, SEED_ROW, slow), run(part, SEED_TRANSACTION, slow)
+    last = {s.policy.name: done for s, done in runs}
+    hasty, whole = (last[p.name] if p.name in last else run(part, p, slow) for p in (DESIGN_ROW, DESIGN_TRANSACTION))
     wrong = small_frame(anomalies(hasty, part, most=1))
-    frames = {"matrix": judged, "anomalies": wrong}
+    frames = {"matrix": judgements, "anomalies": wrong, "left": pd.DataFrame([_left(s, done) for s, done in runs])}
+    if examples:
+        frames["examples"] = pd.DataFrame([e for s, done in runs for e in _fewest(done, part, s, examples)])
     drawn: dict[str, Figure] = {}
     said = [*limits]
     if watched:
-        curves = [invariant_curve(run(part, p, slow), part, label=p.name) for p in policies]
+        curves = [invariant_curve(last[p.name], part, label=p.name) for p in policies]
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
         drawn["watched"] = watched_sum(curves, watched)
     finding = shown_wrong(counted, drawn.get("watched"))
@@ -104,6 +115,24 @@ def consumers(
         return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part))} if part.ddls else {})
 
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
+
+
+def _left(scenario: Scenario, done: Run) -> dict[str, object]:
+    """Row changes that a consumer did not come to write: held back, or behind a DDL at which a listener stands."""
+    pending = done.deliveries["outcome"].to_pylist().count("pending")
+    return {
+        "policy": scenario.policy.name, "speeds": scenario.speeds, "pending": pending, "unread": len(done.unread)
+    }  # fmt: skip
+
+
+def _fewest(done: Run, log: NarrowLog, scenario: Scenario, most: int) -> list[dict[str, object]]:
+    """The first anomalies of each kind, each with the fewest messages that show it."""
+    out = []
+    for anomaly in anomalies(done, log, most=most).to_pylist():
+        few = smallest(log, scenario.policy, scenario.listeners, anomaly).events.sort_by("arrival")
+        which = {"policy": scenario.policy.name, "speeds": scenario.speeds}
+        out.append({**which, **anomaly, "messages": few.select(_OF_A_MESSAGE).to_pylist()})
+    return out
 
 
 def shown_wrong(counted: Figure, watched: Figure | None = None) -> str:
@@ -123,18 +152,22 @@ def not_ordered(limits: Sequence[str]) -> Answer:
     )
 
 
-def beginning(log: ChangeLog, more: Mapping[str, Column], *, most: int = MOST_EVENTS) -> tuple[NarrowLog, list[str]]:
+def beginning(
+    log: ChangeLog, more: Mapping[str, Column], *, strategies: Sequence[str] = (), most: int = MOST_EVENTS
+) -> tuple[Study, list[str]]:
     """What consumers are modelled on, about ``most`` events of the least commit_ts, and what was left out.
 
-    ``more`` names columns to take along, as for :func:`ticdc_lab.consumer.narrow.excerpt`.
+    ``more`` names columns to take along, as for :meth:`ticdc_lab.consumer.study.Study.of`.
     """
     events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
     if log.sample is not None:
         events = events.transform(from_first_row)
     total = events.count()
-    part = excerpt(_beginning(events, total, most), most=4 * most, **more)
-    cut = f"Only {len(part.kind):,} of {total:,} events were read: those up to one commit_ts."
-    return part, ([cut] if len(part.kind) < total else [])
+    part, catalog = _beginning(events, total, most), catalog_of(log.events) if strategies else None
+    study = Study.of(part, strategies=strategies, most=4 * most, catalog=catalog, **more)
+    read = len(study.recorded.kind)
+    cut = f"Only {read:,} of {total:,} events were read: those up to one commit_ts."
+    return study, ([cut] if read < total else [])
 
 
 def _beginning(events: DataFrame, total: int, most: int) -> DataFrame:
@@ -151,19 +184,19 @@ def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, objec
     return [a for a in told if len(list(a["evidence"])) > 1]  # type: ignore[call-overload]
 
 
-def slowed(slow: Mapping[int, float], *, per_second: int = _PER_SECOND) -> dict[str, Listeners]:
+def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[str, Listeners]:
     """Words to listeners of which some are so many times slower than the others: partition to factor."""
     speeds: dict[int | tuple[str, int], int] = {p: max(1, round(per_second / times)) for p, times in slow.items()}
     words = " and ".join(f"partition {p} {times:g} times slower" for p, times in slow.items())
-    how = Listeners(per_second=per_second, speeds=speeds, write_us=_WRITE_US)
+    how = Listeners(per_second=per_second, speeds=speeds, write_us=WRITE_US)
     return {f"all alike but {words}" if slow else "all alike": how}
 
 
 def _speeds(part: NarrowLog) -> dict[str, Listeners]:
     """All alike, and the partition with most events slow: the one that holds the others up longest."""
-    even = Listeners(per_second=_PER_SECOND, write_us=_WRITE_US)
+    even = Listeners(per_second=PER_SECOND, write_us=WRITE_US)
     if len(part.parts) < 2:
         return {"one listener": even}
     fullest = max(part.parts, key=lambda p: (p.end - p.first, -p.partition)).partition
-    slow = Listeners(per_second=_PER_SECOND, speeds={fullest: _PER_SECOND // 4}, write_us=_WRITE_US)
+    slow = Listeners(per_second=PER_SECOND, speeds={fullest: PER_SECOND // 4}, write_us=WRITE_US)
     return {"all alike": even, f"partition {fullest} slow": slow}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.theme import count
-from ticdc_lab.tso import utc_words
 
 
 def messages(page: pd.DataFrame) -> Answer:
-    """Events as the log holds them: :meth:`ticdc_lab.browse.Browser.page`."""
+    """Events as the log holds them: :meth:`ticdc_lab.tables.browse.Browser.page`."""
     words = f"{count(len(page), 'event is', 'events are')} shown, as the log holds them."
     note = "Look for offsets that are left out, and for a commit_ts smaller than one above it."
     return Answer(
@@ -23,7 +24,7 @@ def messages(page: pd.DataFrame) -> Answer:
 
 
 def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
-    """All deliveries that touched a row: :meth:`ticdc_lab.browse.Browser.row_life`."""
+    """All deliveries that touched a row: :meth:`ticdc_lab.tables.browse.Browser.row_life`."""
     question = "What happened to one row?"
     if life.empty:
         return Answer("row", question, f"No message of this log touches {table} {key}.", {"life": life})
@@ -39,7 +40,24 @@ def table(rows: pd.DataFrame, *, name: str, ts: int, n: int, limits: Sequence[st
     """A table at a moment: its first rows, and how many there are."""
     words = f"{name} has {count(n, 'row')} at {ts} ({utc_words(ts)}){qualified}."
     note = "Rows as they were at that commit_ts. Look for NULL where none should be."
+    unused = [c for c in rows if str(c).startswith("_") and not rows[c].map(lambda v: bool(np.size(v))).any()]
+    shown = rows.drop(columns=unused)
     return Answer(
         "table", "Which rows did this table have at that moment?", words, {"rows": rows}, limits,
-        draw=lambda: {"rows": figures.listing(rows, title=words.rstrip("."), note=note)} if len(rows) else {},
+        draw=lambda: {"rows": figures.listing(shown, title=words.rstrip("."), note=note)} if len(rows) else {},
+    )  # fmt: skip
+
+
+def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:
+    """All deliveries of a transaction: :meth:`ticdc_lab.tables.browse.Browser.transaction`."""
+    question = "What did one transaction change?"
+    if rows.empty:
+        return Answer("transaction", question, f"No row change of this log has the commit_ts {commit_ts}.", {}, ())
+    n, places = int((~rows["again"]).sum()), rows[["topic", "partition"]].drop_duplicates()
+    again = f" and {count(len(rows) - n, 'repeat')}" if len(rows) > n else ""
+    words = f"Transaction {commit_ts} ({utc_words(commit_ts)}) has {count(n, 'change')}{again}"
+    note = "Before and after each change, as far as the protocol carries them. again: delivered before."
+    return Answer(
+        "transaction", question, f"{words} in {count(len(places), 'partition')}.", {"rows": rows},
+        draw=lambda: {"rows": figures.listing(rows.drop(columns=["topic", "seq"]), title=words, note=note)},
     )  # fmt: skip

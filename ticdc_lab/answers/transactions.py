@@ -8,27 +8,31 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.summary import Summary
+from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.transaction_spans import transactions_finding
-from ticdc_lab.limits import but_for
-from ticdc_lab.summary import Summary
 
 _QUESTION = "Which transactions are whole?"
 
 
-def transactions(s: Summary) -> Answer:
+def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     """How many transactions it holds, which are pending and what they wait for, which came twice.
 
     Parameters
     ----------
     s
         Its ``transaction_totals`` and ``transactions``.
+    repeats
+        Changes that were delivered again, of :func:`ticdc_lab.transactions.duplicates`.
     """
     if not s.has_commit_ts:
         return Answer("transactions", _QUESTION, "Transactions cannot be restored from it.", {}, s.limits)
     n = 0 if s.transaction_totals.empty else int(s.transaction_totals["n"].iloc[0])
     frames = {"totals": s.transaction_totals, "pending": _pending(s.transactions), "sample": s.transactions}
+    if repeats is not None:
+        frames["repeats"] = repeats
     if not n:
         return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
     total = s.transaction_totals.iloc[0]
@@ -45,7 +49,7 @@ def transactions(s: Summary) -> Answer:
         spans = figures.transaction_spans(s.transactions, totals=s.transaction_totals) if seen else None
         return {} if spans is None else {"spans": spans}
 
-    return Answer("transactions", _QUESTION, words, frames, (), details, draw)
+    return Answer("transactions", _QUESTION, words, frames, (), details, draw=draw)
 
 
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:

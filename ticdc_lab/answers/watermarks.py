@@ -9,11 +9,11 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.summary import POINTS, Summary
+from ticdc_lab.events.tso import utc_words
+from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
-from ticdc_lab.limits import but_for
-from ticdc_lab.summary import POINTS, Summary
-from ticdc_lab.tso import utc_words
 
 MOST_TOPICS = 8
 """Topics that are drawn."""
@@ -56,7 +56,7 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
             drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
         return drawn
 
-    return Answer("watermarks", _QUESTION, complete_to(s), frames, (), details, draw)
+    return Answer("watermarks", _QUESTION, complete_to(s), frames, (), details, draw=draw)
 
 
 def complete_to(s: Summary) -> str:
@@ -109,7 +109,7 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
     stall_s
         Seconds above which a watermark stood.
     qualified
-        What the sentence must add (:func:`ticdc_lab.limits.but_for`).
+        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
     """
     question = "Why did its watermarks stand?"
     if found.empty:
@@ -118,13 +118,15 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
     longest = float(found["step_s"].max())
     stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
-    finding = f"{stood}, the longest time {longest:,.3f} s."
+    finding = f"{stood}, the longest for {longest:,.3f} s."
+    causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
+    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot tell {c['cannot_tell']}." for c in causes)]
     likeliest = found.assign(
         cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]]
     )
     columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
     return Answer(
-        "why", question, finding, {"stalls": found}, (), details,
+        "why", question, finding, {"stalls": found}, limits, details,
         draw=lambda: {"stalls": figures.listing(likeliest[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
     )  # fmt: skip
 
@@ -136,5 +138,5 @@ def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
     at = f"{row['held_ts']} ({utc_words(int(row['held_ts']))})"
     lines = [f"Topic {row['topic']}, {where}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
-        lines += [f"  {cause['cause']}: {cause['says']}", f"    not told by the log: {cause['cannot_tell']}"]
+        lines.append(f"  {cause['cause']}: {cause['says']}")
     return lines

@@ -8,9 +8,10 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
+from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.theme import count
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 """The choices of the sliders."""
@@ -46,6 +47,20 @@ def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) ->
     return Answer(
         "what-if", _QUESTION, f"{matrix.finding}.", frames, said, draw=lambda: _drawn(measured, partitions, frames)
     )  # fmt: skip
+
+
+def rules(found: pd.DataFrame) -> Answer:
+    """By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`."""
+    question = "By which rule was each table dispatched?"
+    if found.empty:
+        return Answer("rules", question, "The log holds no row change, so no rule can be told.", {"tables": found})
+    whole = found[found["n_explained"] == found["n_rows"]]
+    each = whole["rule"].value_counts()
+    said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))
+    rest = len(found) - len(whole)
+    words = [f"{said} explain every row" if said else "", f"of {rest} no rule explains all rows" if rest else ""]
+    finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
+    return Answer("rules", question, finding, {"tables": found})
 
 
 def not_measured(limits: Sequence[str]) -> Answer:

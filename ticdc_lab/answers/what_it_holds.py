@@ -8,10 +8,10 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.summary import HELD, Summary
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
-from ticdc_lab.summary import HELD, Summary
-from ticdc_lab.tso import utc_words
 
 
 def contents(s: Summary) -> Answer:

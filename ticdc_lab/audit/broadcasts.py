@@ -15,9 +15,9 @@ import numpy as np
 
 from ticdc_lab.audit.findings import ERROR, WARNING, Event
 from ticdc_lab.audit.marks import Facts, Ints, admin_events, dated_ddl, numbers, runs
+from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import IN_CHUNK
-from ticdc_lab.tso import physical_ms
 
 DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
 """Protocols that send a DDL to partition 0 by design (golden README section 4); a storage folder's schema files too

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.audit.history import NO_TS, Suspects
 from ticdc_lab.audit.marks import Bools, Ints, Marks, Promises
 from ticdc_lab.engine.shuffle import Batches, Kernel
-from ticdc_lab.neighbours import changes_in
+from ticdc_lab.events.neighbours import changes_in
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 

@@ -9,7 +9,7 @@ from ticdc_lab.audit import broadcasts, rows
 from ticdc_lab.audit.broadcasts import Stated
 from ticdc_lab.audit.findings import Event, Found
 from ticdc_lab.audit.history import Suspects
-from ticdc_lab.sample import Sample
+from ticdc_lab.events.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.marks import NAMES, Bools, Ints, Marks, Promises, numbers
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import place_col, place_number
-from ticdc_lab.keys import with_hashes
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.schema import IMAGE_HASHES, KEYS
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -298,7 +298,7 @@ def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Su
 def torn(left: Ints, found: Ints) -> Ints:
     """How an image before a change differs from what the row's former change left, 0 where it does not.
 
-    Images of other columns are not compared (:func:`ticdc_lab.keys.image_hash`).
+    Images of other columns are not compared (:func:`ticdc_lab.codecs.keys.image_hash`).
     """
     gone = (left == ABSENT) & (found != ABSENT) & (found != UNKNOWN)
     there = (left != ABSENT) & (found == ABSENT)

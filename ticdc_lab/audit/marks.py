@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import Batches, in_one
+from ticdc_lab.events.neighbours import changes_in
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.neighbours import changes_in
 
 NAMES = ("schema_name", "table_name")
 

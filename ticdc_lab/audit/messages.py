@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.schema import require_columns
+from ticdc_lab.events.schema import require_columns
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -23,7 +23,7 @@ def places_of(finding: Mapping[str, Any]) -> tuple[Place, ...]:
     Parameters
     ----------
     finding
-        A row of :data:`ticdc_lab.schema.FINDINGS`.
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`.
     """
     evidence = finding["evidence"]
     named = [finding, *([] if evidence is None else evidence)]
@@ -39,8 +39,8 @@ def messages_of(events: DataFrame, finding: Mapping[str, Any], *, around: int = 
     events
         ``topic, partition, offset, seq`` and any other columns of the events contract.
     finding
-        A row of :data:`ticdc_lab.schema.FINDINGS`. It names no topic: of a log of several, all have their messages
-        at these places here.
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`. It names no topic: of a log of several, all have their
+        messages at these places here.
     around
         How many offsets before and behind each message are given, too.
 

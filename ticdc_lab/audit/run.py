@@ -19,11 +19,11 @@ from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, chan
 from ticdc_lab.audit.marks import NAMES, Promises, log_marks
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.sample import Sample
-from ticdc_lab.schema import FINDINGS, KEYS, require_batch, require_columns
 
 MAX_PER_GUARANTEE = 10_000
 
@@ -57,8 +57,8 @@ def audit(
     Parameters
     ----------
     events
-        The events contract; with the hash columns (:data:`ticdc_lab.schema.KEYS` and
-        :data:`ticdc_lab.schema.IMAGE_HASHES`, as ``load`` gives them) images are read only of rows in findings.
+        The events contract; with the hash columns (:data:`ticdc_lab.events.schema.KEYS` and
+        :data:`ticdc_lab.events.schema.IMAGE_HASHES`, as ``load`` gives them) images are read only of rows in findings.
     protocol
         Wire protocol: what it does by design is no finding.
     has_commit_ts
@@ -80,13 +80,13 @@ def audit(
     chunk
         Changes of rows that a task judges at once; changes nothing but its memory.
     sample
-        What of the log ``events`` hold (:meth:`ticdc_lab.change_log.ChangeLog.sampled`); what it alone could make fail
-        is not checked.
+        What of the log ``events`` hold (:meth:`ticdc_lab.sources.change_log.ChangeLog.sampled`); what it alone could
+        make fail is not checked.
 
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.FINDINGS`, in a fixed order: guarantee, severity, topic, partition, offset.
+        :data:`ticdc_lab.events.schema.FINDINGS`, in a fixed order: guarantee, severity, topic, partition, offset.
 
     Raises
     ------
@@ -146,8 +146,8 @@ def audit_table(
     Parameters
     ----------
     events
-        The events contract with :data:`ticdc_lab.schema.KEYS`; images are compared where it has
-        :data:`ticdc_lab.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
+        The events contract with :data:`ticdc_lab.events.schema.KEYS`; images are compared where it has
+        :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
     causes
         As for :func:`audit`, as a table.
     protocol, has_commit_ts, checks, max_per_guarantee, sample
@@ -156,7 +156,7 @@ def audit_table(
     Returns
     -------
     pyarrow.Table
-        :data:`ticdc_lab.schema.FINDINGS`, in the same order.
+        :data:`ticdc_lab.events.schema.FINDINGS`, in the same order.
     """
     if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")

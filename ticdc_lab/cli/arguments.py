@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.places import is_kafka, local_path, require_kind, require_source
+from ticdc_lab.sources.places import is_kafka, local_path, mistyped, require_kind, require_source
 
 _LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 
@@ -51,7 +51,7 @@ def check_source(source: str, where: Mapping[str, Any]) -> None:
 
 def check_outs(source: str | None, *outs: str | None) -> None:
     """Raise :class:`SourceError` if one of ``outs`` would replace the source, or cannot be written."""
-    from ticdc_lab.export import require_apart
+    from ticdc_lab.encode.export import require_apart
 
     if source is not None:
         require_apart(source, *outs)
@@ -78,4 +78,5 @@ def _check_out(out: str) -> None:
 def existing_file(path: str | Path, what: str) -> None:
     """Raise :class:`SourceError` unless a file that an option names is there."""
     if not Path(path).is_file():
-        raise SourceError(f"{what} {path} does not exist.", hint="Check the path and the working directory.")
+        hint = f"{mistyped(Path(path))}Check the path and the working directory."
+        raise SourceError(f"{what} {path} does not exist.", hint=hint)

@@ -9,6 +9,7 @@ import click
 
 from ticdc_lab.cli.common import (
     CLEAN,
+    FAILED,
     FINDINGS,
     asked,
     engine_options,
@@ -16,6 +17,7 @@ from ticdc_lab.cli.common import (
     guarded,
     json_flag,
     main,
+    print_answer,
     print_json,
     sample_options,
     session_of,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ticdc_lab.log import Log
 
 _FSCK_SAID = 10_000
-_FINDINGS_SAID = 20
+_FINDINGS_SAID = 5
 _LINE_CHARS = 200
 
 
@@ -88,6 +90,31 @@ def _print_messages(about: list[dict[str, Any]]) -> None:
 
 
 @main.command()
+@source_options
+@click.argument("other")
+@json_flag
+def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
+    """Does OTHER hold the same changes as SOURCE? Exit 0 the same, 1 differences, 2 could not run.
+
+    For the same topic before and after an upgrade, or two changefeeds of one upstream. Compared is what both hold
+    whole. OTHER is read with the same options.
+    """
+    from ticdc_lab.answers.compared import are_equal
+    from ticdc_lab.cli.arguments import check_source
+
+    check_source(other, where)
+    both = where | {"all_sources": (source, other)}  # one engine that reads both
+    with asked(source, both) as (spark, log), asked(other, both) as (_, beside):
+        with shown(spark, "comparing"):
+            answer = log.compare(beside)
+        shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items()}
+        print_answer(log, answer, as_json=as_json, shown=shown_whole)
+    if not answer.frames:
+        sys.exit(FAILED)
+    sys.exit(CLEAN if are_equal(answer) else FINDINGS)
+
+
+@main.command()
 @click.argument("folder")
 @settings_option
 @engine_options
@@ -109,7 +136,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     if (place := local_path(folder)) is not None and not place.is_dir():
         raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file metadata lies.")
     spark = session_of(folder)
-    from ticdc_lab.fsck import fsck as check
+    from ticdc_lab.sources.fsck import fsck as check
 
     with shown(spark, "fsck"):
         findings = check(spark, folder, settings=wanted).persist()  # or every file would be read for each answer

@@ -18,7 +18,7 @@ import click
 from ticdc_lab.cli.spark_setup import checkout_script, missing_spark, set_up_and_start_again
 from ticdc_lab.engine.running import shown
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.redaction import redacted
+from ticdc_lab.errors.redaction import redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,7 +137,7 @@ def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--to", "last", default="", metavar="MOMENT", help="A sample: only row changes up to then.")
     @wraps(command)
     def run(*args: Any, tables: str, first: str, last: str, **kwargs: Any) -> None:
-        from ticdc_lab.sample import sample_of
+        from ticdc_lab.events.sample import sample_of
 
         command(*args, sample=sample_of(tables, first, last), **kwargs)
 
@@ -228,7 +228,16 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]
     choice = next((c for c in choices if c.engine == "spark"), choices[0])
     click.echo(f"engine: {choice.engine}, as {choice.why}", err=True)
-    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g")
+    brief = choice.engine == "spark" and needs_spark is None and _are_small(sources)
+    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief)
+
+
+def _are_small(sources: Sequence[str]) -> bool:
+    """Whether all lie on this machine and are so small that a JVM ends before its optimising compiler has paid."""
+    from ticdc_lab.engine.choosing import BRIEF_BYTES, size_bytes
+
+    sizes = [size_bytes(source) for source in sources]
+    return min(sizes, default=0) > 0 and sum(sizes) <= BRIEF_BYTES
 
 
 def given_bounds() -> Bounds:
@@ -242,7 +251,7 @@ def given_bounds() -> Bounds:
 def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet."""
     from ticdc_lab.codecs.csv_settings import settings_among
-    from ticdc_lab.load import load
+    from ticdc_lab.sources.load import load
 
     settings, options = settings_among(where["options"])
     spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
@@ -357,7 +366,7 @@ def print_answer(
     from ticdc_lab.answers.answer import SHOWN, as_text
 
     if as_json:
-        print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.records() | more)
+        print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.facts() | more)
         return
     click.echo(answer.finding)
     for sentence in answer.details:
@@ -372,7 +381,6 @@ def print_answer(
 
 def print_table(rows: list[dict[str, Any]], *names: str) -> None:
     """Rows as aligned text."""
-    cells = [names, *[tuple("" if r[n] is None else str(r[n]) for n in names) for r in rows]]
-    widths = [max(len(c[i]) for c in cells) for i in range(len(names))]
-    for c in cells:
-        click.echo("  ".join(v.ljust(w) for v, w in zip(c, widths, strict=True)).rstrip())
+    from ticdc_lab.answers.terminal import aligned
+
+    click.echo(aligned(names, (["" if r[n] is None else str(r[n]) for n in names] for r in rows)))

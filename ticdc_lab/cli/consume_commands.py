@@ -46,7 +46,7 @@ def consume(
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
     """
     from ticdc_lab.consumer import compare, open_sink, replay
-    from ticdc_lab.limits import but_for
+    from ticdc_lab.facts.limits import but_for
     from ticdc_lab.tables import knowledge
 
     if target.startswith("delta:"):

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sys
-import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
+    asked,
     decoded,
     facts_of,
     json_flag,
     main,
+    print_answer,
     print_json,
-    print_table,
-    small,
     source_options,
 )
 from ticdc_lab.engine.running import shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @main.command()
@@ -53,57 +50,22 @@ def dispatch(
         raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
     listed = _listed(columns)
     feed, n = _dispatch_request(strategy, file, sink_uri, partitions, flavour, topics, listed)
-    from pyspark.sql import functions as F
-
-    from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.dispatch import alignments
-    from ticdc_lab.dispatch.dispatching import ADDED
-    from ticdc_lab.export import write
-    from ticdc_lab.schema import EVENTS
-
-    names = ["target_topic"] if feed else ["alignment"] if by_conflict else []
-    by = ["target_topic", "target_partition"] if topics else ["target_partition"]
-    with decoded(source, where) as (spark, log):
-        ordered = feed is not None and (feed.raw or any(r.partition == "ts" for r in feed.rules))
-        if ordered or strategy in ("ts", CONFLICT):
-            log.require_commit_ts("dispatch by ts or conflict, or updates of keys that are not split")
-        catalog = catalog_of(log.events)
-        more: dict[str, Any] = {}
-        moved = log.events.transform(
-            _dispatched, feed=feed, strategy=strategy, partitions=n, index=index, flavour=flavour,
-            columns=listed, catalog=catalog,
-        )  # fmt: skip
+    given: dict[str, Any] = {
+        "index": index,
+        "columns": listed,
+        "flavour": flavour,
+        "topics": topics,
+        "alignments_out": alignments_out,
+    }
+    with asked(source, where) as (spark, log):
         with shown(spark, "dispatch"):
-            write(moved.select(*EVENTS.names, *ADDED, *names), out)
-            rows = moved.where("kind = 'row'")
-            load = small(rows.groupBy(*by).count().orderBy(*by))
-            errors = (
-                rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
-            )
-            failed = small(errors.orderBy("dispatch_error").limit(100))
-            if by_conflict:
-                barriers = log.events.transform(alignments, partitions=n, catalog=catalog)
-                if alignments_out:
-                    write(barriers.repartition(1).sortWithinPartitions("table", "alignment"), alignments_out)
-                more["alignments"] = small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
-            if topics:
-                more |= _topics(moved, n, feed)
-            if feed is not None and feed.raw:
-                more["key_updates"] = _key_updates(log.events, catalog)
-        for e in failed:
-            click.echo(f"  {e['rows']} rows: {e['dispatch_error']}", err=True)
-        for topic, tables in more.get("shared", {}).items():
-            click.echo(f"  {' and '.join(tables)} meet in the topic {topic}", err=True)
-        if as_json:
-            print_json(facts_of(log) | {"out": out, "load": load, "errors": failed} | more)
-            return
-        print_table(load, *by, "count")
-        if by_conflict:
-            click.echo("Alignments, for which all partitions wait (those by ddl cost nothing of their own):")
-            print_table(more["alignments"], "table", "reason", "count")
+            answer = log.dispatch(out, strategy=strategy, partitions=n, changefeed=feed, **given)
+        for sentence in answer.details:
+            click.echo(f"  {sentence}", err=True)
+        shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items() if name != "errors"}
         if topics:
-            click.echo(f"{len(more['topics'])} topics of {n} partitions")
-            print_table(more["topics"], "target_topic", "tables", "rows", "share", "idle", "max_over_mean")
+            shown_whole["topics"] = ["target_topic", "tables", "rows", "share", "idle", "max_over_mean"]
+        print_answer(log, replace(answer, details=()), as_json=as_json, shown=shown_whole)
 
 
 def _dispatch_request(
@@ -142,45 +104,6 @@ def _listed(columns: str | None) -> list[str] | None:
     return [c.strip() for c in columns.split(",")] if columns else None
 
 
-def _dispatched(
-    events: DataFrame, *, feed: Any, strategy: str, index: str | None, columns: list[str] | None, **given: Any
-) -> DataFrame:
-    from ticdc_lab.dispatch import dispatch
-    from ticdc_lab.dispatch.settings import dispatched
-
-    if feed is not None:
-        return dispatched(events, changefeed=feed, **given)
-    return dispatch(events, strategy=strategy, index=index, columns=columns, **given)
-
-
-def _key_updates(events: DataFrame, catalog: Any) -> dict[str, int]:
-    """How many deletes and inserts became updates again, and how many may be halves of one but were left."""
-    from pyspark.sql import functions as F
-
-    from ticdc_lab.dispatch import key_update_counts
-
-    counts = key_update_counts(events, catalog=catalog)
-    names = [c for c in counts.columns if c != "table"]
-    total = small(counts.agg(*[F.coalesce(F.sum(c), F.lit(0)).alias(c) for c in names]))[0]
-    joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
-    left = total["maybe_one"] + total["ambiguous"]
-    click.echo(f"  {joined} pairs of delete and insert were joined to updates of keys;", err=True)
-    click.echo(f"  {left} deletes and inserts may be halves of one, and were left as they are", err=True)
-    return total
-
-
-def _topics(moved: DataFrame, partitions: int, feed: Any) -> dict[str, Any]:
-    """Balance per topic, and tables that meet in one topic by accident."""
-    from ticdc_lab.dispatch import shared_topics, topic_balance
-    from ticdc_lab.dispatch.rules import topic_of
-
-    names = moved.where("kind = 'row'").select("schema_name", "table_name").distinct()
-    tables = [(r["schema_name"], r["table_name"]) for r in small(names)]
-    expressions = [topic_of(feed.rules, *t, case_sensitive=feed.case_sensitive) for t in tables]
-    found = small(moved.transform(topic_balance, partitions=partitions).orderBy("target_topic"))
-    return {"topics": found, "shared": shared_topics(tables, expressions)}
-
-
 @main.command()
 @source_options
 @click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Partition counts to compare.")
@@ -206,24 +129,14 @@ def advise(
         raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
     for n in counts:
         check_partitions(n)
-    from ticdc_lab.answers import advice
-    from ticdc_lab.dispatch.advise import advise as advised
-    from ticdc_lab.dispatch.advise_report import values
-
-    with decoded(source, where) as (spark, log):
-        log.require_commit_ts("advice")
+    with asked(source, where) as (spark, log):
         with shown(spark, "advise"):
-            found = advised(log.events, protocol=log.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
+            answer = log.advise(partitions=counts, keep=keep, allow_risk=allow_risk)
         if out:
-            Path(out).write_text(found.changefeed.to_toml(), encoding="utf-8")
-        answer = advice(found)
-        if as_json:
-            print_json(facts_of(log) | {"answer": answer.finding} | values(found) | ({"out": out} if out else {}))
-            return
-        for line in (answer.finding, *answer.details):
-            click.echo(line)
-        if not out:
-            click.echo("\n" + found.changefeed.to_toml())
+            Path(out).write_text(answer.values["dispatchers"], encoding="utf-8")
+        print_answer(log, answer, as_json=as_json, out=out)
+        if not out and not as_json:
+            click.echo("\n" + answer.values["dispatchers"])
 
 
 @main.command()
@@ -252,11 +165,11 @@ def produce(
     listed = _listed(columns)
     check_request(strategy, partitions, listed)
     out_options = properties(out_kafka_config) if out_kafka_config else None
-    from ticdc_lab.catalog import catalog_of
     from ticdc_lab.encode import encoder
+    from ticdc_lab.encode.produce import produce as produced
+    from ticdc_lab.encode.topic_writer import write_topic
     from ticdc_lab.engine import counted
-    from ticdc_lab.produce import produce as produced
-    from ticdc_lab.topic_writer import write_topic
+    from ticdc_lab.facts.catalog import catalog_of
 
     lost = dict(encoder(target).lost)
     with decoded(source, where) as (spark, log):
@@ -284,7 +197,9 @@ def produce(
 @click.option("--from", "before", type=int, help="Partitions before it; as recorded by default.")
 @click.option("--strategy", help="table, index-value, index-value:INDEX, columns:a,b, ts; per table as recorded.")
 @click.option("--at", type=int, help="TSO at which the owner decides; the middle of the log.")
-@click.option("--procedure", type=click.Choice(["seed", "no-feedback", "just-add"]), default="seed", show_default=True)
+@click.option(
+    "--procedure", type=click.Choice(["design", "no-feedback", "just-add"]), default="design", show_default=True
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the processors' delays.")
 @click.option("--captures", type=int, help="Processors that share the tables; one for each table by default.")
 @click.option("--stop-delay", default="50,2000", show_default=True, help="Least,greatest ms until a processor hears.")
@@ -307,38 +222,17 @@ def expand(
     if strategy:
         check_strategy(strategy.partition(":")[0])
     delays = _delays(stop_delay)
-    from ticdc_lab.answers import expansion
-    from ticdc_lab.answers.answer import records_of
-    from ticdc_lab.catalog import catalog_of
-    from ticdc_lab.export import write
-    from ticdc_lab.repartition import Timing, cost_of
-    from ticdc_lab.repartition import expand as expanded
-    from ticdc_lab.repartition.expand import rule_of
-    from ticdc_lab.repartition.findings import examined
-    from ticdc_lab.summary import small as small_frame
+    from ticdc_lab.repartition import Timing
 
-    rules = (rule_of(strategy),) if strategy else None
     timing = Timing(delays, restart_ms=restart_ms, captures=captures, seed=seed)
-    with decoded(source, where) as (spark, log), tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
-        log.require_commit_ts("what another number of partitions does")
-        done = expanded(
-            log.events, after=after, before=before, rules=rules, at=at, procedure=procedure, timing=timing,
-            catalog=catalog_of(log.events),
-        )  # fmt: skip
-        with shown(spark, f"{procedure}: {done.plan.before} to {after} partitions"):
-            done = done.kept(f"{folder}/expanded")
-            if out:
-                write(done.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
-            cost = cost_of(done)
-            examined_parts = {part: small_frame(f) for part, f in examined(done, protocol=log.protocol).items()}
-            answer = expansion(done, cost, examined_parts)
-    found = {part: records_of(findings) for part, findings in examined_parts.items()}
-    if as_json:
-        told = {"plan": done.plan.as_dict(), "cost": cost.as_dict(), "findings": found, "out": out}
-        print_json(facts_of(log) | {"answer": answer.finding} | told)
-    else:
-        for sentence in (answer.finding, *answer.details):
-            click.echo(sentence)
+    with asked(source, where) as (spark, log):
+        with shown(spark, f"{procedure}: to {after} partitions"):
+            answer = log.expand(
+                after=after, before=before, strategy=strategy, at=at, procedure=procedure, timing=timing, out=out
+            )
+        print_answer(log, answer, as_json=as_json, out=out)
+    found = answer.values["findings"]
+    if not as_json:
         for part, findings in found.items():
             _print_part(part, findings)
     sys.exit(FINDINGS if any(found.values()) else CLEAN)

@@ -39,8 +39,8 @@ _TOTALS = ("n", "pending", "n_rows", "duplicates", "spread")
 @json_flag
 def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
     """Canonical events, one row each."""
-    from ticdc_lab.export import write
-    from ticdc_lab.schema import EVENTS
+    from ticdc_lab.encode.export import write
+    from ticdc_lab.events.schema import EVENTS
 
     with decoded(source, where, needed=False) as (spark, log):
         with shown(spark, "writing events"):
@@ -59,7 +59,7 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 def survey(source: str, as_json: bool, **where: Any) -> None:
     """What lies there, how large it is, and what to do with it; reads the first messages only."""
     from ticdc_lab.codecs.csv_settings import settings_among
-    from ticdc_lab.survey import survey as look
+    from ticdc_lab.sources.survey import survey as look
 
     settings, options = settings_among(where["options"])
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
@@ -93,7 +93,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
     """Whole transactions, restored across tables and partitions."""
-    from ticdc_lab.export import write
+    from ticdc_lab.encode.export import write
     from ticdc_lab.transactions import transactions as restore
 
     with asked(source, where, images=False) as (spark, log):
@@ -103,7 +103,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
                 write(log.events.transform(restore).repartition(1).sortWithinPartitions("commit_ts"), out)
             answer = log.transactions()
         if as_json:
-            total = answer.records()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
+            total = answer.facts()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
             print_json(facts_of(log.change_log) | {"answer": answer.finding} | _totals(total))
         else:
             print_answer(log, answer, as_json=False, shown={"pending": ("commit_ts", "n_rows", "tables", "missing")})
@@ -126,11 +126,11 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
     """One table's rows at a consistent timestamp."""
     if "." not in name:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
-    from ticdc_lab.export import write
-    from ticdc_lab.limits import but_for
+    from ticdc_lab.encode.export import write
+    from ticdc_lab.events.tso import to_datetime
+    from ticdc_lab.facts.limits import but_for
     from ticdc_lab.tables import table_as_of
     from ticdc_lab.tables.naming import table_named
-    from ticdc_lab.tso import to_datetime
 
     with decoded(source, where) as (spark, log):
         log.require_commit_ts(f"the table {name}")
@@ -156,7 +156,7 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
 @click.option("--every", "every_s", default=10.0, show_default=True, help="Seconds between two batches.")
 def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> None:
     """A Kafka topic into Delta tables, continuously, each message exactly once; stop it with Ctrl-C."""
-    from ticdc_lab.ingest import ingest as run
+    from ticdc_lab.lake.ingest import ingest as run
 
     given = ("protocol", "schema_registry", "claim_check", "options")
     settings: dict[str, Any] = {"once": once, "every_s": every_s, "bounds": given_bounds()}

@@ -85,7 +85,7 @@ def _say(panel: Any) -> None:
 
 def _unproved(told: Mapping[str, Any]) -> tuple[str, ...]:
     """What the sample that the panel was made from cannot prove."""
-    from ticdc_lab.sample import Sample
+    from ticdc_lab.events.sample import Sample
 
     sample = (told["made_from"] or {}).get("sample")
     return Sample.from_dict(sample).limits if sample else ()

@@ -8,37 +8,31 @@ from typing import Any
 import click
 
 from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, print_json, print_table, session_of, small
-from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, seeds_of, simulate
+from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, require_swarm, scenario_of, seeds_of, simulate
+from ticdc_lab.cli.simulate_many import drawn
 
 
 @simulate.command("pd")
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @of_a_run
 @json_flag
 @guarded
 def simulate_pd(
-    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    as_json: bool,
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
+    lines: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of a cluster under PD and judge its assertions.
 
     Exit codes as for `simulate scheduler`. With --seeds a Spark job runs them all, and --out keeps a row of numbers
     for each (Delta, Parquet or JSON Lines).
     """
-    from ticdc_lab.simulate.scenario import read_scenario
-
-    read = read_scenario(scenario, changes_of(settings))
-    if read.model is not _model():
-        raise click.UsageError(f"{scenario} is not of the model pd")
+    if swarm and seeds is not None:
+        require_swarm(scenario, seed, out)
+        sys.exit(drawn("pd", seeds_of(seeds), changes_of(settings), as_json=as_json))
+    read = scenario_of("pd", scenario, seed, settings, swarm=swarm)
     if seeds is not None:
         sys.exit(_many(read, seeds_of(seeds), out, as_json=as_json))
     sys.exit(_one(read, seed, out, lines, as_json=as_json))
-
-
-def _model() -> Any:
-    from ticdc_lab.simulate.pd.world.model import MODEL
-
-    return MODEL
 
 
 def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
@@ -87,7 +81,7 @@ def _print(played: Any, lines: int) -> None:
 
 
 def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
-    from ticdc_lab.export import write
+    from ticdc_lab.encode.export import write
     from ticdc_lab.simulate.pd_sweep import summary, sweep
 
     rows = sweep(session_of(), scenario, seeds).persist()

@@ -63,7 +63,7 @@ def _runs(sources: Sequence[str], runs_file: str | None, where: Mapping[str, Any
 
 
 def _one(run: Any, out: str, where: Mapping[str, Any]) -> Path:
-    from ticdc_lab.export import require_apart
+    from ticdc_lab.encode.export import require_apart
     from ticdc_lab.report import report as write_report
 
     require_apart(run.source, out)

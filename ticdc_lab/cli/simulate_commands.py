@@ -20,7 +20,7 @@ from ticdc_lab.cli.common import (
     print_json,
     session_of,
 )
-from ticdc_lab.cli.simulate_many import explored, swept
+from ticdc_lab.cli.simulate_many import drawn, explored, swept
 
 _SAMPLE_US = 100_000
 """How often states are kept where somebody asks why."""
@@ -36,6 +36,11 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults, else the file's."),
         click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; a summary is printed."),
+        click.option(
+            "--swarm", is_flag=True,
+            help="No file: the seed draws cluster, network and faults, which end. With --seeds A..B one after the "
+            "other; each run that does not hold is told with the command that gives it again.",
+        ),
         click.option(
             "--set", "settings", multiple=True, metavar="PATH=VALUE",
             help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
@@ -61,7 +66,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_flag
 @guarded
 def scheduler(
-    scenario: str | None, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     explore: str | None, most_states: int, lines: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the table scheduler and judge its assertions.
@@ -69,16 +74,15 @@ def scheduler(
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it could not be run, or not to its end.
     The same file, seed and settings print the same.
     """
-    if (scenario is None) == (explore is None):
-        raise click.UsageError("Give either a scenario file or --explore.")
     if explore is not None:
+        if scenario is not None or swarm:
+            raise click.UsageError("Give either a scenario file, --swarm or --explore.")
         sys.exit(explored(explore, most_states, as_json=as_json))
-    assert scenario is not None
-    sys.exit(_ran("scheduler", scenario, seed, seeds, settings, out, lines, as_json=as_json))
+    sys.exit(_ran("scheduler", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 
 
 @simulate.command()
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @of_a_run
 @click.option(
     "--why", "why_at", metavar="TIME", help="Also: what held both watermarks at this moment of the run (7.5s)."
@@ -89,8 +93,8 @@ def scheduler(
 @json_flag
 @guarded
 def pipeline(
-    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
+    lines: int, why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of the replication pipeline, from TiKV to the downstream, and judge its assertions.
 
@@ -102,23 +106,23 @@ def pipeline(
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth)
     files.check()
-    sys.exit(_ran("pipeline", scenario, seed, seeds, settings, out, lines, why_at, files, as_json=as_json))
+    sys.exit(_ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
 
 
 @simulate.command("ddl-service")
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @of_a_run
 @json_flag
 @guarded
 def ddl_service(
-    scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None, lines: int,
-    as_json: bool,
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
+    lines: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of DDL as a Service: workers, clusters, DDL, and judge its assertions.
 
     Exit codes as for `simulate scheduler`.
     """
-    sys.exit(_ran("ddl-service", scenario, seed, seeds, settings, out, lines, as_json=as_json))
+    sys.exit(_ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 
 
 class _Files(NamedTuple):
@@ -149,22 +153,43 @@ class _Files(NamedTuple):
 
 
 def _ran(
-    model: str, scenario: str, seed: int | None, seeds: str | None, settings: tuple[str, ...], out: str | None,
-    lines: int, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
+    model: str, scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...],
+    out: str | None, lines: int, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
 ) -> int:  # fmt: skip
-    from ticdc_lab.simulate.models import MODELS
-    from ticdc_lab.simulate.scenario import read_scenario
-
-    read = read_scenario(scenario, changes_of(settings))
-    loaded = {name: sys.modules[module] for name, module in MODELS.items() if module in sys.modules}
-    of = next(name for name, module in loaded.items() if module.MODEL is read.model)
-    if of != model:
-        raise click.UsageError(f"{scenario} is of the model {of}: ticdc-lab simulate {of} {scenario}")
+    if swarm and seeds is not None:
+        require_swarm(scenario, seed, out)
+        return drawn(model, seeds_of(seeds), changes_of(settings), as_json=as_json)
+    read = scenario_of(model, scenario, seed, settings, swarm=swarm)
     if seeds is None:
         return _play(read, seed, out, lines, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
         raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
     return swept(read, seeds_of(seeds), out, as_json=as_json)
+
+
+def require_swarm(scenario: str | None, seed: int | None, out: str | None) -> None:
+    """Refuse what a swarm has no use for."""
+    if scenario is not None or seed is not None or out is not None:
+        raise click.UsageError("--swarm --seeds draws its own scenarios: give no file, no --seed and no --out with it.")
+
+
+def scenario_of(model: str, scenario: str | None, seed: int | None, settings: tuple[str, ...], *, swarm: bool) -> Any:
+    """Read the scenario file, or draw it."""
+    if (scenario is None) != swarm:
+        raise click.UsageError("Give either a scenario file or --swarm.")
+    changes = changes_of(settings)
+    if scenario is None:
+        from ticdc_lab.simulate.swarm import swarm as drawn_by
+
+        return drawn_by(model, seed or 0, changes)
+    from ticdc_lab.simulate.scenario import read_scenario
+
+    read = read_scenario(scenario, changes)
+    if read.model.name != model:
+        raise click.UsageError(
+            f"{scenario} is of the model {read.model.name}: ticdc-lab simulate {read.model.name} {scenario}"
+        )
+    return read
 
 
 def changes_of(settings: tuple[str, ...]) -> dict[str, str]:

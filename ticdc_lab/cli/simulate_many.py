@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -15,8 +16,8 @@ _SHOWN = 10
 
 def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     """Run every seed as a Spark job and print a summary; give the exit code."""
+    from ticdc_lab.encode.export import write
     from ticdc_lab.engine.running import shown
-    from ticdc_lab.export import write
     from ticdc_lab.simulate.compare_runs import failures, measured
     from ticdc_lab.simulate.sweep import sweep
 
@@ -40,6 +41,22 @@ def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int
     else:
         _print_sweep(told, costs, bad)
     return FINDINGS if bad else CLEAN
+
+
+def drawn(model: str, seeds: range, changes: Mapping[str, str], *, as_json: bool) -> int:
+    """Run what each seed draws, and print those that do not hold as they come; give the exit code."""
+    from ticdc_lab.simulate.swarm import fallen
+
+    found = []
+    for one in fallen(model, seeds, changes):
+        found.append(one._asdict())
+        if not as_json:
+            click.echo(f"seed {one.seed}: " + "; ".join(one.because) + f"\n  {one.again}")
+    if as_json:
+        print_json({"model": model, "seeds": [seeds[0], seeds[-1]], "runs": len(seeds), "not_held": found})
+    else:
+        click.echo(f"{model}, seeds {seeds[0]}..{seeds[-1]}: {len(seeds)} runs, {len(found)} did not hold")
+    return FINDINGS if found else CLEAN
 
 
 def _print_sweep(told: dict[str, Any], costs: list[dict[str, Any]], bad: list[dict[str, Any]]) -> None:

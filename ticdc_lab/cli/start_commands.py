@@ -1,4 +1,4 @@
-"""Commands for the first minutes: a report on a sample, and the notebooks."""
+"""Commands for the first minutes: a report on a sample, the notebooks, and what moment a timestamp is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,23 @@ _DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @click.pass_context
 def demo(context: click.Context, out: str) -> None:
     """Report on a sample of real TiCDC messages that comes with the package."""
-    from ticdc_lab.supplied import SAMPLE, samples
+    from ticdc_lab.report.supplied import SAMPLE, samples
 
     context.invoke(report, sources=(str(samples() / SAMPLE),), out=out)
+
+
+@main.command()
+@click.argument("moment")
+@_DEBUG
+@guarded
+def tso(moment: str) -> None:
+    """What moment is a TSO, or what TSO a MOMENT such as "2026-06-01 12:30:00" (UTC)."""
+    from ticdc_lab.events import sample
+    from ticdc_lab.events.tso import logical, utc_words
+
+    if (ts := sample.moment(moment)) is None:
+        raise click.BadParameter("it is empty", param_hint="MOMENT")
+    click.echo(f"{ts} {utc_words(ts)}" + (f" + {logical(ts)}" if logical(ts) else ""))
 
 
 @main.command()
@@ -31,7 +45,7 @@ def demo(context: click.Context, out: str) -> None:
 @guarded
 def notebooks(folder: Path) -> None:
     """Copy the notebooks and the samples they read to FOLDER, to run and change them there."""
-    from ticdc_lab.supplied import copy_out
+    from ticdc_lab.report.supplied import copy_out
 
     copied = copy_out(folder)
     click.echo(str(copied))

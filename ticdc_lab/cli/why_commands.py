@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -22,4 +23,5 @@ def why(source: str, stall_s: float, as_json: bool, **where: Any) -> None:
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s)
-        print_answer(log, answer, as_json=as_json, stall_s=stall_s)
+        whole = replace(answer, details=(*answer.details, *answer.limits))  # a terminal has no other place for them
+        print_answer(log, whole, as_json=as_json, stall_s=stall_s)

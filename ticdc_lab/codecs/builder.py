@@ -1,4 +1,4 @@
-"""Events that a codec in Python makes, as Arrow arrays with the identity hashes of :mod:`ticdc_lab.keys`.
+"""Events that a codec in Python makes, as Arrow arrays with the identity hashes of :mod:`ticdc_lab.codecs.keys`.
 
 A codec is a function of one message, and this module does the rest: it lays the events out as the compiled kernels do
 and hashes them, in plain Python or with the kernels, as :mod:`ticdc_lab.codecs.choice` says.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -16,18 +17,35 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.bounds import BOUNDS, Bounds, too_large
-from ticdc_lab.codecs.event import INT64, Codec, Event, Malformed, Outgrown
+from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrown
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.hashed import hashed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.laid_out import lay_out
+from ticdc_lab.codecs.plain.holding import holds, is_count
 from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.codecs.shares import shares
-from ticdc_lab.codecs.typed import require_values
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.mysql_types import held_by
+from ticdc_lab.events.schema import DECODED
+
+
+def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
+    """Raise :class:`Malformed` where a value of an image is none that its type can hold.
+
+    ``counted`` dates may be numbers of days or microseconds.
+    """
+    for name, mysql_type, text, *_ in image:
+        if mysql_type is None or text is None:
+            continue
+        kind = _held_by(mysql_type)
+        if kind and not holds(kind, text) and not (counted and is_count(kind, text)):
+            raise Malformed("bad-value", f"column {name!r} ({mysql_type}): no such value: {text[:60]!r}")
+
+
+_held_by = lru_cache(4_096)(held_by)
 
 
 def decode_with(
@@ -64,7 +82,7 @@ def decode_with(
     Returns
     -------
     pa.RecordBatch
-        :data:`ticdc_lab.schema.DECODED`: the events in message order, then a row for each message that failed.
+        :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
     """
     if compiled is None:
         compiled = choice.compiled(choice.HASHES, batch)
@@ -103,7 +121,7 @@ def _decoded_with(
             if protocol not in KERNELS:
                 require_few_values(key, value, bounds)
             found = codec(key, value)
-            _check(found, bounds, typed=protocol not in KERNELS)
+            _check(found, bounds, protocol)
         except Malformed as fault:
             failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
             continue
@@ -122,7 +140,7 @@ def _decoded_with(
     return pa.Table.from_batches(both).combine_chunks().to_batches()[0]
 
 
-def _check(events: Sequence[Event], bounds: Bounds, *, typed: bool) -> None:
+def _check(events: Sequence[Event], bounds: Bounds, protocol: str) -> None:
     assert events, "a codec gives at least one event or raises Malformed"
     if len(events) > bounds.events:
         raise too_large("events of the message", len(events), "events", bounds.events)
@@ -130,8 +148,8 @@ def _check(events: Sequence[Event], bounds: Bounds, *, typed: bool) -> None:
         for image in (e.columns, e.before):
             if image is not None and len(image) > bounds.columns:
                 raise too_large("columns of a row", len(image), "columns", bounds.columns)
-            if image is not None and typed:
-                require_values(image)
+            if image is not None and protocol not in KERNELS:  # which have looked
+                require_values(image, counted=protocol == "debezium")
         if e.kind == S.ROW and not _has_its_images(e):
             raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
         if not (_is_int64(e.commit_ts) and _is_int64(e.table_id)):

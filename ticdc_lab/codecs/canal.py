@@ -29,7 +29,7 @@ from ticdc_lab.codecs.canal_messages import (
 from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.mysql_types import BINARIES, base_of
+from ticdc_lab.events.mysql_types import BINARIES, base_of
 
 _OPS = {1: S.INSERT, 2: S.UPDATE, 3: S.DELETE}
 _DDL = range(4, 12)

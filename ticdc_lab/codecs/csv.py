@@ -21,8 +21,8 @@ from ticdc_lab.codecs.kernel.faults import FAULTS, OK
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
-from ticdc_lab.mysql_types import BINARIES, base_of
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.mysql_types import BINARIES, base_of, held_by
+from ticdc_lab.events.schema import DECODED
 
 HEADER = b"ticdc-meta$operation"
 _HEADER_TS, _HEADER_UPDATE, _HEADER_HANDLE = b"ticdc-meta$commit-ts", b"ticdc-meta$is-update", b"ticdc-meta$handle-key"
@@ -117,6 +117,7 @@ def terminator_of(data: np.ndarray, settings: StorageSettings, begins: re.Patter
 
 
 _HEAD = 1 << 16
+_MOST_FIELDS = 1 << 15
 
 
 def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
@@ -150,14 +151,10 @@ def _told(extra: list[bytes]) -> tuple[bool, bool, bool]:
 
 
 def _fields(data: np.ndarray, records: Records, plain: K.Layout, which: int) -> list[bytes]:
-    p, end, found = int(records.starts[which]), int(records.ends[which]), list[bytes]()
-    while p <= end:
-        start, stop, p, _ = K.field(data, p, end, plain)
-        if p < 0:
-            break
-        found.append(data[start:stop].tobytes())
-        p += len(plain.delimiter)
-    return found
+    p, end = int(records.starts[which]), int(records.ends[which])
+    starts, stops = np.empty((2, min(end - p + 2, _MOST_FIELDS)), np.int64)
+    n = K.fields(data, p, end, plain, starts, stops)
+    return [data[start:stop].tobytes() for start, stop in zip(starts[:n].tolist(), stops[:n].tolist(), strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -178,6 +175,7 @@ def layout(
         types=types[0],
         types_end=types[1],
         kinds=np.array([_form(c, binary) for c in columns], np.int64),
+        held=np.array([held_by(c.mysql_type) for c in columns], np.int64),
         is_key=np.array([c.is_key for c in columns], np.int64),
         labels=labels[0],
         labels_end=labels[1],
@@ -209,7 +207,7 @@ def decode_csv(batch: pa.RecordBatch, given: K.Layout, *, images: bool = True) -
     Yields
     ------
     pa.RecordBatch
-        :data:`ticdc_lab.schema.DECODED`: events, then a row for each message that could not be decoded.
+        :data:`ticdc_lab.events.schema.DECODED`: events, then a row for each message that could not be decoded.
     """
     return one_by_one(partial(_decode, given=given, images=images), batch, batch, "csv")
 

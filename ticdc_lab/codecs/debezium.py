@@ -29,7 +29,7 @@ from ticdc_lab.codecs.fields import (
 )  # fmt: skip
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.mysql_types import BINARIES, INTEGER_BYTES, base_of
+from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of
 
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 
@@ -172,7 +172,7 @@ def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
         return lambda v: v if isinstance(v, str) else values.decimal_text(number(v))
     if base == "double":
         return lambda v: values.double_text(number(v))
-    if base in INTEGER_BYTES:
+    if base in INTEGERS:
         return lambda v: _integer_text(v, mysql_type or "")
     return _plain
 

@@ -16,7 +16,7 @@ from ticdc_lab.codecs.event import Codec, Malformed, Outgrown
 from ticdc_lab.codecs.known import NOTHING, Known
 from ticdc_lab.codecs.quarantine import one_by_one, refused
 from ticdc_lab.codecs.registry import KERNELS, codec_of, require_protocol
-from ticdc_lab.schema import DECODED, require_columns
+from ticdc_lab.events.schema import DECODED, require_columns
 
 ROWS_A_PASS = 2_500
 """Messages decoded at once: what they fill stays in a core's cache (measured: a fifth faster than 10,000)."""
@@ -32,19 +32,19 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
     Parameters
     ----------
     messages
-        Columns of :data:`ticdc_lab.schema.MESSAGES`; timestamp and headers are not read.
+        Columns of :data:`ticdc_lab.events.schema.MESSAGES`; timestamp and headers are not read.
     protocol
         One of :data:`PROTOCOLS`.
     images
         False leaves ``columns`` and ``before`` null; everything else, the hashes too, is the same.
     known
-        Schemas and places that some protocols need; :func:`ticdc_lab.load.load` finds them.
+        Schemas and places that some protocols need; :func:`ticdc_lab.sources.load.load` finds them.
 
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.DECODED`: events with ``error_class`` null, and one row for each message that could
-        not be decoded. A message is decoded whole or not at all, so messages in = messages with ``seq`` 0 and no
+        :data:`ticdc_lab.events.schema.DECODED`: events with ``error_class`` null, and one row for each message that
+        could not be decoded. A message is decoded whole or not at all, so messages in = messages with ``seq`` 0 and no
         error + rows with an error.
 
     Raises

@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 @dataclass(slots=True)
 class Event:
-    """One event of a message; the names are those of :data:`ticdc_lab.schema.EVENTS`.
+    """One event of a message; the names are those of :data:`ticdc_lab.events.schema.EVENTS`.
 
     ``size`` is the number of bytes that the event has for itself in its message, None where a message is no sequence
     of parts.

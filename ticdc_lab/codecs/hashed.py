@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.kernel.numbering import DELETE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, laid_out_of
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.events.schema import DISPATCH
 
 _BYTES_OF_NULL = 4
 
 
 def hashed(laid: LaidOut, sizes: np.ndarray, *, compiled: bool) -> dict[str, pa.Array]:
-    """The columns of KEYS, IMAGE_HASHES and DISPATCH (:mod:`ticdc_lab.schema`) of some events.
+    """The columns of KEYS, IMAGE_HASHES and DISPATCH (:mod:`ticdc_lab.events.schema`) of some events.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.event import Cell, Event
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits, copied
 from ticdc_lab.codecs.kernel.numbering import INSERT, KINDS, OPS, ROW
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of, text
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.mysql_types import BY_SEED, BYTES, FLOAT, INTEGER, LONG_BYTES, MySQLType
+from ticdc_lab.events.mysql_types import BY_SEED, BYTES, FLOAT, INTEGER, LONG_BYTES, MySQLType
 
 _NUMBERS = range(-(1 << 63), 1 << 64)
 _PARTITIONS = range(1, 1 << 31)

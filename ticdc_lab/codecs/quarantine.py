@@ -10,7 +10,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.event import Malformed, Outgrown
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.schema import DECODED
 
 Decode = Callable[[pa.RecordBatch, pa.RecordBatch], Iterator[pa.RecordBatch]]
 """Messages with nothing packed in them, and as they were, to rows of DECODED."""

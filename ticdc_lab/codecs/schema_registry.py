@@ -16,7 +16,7 @@ from urllib3.util.retry import Retry
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import SourceError
-from ticdc_lab.redaction import without_secrets
+from ticdc_lab.errors.redaction import without_secrets
 
 TIMEOUT_S = 5
 _AGAIN = 3

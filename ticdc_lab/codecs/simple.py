@@ -1,7 +1,8 @@
 """Simple, TiCDC's own format, as JSON or Avro: rows say which version of their table they follow.
 
-A row can be decoded only with that version, which a DDL or bootstrap message brings. :func:`ticdc_lab.load.load` looks
-for them all first, so a row need not come after its schema; what passes here is learned as well.
+A row can be decoded only with that version, which a DDL or bootstrap message brings.
+:func:`ticdc_lab.sources.load.load` looks for them all first, so a row need not come after its schema; what passes here
+is learned as well.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ticdc_lab.codecs.fields import (
 )  # fmt: skip
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.mysql_types import BINARIES
+from ticdc_lab.events.mysql_types import BINARIES
 
 Version = tuple[str, str, int]
 Fields = Mapping[str, Any]

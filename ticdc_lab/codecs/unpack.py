@@ -29,7 +29,7 @@ from ticdc_lab.codecs.kernel.arrow import spans
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.quarantine import TooMuchError, unforeseen
 from ticdc_lab.errors import SourceError
-from ticdc_lab.redaction import without_secrets
+from ticdc_lab.errors.redaction import without_secrets
 
 BATCH_LARGEST = 2 * AT_ONCE
 """Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.consumer.anomalies import anomalies
+    from ticdc_lab.consumer.case_results import case_results, consumed
+    from ticdc_lab.consumer.cases import CASES, NO_FILTER
     from ticdc_lab.consumer.causes import delivery_causes
     from ticdc_lab.consumer.consumption import (
         Scenario,
@@ -16,15 +19,23 @@ if TYPE_CHECKING:
         consumption,
         matrix,
     )
+    from ticdc_lab.consumer.ddl_timeline import ddl_timeline
+    from ticdc_lab.consumer.downstream import frames_of, small_frame
     from ticdc_lab.consumer.episodes import delivery_episodes
+    from ticdc_lab.consumer.invariant import invariant_curve, measure_of
     from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
+    from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES, Policy
     from ticdc_lab.consumer.replay import Replayed, replay
     from ticdc_lab.consumer.replay_compare import Compared, compare
     from ticdc_lab.consumer.sinks.open import open_sink
+    from ticdc_lab.consumer.smallest import smallest
     from ticdc_lab.consumer.study import Study
+    from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
 
 __all__ = [
+    "CASES",
+    "NO_FILTER",
     "POLICIES",
     "Compared",
     "Crash",
@@ -35,26 +46,40 @@ __all__ = [
     "Replayed",
     "Scenario",
     "Study",
+    "anomalies",
+    "case_results",
     "compare",
+    "consumed",
     "consumer_anomalies",
     "consumer_matrix",
     "consumer_steps",
     "consumption",
+    "ddl_timeline",
     "delivery_causes",
     "delivery_episodes",
+    "frames_of",
+    "held_by_partition",
+    "invariant_curve",
     "matrix",
+    "measure_of",
     "open_sink",
     "replay",
+    "run",
+    "small_frame",
+    "smallest",
+    "why_waiting",
 ]
 
 lazily(
     __name__,
     __all__,
     {
+        "CASES": "cases",
+        "NO_FILTER": "cases",
+        "POLICIES": "policy",
         "Compared": "replay_compare",
         "Crash": "listeners",
         "Listeners": "listeners",
-        "POLICIES": "policy",
         "Pause": "listeners",
         "Policy": "policy",
         "Rebalance": "listeners",
@@ -62,12 +87,20 @@ lazily(
         "Scenario": "consumption",
         "Study": "study",
         "compare": "replay_compare",
+        "consumed": "case_results",
         "consumer_anomalies": "consumption",
         "consumer_matrix": "consumption",
         "consumer_steps": "consumption",
         "delivery_causes": "causes",
         "delivery_episodes": "episodes",
+        "frames_of": "downstream",
+        "held_by_partition": "waiting",
+        "invariant_curve": "invariant",
         "matrix": "consumption",
+        "measure_of": "invariant",
         "open_sink": "sinks.open",
+        "run": "model",
+        "small_frame": "downstream",
+        "why_waiting": "waiting",
     },
 )

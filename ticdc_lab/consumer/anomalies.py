@@ -15,8 +15,8 @@ from ticdc_lab.consumer.ddl_sides import ddl_sides
 from ticdc_lab.consumer.log import Ints, NarrowLog
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import Touches, commit_ts_of
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.schema import EVIDENCE, FINDINGS, described
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.schema import EVIDENCE, FINDINGS, described
 
 KINDS = (
     "torn transaction", "row goes back", "lost update", "lost change", "row before its DDL", "row after its DDL",

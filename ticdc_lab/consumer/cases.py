@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.policy import SEED_ROW, SEED_ROW_SHARED, SEED_TRANSACTION, Policy
+from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_ROW_SHARED, DESIGN_TRANSACTION, Policy
 from ticdc_lab.consumer.producer import Change, Cluster, acknowledge, broadcast, hand_over, restart, write
 
-NO_FILTER = replace(SEED_ROW, name="seed, row mode, no filter", duplicates="none")
+NO_FILTER = replace(DESIGN_ROW, name="design, row mode, no filter", duplicates="none")
 """The seed's consumer without the record of what each table has executed."""
 
 
@@ -50,7 +50,7 @@ class Case:
     expected_ts: int
     answer: str
     listeners: Listeners = Listeners(per_second=1000)  # noqa: RUF009 (frozen)
-    shown: Policy = SEED_ROW
+    shown: Policy = DESIGN_ROW
 
     def expected(self) -> dict[tuple[str, int], str]:
         """The rows that the downstream must end with: table and id to value."""
@@ -83,10 +83,10 @@ def owner_switch_forgetting() -> Case:
 
 
 def table_migration(*, repeats: bool) -> Case:
-    """Table orders moves from processor A to B, which begins where A stopped, or at A's CheckpointTS."""
+    """Table orders moves from processor A to B, which begins where A stopped, or behind A's recorded CheckpointTS."""
     c = _two_tables()
     c = broadcast(acknowledge(_written(c, to_ts=3, acknowledged=2), "B", to_ts=3))
-    c = restart(c, "orders", at="B") if repeats else hand_over(c, "orders", to="B")
+    c = restart(c, "orders", at="B", recorded=1) if repeats else hand_over(c, "orders", to="B")
     c = broadcast(acknowledge(write(c, "B", to_ts=6), "B", to_ts=6))
     return _case(
         "table migration, with repeats" if repeats else "table migration",
@@ -111,9 +111,13 @@ def processor_exit() -> Case:
 
 
 def processor_crash() -> Case:
-    """The seed's example: A writes TS 1, 2, 3, 4 and dies with CheckpointTS 2; B writes 2, 3, 4 again."""
+    """The seed's example: A writes TS 1, 2, 3, 4 and dies with CheckpointTS 2; B writes 2, 3, 4 again.
+
+    A processor begins behind what is recorded (``restart``); one that writes 2 again has a record of 1, a transaction
+    behind A's CheckpointTS.
+    """
     c = broadcast(acknowledge(write(_one_row(), "A", to_ts=4), "A", to_ts=2))
-    c = write(restart(c, "orders", at="B"), "B", to_ts=4)
+    c = write(restart(c, "orders", at="B", recorded=1), "B", to_ts=4)
     return _case(
         "processor crash",
         "What becomes of rows that are written again after a processor died?",
@@ -124,9 +128,9 @@ def processor_crash() -> Case:
 
 
 def processor_crash_behind() -> Case:
-    """The same where 4 was broadcast already and only 2 recorded: what is written again lies below the resolved ts."""
+    """The same where 4 was broadcast already: what is written again lies below the resolved ts."""
     c = broadcast(acknowledge(write(_one_row(), "A", to_ts=4), "A", to_ts=4))
-    c = write(restart(c, "orders", at="B", recorded=2), "B", to_ts=3)
+    c = write(restart(c, "orders", at="B", recorded=1), "B", to_ts=3)
     c = broadcast(c)  # never below 4; a listener executes what it holds up to there
     c = write(c, "B", to_ts=4)
     return _case(
@@ -150,7 +154,7 @@ def one_record_for_a_table() -> Case:
         "duplicate and lost. Each listener needs its own record.",
     )
     slow = Listeners(per_second=1000, speeds=MappingProxyType({1: 100}))
-    return replace(case, listeners=slow, shown=SEED_ROW_SHARED)
+    return replace(case, listeners=slow, shown=DESIGN_ROW_SHARED)
 
 
 def recovery() -> Case:
@@ -162,7 +166,7 @@ def recovery() -> Case:
         c,
         "Yes: where every listener stops at the same watermark, the downstream is the upstream at that ts.",
     )
-    return replace(case, log=until(case.log, ts=4), expected_ts=4, shown=SEED_TRANSACTION)
+    return replace(case, log=until(case.log, ts=4), expected_ts=4, shown=DESIGN_TRANSACTION)
 
 
 def stopped_anywhere() -> Case:

@@ -17,8 +17,8 @@ from ticdc_lab.audit.marks import Ints, log_marks
 from ticdc_lab.consumer.episodes import KINDS, NEEDED, repeats_of, text
 from ticdc_lab.consumer.episodes import judged as judged_episodes
 from ticdc_lab.engine.shuffle import Batches
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
 
 CAUSES = (RESTART, TABLE, DDL, REORDERED, LOST) = (*KINDS, "reordered by the producer", "lost")
 
@@ -38,7 +38,7 @@ def delivery_causes(events: DataFrame) -> DataFrame:
         ``topic``, ``table`` (string: ``schema.table``), ``key_hash``, ``commit_ts``, ``partition``, ``offset``,
         ``seq``, ``cause`` (string, of :data:`CAUSES`), ``from_offset`` (bigint: first message of the episode, see
         :func:`ticdc_lab.consumer.episodes.delivery_episodes`; null unless it is a repeat), ``message`` (string) and
-        ``evidence`` (:data:`ticdc_lab.schema.EVIDENCE`, the messages that show it):
+        ``evidence`` (:data:`ticdc_lab.events.schema.EVIDENCE`, the messages that show it):
 
         - ``replay of a restart``: sent again with all that its partitions had got since a checkpoint.
         - ``replay of a table``: sent again alone, as when a table moves or its processor dies.

@@ -22,7 +22,7 @@ from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
 from ticdc_lab.consumer.study import Study, study_frame
-from ticdc_lab.schema import described, require_batch
+from ticdc_lab.events.schema import described, require_batch
 
 NEVER_WAS = "state that never existed"
 """The kind under which a matrix counts states of the downstream that upstream never had."""

@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import KEYS, require_batch, require_columns
 from ticdc_lab.facts.blocking import blocked_tables
-from ticdc_lab.keys import with_keys
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import KEYS, require_batch, require_columns
 
 KINDS = RESTART, TABLE, DDL = "replay of a restart", "replay of a table", "replay around a DDL"
 

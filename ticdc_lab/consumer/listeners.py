@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,4 +96,26 @@ class Listeners:
                 raise ContractError(
                     f"{what} ends before it begins, or begins before the consumer does.",
                     hint="Times are µs of the consumer's clock, which begins at 0.",
+                )
+
+    def require_there(self, partitions: Set[int]) -> None:
+        """Refuse speeds, pauses and faults of a partition or process that is not there: a typing error does nothing.
+
+        Raises
+        ------
+        ContractError
+            One is not.
+        """
+        named = {p if isinstance(p, int) else p[1] for p in self.speeds} | {p.partition for p in self.pauses}
+        moved = {f.partition for f in self.faults if isinstance(f, Rebalance)}
+        crashed = {f.process for f in self.faults if isinstance(f, Crash)}
+        reached = {f.to_process for f in self.faults if isinstance(f, Rebalance)}
+        unknown = {
+            "partition": (named | moved) - partitions, "process": {p for p in crashed | reached if p >= self.processes}
+        }  # fmt: skip
+        for what, strange in unknown.items():
+            if strange:
+                raise ContractError(
+                    f"There is no {what} {', '.join(map(str, sorted(strange)))}; the log has partitions "
+                    f"{sorted(partitions)}, and the consumer {self.processes} processes, which count from 0."
                 )

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -23,7 +23,7 @@ NARROW = (
     "topic", "partition", "offset", "seq", "kind", "commit_ts", "op_rank", "schema_name", "table_name", "key_hash",
     "before_key_hash", "change_hash", "query",
 )  # fmt: skip
-"""Columns that :meth:`NarrowLog.of` needs, named as in :data:`ticdc_lab.schema.EVENTS` and ``KEYS``."""
+"""Columns that :meth:`NarrowLog.of` needs, named as in :data:`ticdc_lab.events.schema.EVENTS` and ``KEYS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import NARROW, NarrowLog
-from ticdc_lab.keys import with_keys
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import require_columns
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.schema import require_columns
 from ticdc_lab.transactions import op_rank
 
 MOST_EVENTS = 1_000_000

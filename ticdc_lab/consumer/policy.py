@@ -49,7 +49,7 @@ class Policy:
     Examples
     --------
     >>> from dataclasses import replace
-    >>> replace(SEED_ROW, name="row mode, nothing filtered", duplicates="none").waits_for
+    >>> replace(DESIGN_ROW, name="row mode, nothing filtered", duplicates="none").waits_for
     'partition'
     """
 
@@ -64,15 +64,15 @@ class Policy:
     saves: Literal["unwritten", "read"] = "unwritten"
 
 
-SEED_ROW = Policy("seed, row mode", waits_for="partition", writes="batch", duplicates="listener")
+DESIGN_ROW = Policy("design, row mode", waits_for="partition", writes="batch", duplicates="listener")
 """The seed's consumer where rows need not be restored to transactions."""
 
-SEED_ROW_SHARED = Policy(
-    "seed, row mode, one record a table", waits_for="partition", writes="batch", duplicates="table"
+DESIGN_ROW_SHARED = Policy(
+    "design, row mode, one record a table", waits_for="partition", writes="batch", duplicates="table"
 )
 """The seed's sentence to the letter: the greatest executed commit_ts of a table, whichever partition it came from."""
 
-SEED_TRANSACTION = Policy("seed, transaction mode", waits_for="all", writes="transaction", duplicates="table")
+DESIGN_TRANSACTION = Policy("design, transaction mode", waits_for="all", writes="transaction", duplicates="table")
 """The seed's consumer that restores transactions."""
 
 STRICT = Policy(
@@ -100,9 +100,9 @@ REFERENCE_FIXED = Policy(
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
-        "seed-row": SEED_ROW,
-        "seed-row-shared": SEED_ROW_SHARED,
-        "seed-transaction": SEED_TRANSACTION,
+        "design-row": DESIGN_ROW,
+        "design-row-shared": DESIGN_ROW_SHARED,
+        "design-transaction": DESIGN_TRANSACTION,
         "strict": STRICT,
         "classic": CLASSIC,
         "reference": REFERENCE,

@@ -118,13 +118,14 @@ def hand_over(c: Cluster, table: str, *, to: str) -> Cluster:
 
 
 def restart(c: Cluster, table: str, *, at: str, recorded: int | None = None) -> Cluster:
-    """A table is taken up by a processor that knows no more than its CheckpointTS: it begins there, inclusively.
+    """A table is taken up by a processor that knows no more than its CheckpointTS: it begins behind that.
 
-    ``recorded`` is what was recorded of it, where that lags behind what the owner has broadcast.
+    So does the pipeline: ``(checkpoint_ts, MAX]``, architecture model 4.1; a checkpoint is only told when all up to it
+    is written. ``recorded`` is what was recorded of it, where that lags behind what the owner has broadcast.
     """
     known = {t.table: t.checkpoint if recorded is None else recorded for t in c.tasks}
     moved = {
-        t.table: replace(t, processor=at, written=known[t.table] - 1, checkpoint=known[t.table])
+        t.table: replace(t, processor=at, written=known[t.table], checkpoint=known[t.table])
         for t in c.tasks
         if t.table == table
     }

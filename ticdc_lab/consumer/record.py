@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from ticdc_lab.schema import described
+from ticdc_lab.events.schema import described
 
 _STR, _INT, _LONG = StringType(), IntegerType(), LongType()
 

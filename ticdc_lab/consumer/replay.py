@@ -16,13 +16,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ticdc_lab.catalog import DDL, Catalog
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
 from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError
+from ticdc_lab.facts.catalog import DDL, Catalog
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.knowledge import Knowledge, LogFacts, knowledge
 from ticdc_lab.tables.refusals import at, require_dated, require_resolved
 
@@ -67,7 +67,7 @@ def replay(
     Parameters
     ----------
     log
-        A decoded log (:meth:`ticdc_lab.change_log.ChangeLog.materialise`).
+        A decoded log (:meth:`ticdc_lab.sources.change_log.ChangeLog.materialise`).
     sink
         The target (:func:`ticdc_lab.consumer.sinks.open.open_sink`).
     mode

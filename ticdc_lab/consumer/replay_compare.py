@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import TableDef
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.replay_ddl import tables_at
 from ticdc_lab.consumer.replay_plan import Progress
 from ticdc_lab.consumer.sinks import Sink
-from ticdc_lab.engine.columns import field_if
+from ticdc_lab.engine.columns import field_if, named
 from ticdc_lab.engine.json_text import json_texts
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.facts.catalog import TableDef
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import TableAsOf, table_as_of
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
 
@@ -118,13 +118,13 @@ def _applied(log: ChangeLog, progress: Progress, known: Knowledge) -> tuple[Data
 
 def _compared(told: TableAsOf, definition: TableDef, sink: Sink, most: int) -> Compared:
     table = f"{told.schema_name}.{told.table_name}"
-    columns = [f for f in told.rows.schema.fields if not f.name.startswith("_")]
+    columns = told.rows.schema.fields[:-3]  # the last three say things about the row
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
         frame = sink.frame(told.rows.sparkSession, definition, folder)
         lacking = [f.name for f in columns if f.name not in frame.columns]
         if lacking:
             return Compared(table, 1, 1, (Difference("{}", tuple(lacking), "columns", None),))
-        found = frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in columns])
+        found = frame.select(*[F.col(named(f.name)).cast(f.dataType).alias(f.name) for f in columns])
         names = [f.name for f in columns]
         each = _by_key(told, found, names) if told.key else _by_row(told, found, names)
         sides = {"row": told.key, "expected": names, "found": names} if told.key else {"row": names}
@@ -153,7 +153,7 @@ def _differences(wrong: DataFrame, sides: Mapping[str, Sequence[str]], most: int
 
 def _flat(side: str, struct: str, names: Sequence[str]) -> list[Column]:
     """A struct taken apart: one whose fields are never null cannot be null in Arrow."""
-    fields = [field_if(struct, f"`{name}`").alias(f"{side}_{i}") for i, name in enumerate(names)]
+    fields = [field_if(struct, named(name)).alias(f"{side}_{i}") for i, name in enumerate(names)]
     return [F.col(struct).isNotNull().alias(f"has_{side}"), *fields]
 
 
@@ -167,7 +167,7 @@ def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
         F.array(
             *[
                 F.when(
-                    ~F.col(f"expected.`{c}`").eqNullSafe(F.col(f"found.`{c}`"))
+                    ~F.col(f"expected.{named(c)}").eqNullSafe(F.col(f"found.{named(c)}"))
                     & ~F.coalesce(F.array_contains("unfit", c), F.lit(False)),
                     F.lit(c),
                 )
@@ -179,7 +179,7 @@ def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
     return both.select(
         F.lit(True).alias("has_row"),
         *[
-            F.coalesce(field_if("l.key", f"`{k}`"), field_if("r.key", f"`{k}`")).alias(f"row_{i}")
+            F.coalesce(field_if("l.key", named(k)), field_if("r.key", named(k))).alias(f"row_{i}")
             for i, k in enumerate(told.key)
         ],
         (missing | (F.size(differing) > 0)).alias("different"),
@@ -212,4 +212,4 @@ def _by_row(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _struct(names: Any) -> Column:
-    return F.struct(*[F.col(f"`{n}`") for n in names])
+    return F.struct(*[F.col(named(n)) for n in names])

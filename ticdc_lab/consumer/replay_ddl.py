@@ -1,7 +1,7 @@
 """What the DDL of a log do to tables that hold rows and nothing else: no keys, indexes, partitions. No Spark.
 
 A target that does not speak MySQL gets no statement translated: the definitions before and after each DDL, which
-:mod:`ticdc_lab.catalog` knows, say what changes.
+:mod:`ticdc_lab.facts.catalog` knows, say what changes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ticdc_lab.catalog import DDL, Catalog, ColumnDef, TableDef, TableName, TableVersion
-from ticdc_lab.ddl import Cursor, DDLSyntaxError, words_of
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
+from ticdc_lab.facts.catalog import DDL, Catalog, ColumnDef, TableDef, TableName, TableVersion
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.stretches import carried
 from ticdc_lab.tables.versions import added_text

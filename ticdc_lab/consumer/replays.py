@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.audit.marks import Ints, numbers
-from ticdc_lab.neighbours import changes_in
+from ticdc_lab.events.neighbours import changes_in
 
 Bools = NDArray[np.bool_]
 

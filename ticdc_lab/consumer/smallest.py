@@ -16,7 +16,7 @@ from ticdc_lab.consumer.log import ROW, Bools, Ints, NarrowLog
 from ticdc_lab.consumer.model import Run, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
-from ticdc_lab.neighbours import changes_in
+from ticdc_lab.events.neighbours import changes_in
 
 
 def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> NarrowLog:

@@ -14,9 +14,9 @@ from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.model import Run
 from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
 from ticdc_lab.errors import ContractError
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.quoting import literal, quoted
-from ticdc_lab.schema import require_columns
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events.schema import require_columns
 
 MOST_ROWS = 100_000
 POINTS = 200

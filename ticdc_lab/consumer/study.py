@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, catalog_of
 from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, NarrowLog
 from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.schema import require_batch
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.schema import require_batch
+from ticdc_lab.facts.catalog import Catalog, catalog_of
 
 STRATEGIES = ("table", "index-value", "ts")
 
@@ -94,9 +94,9 @@ class Study:
         Returns
         -------
         NarrowLog
-            As :func:`ticdc_lab.produce.produce` would write it, a message an event: rows in commit order, DDL after the
-            rows that it was committed with, in all partitions or, where the recording has it so, in partition 0 alone,
-            and the global resolved_ts in all. The topic is ``what-if``.
+            As :func:`ticdc_lab.encode.produce.produce` would write it, a message an event: rows in commit order, DDL
+            after the rows that it was committed with, in all partitions or, where the recording has it so, in partition
+            0 alone, and the global resolved_ts in all. The topic is ``what-if``.
 
         Raises
         ------
@@ -173,7 +173,7 @@ def study_frame(
         check_strategy(s)
         if s.lower() == CONFLICT:
             raise DispatchError("A consumer that waits at alignments is not modelled; leave out `conflict`.")
-    own = catalog_of(events) if catalog is None else catalog
+    own = catalog_of(events) if catalog is None and strategies else catalog
     targets = {}
     for i, s in enumerate(strategies):
         name = f"{_TARGET}{i}"

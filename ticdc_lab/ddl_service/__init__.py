@@ -6,6 +6,43 @@ time is the clock's.
 
 from __future__ import annotations
 
-from ticdc_lab.ddl_service.serving import Listening, running, serve
+from typing import TYPE_CHECKING
 
-__all__ = ["Listening", "running", "serve"]
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.ddl_service.client import Client
+    from ticdc_lab.ddl_service.serving import Listening, running, serve
+    from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+    from ticdc_lab.ddl_service.submitting import submitted
+    from ticdc_lab.ddl_service.watch import ended, fleet_watch, job_watch, settled
+
+__all__ = [
+    "Client",
+    "Listening",
+    "SqliteStore",
+    "ended",
+    "fleet_watch",
+    "job_watch",
+    "running",
+    "serve",
+    "settled",
+    "submitted",
+]
+
+lazily(
+    __name__,
+    __all__,
+    {
+        "Client": "client",
+        "Listening": "serving",
+        "SqliteStore": "sqlite_store",
+        "ended": "watch",
+        "fleet_watch": "watch",
+        "job_watch": "watch",
+        "running": "serving",
+        "serve": "serving",
+        "settled": "watch",
+        "submitted": "submitting",
+    },
+)

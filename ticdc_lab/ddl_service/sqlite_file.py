@@ -92,7 +92,7 @@ def opened(folder: str | Path) -> tuple[sqlite3.Connection, StoreTime]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        db.execute("pragma journal_mode=wal")
+        _write_ahead(db)
         db.execute("pragma synchronous=full")
         with writing(db):
             for statement in TABLES.split(";"):
@@ -102,6 +102,19 @@ def opened(folder: str | Path) -> tuple[sqlite3.Connection, StoreTime]:
     except (OSError, sqlite3.Error) as error:
         raise SetupError(f"{path} cannot be used as a store: {error}", hint="Give another --store.") from None
     return db, known
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Keep a log beside the file; of two that begin one at once SQLite refuses one, without waiting as it does else."""
+    until_s = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("pragma journal_mode=wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
 
 
 def _timed(db: sqlite3.Connection) -> StoreTime:

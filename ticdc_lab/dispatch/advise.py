@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pyspark.sql import DataFrame
 
-from ticdc_lab.catalog import Catalog, TableDef, catalog_of
 from ticdc_lab.dispatch.advise_candidates import MAX_SINGLE, Candidate, candidates_for, definitions_of
 from ticdc_lab.dispatch.advise_facts import (
     Collisions,
@@ -26,6 +25,7 @@ from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog, TableDef, catalog_of
 
 PARTITIONS = (1, 3, 8, 16, 32)
 

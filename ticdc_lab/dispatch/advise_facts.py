@@ -10,15 +10,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
+from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.definitions import unique_columns, with_answers
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.key_updates import key_change
 from ticdc_lab.engine.columns import in_order
-from ticdc_lab.keys import with_hashes, with_keys
-from ticdc_lab.schema import DISPATCH, KEYS, require_batch, require_columns
+from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
 
 HOT_KEYS = 10
 """Keys named per table at most."""

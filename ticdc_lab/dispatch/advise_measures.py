@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_lab.dispatch.advise_candidates import Candidate
+from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.evenness import gini
 
 Load = npt.NDArray[np.int64]
 

@@ -99,10 +99,10 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
 
 def _not_chosen(m: Measured, best: Measured, *, allow_risk: bool, small: bool) -> str:
     if m.candidate.risk and not allow_risk:
-        return f"a risk: {m.candidate.risk}; max/mean would be {m.uneven:.2f}"
+        return f"a risk: {m.candidate.risk}; the fullest would take {m.uneven:.2f} times the mean"
     if small or m.uneven <= best.uneven * TOLERANCE:
-        return f"not so simple, max/mean {m.uneven:.2f}"
-    return f"less even: max/mean {m.uneven:.2f}, not {best.uneven:.2f}"
+        return f"not so simple; the fullest would take {m.uneven:.2f} times the mean"
+    return f"less even: the fullest would take {m.uneven:.2f} times the mean, not {best.uneven:.2f} times"
 
 
 def _reasons(best: Measured, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:

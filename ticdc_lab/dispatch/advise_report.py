@@ -8,6 +8,7 @@ from typing import Any
 from ticdc_lab.dispatch.advise import Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import as_dict
 from ticdc_lab.dispatch.advise_measures import Evenness, Measured
+from ticdc_lab.dispatch.advise_policy import KEPT, SAID
 
 
 def values(advice: Advice) -> dict[str, Any]:
@@ -58,12 +59,15 @@ def sentences(advice: Advice) -> list[str]:
     n = advice.partitions
     even = advice.whole[n]
     out = [
-        f"{n} partitions, keeping {advice.keep}: fullest {even.max_over_mean:.2f} times the mean, Gini {even.gini:.2f},"
-        f" at each moment {even.in_time:.2f}, p99 {even.p99:.2f}"
+        f"With {_partitions(n)}, keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])}, the fullest takes"
+        f" {even.max_over_mean:.2f} times the mean",
+        f"  moment by moment {even.in_time:.2f} times on average; 99 % of the loads stay below {even.p99:.2f} times the"
+        f" mean; Gini {even.gini:.2f} (0 is even)",
     ]
-    out += [f"  with {m}: fullest {e.max_over_mean:.2f} times the mean" for m, e in advice.whole.items() if m != n]
+    others = {m: e for m, e in advice.whole.items() if m != n}
+    out += [f"  with {_partitions(m)} the fullest takes {e.max_over_mean:.2f} times" for m, e in others.items()]
     for name, (violations, cases) in advice.broken().items():
-        out.append(f"  {name}: {violations:,} of {cases:,} broken")
+        out.append(f"  {name.replace('_', ' ')}: broken in {violations:,} of {cases:,} cases")
     for t in sorted(advice.tables, key=lambda t: -t.fact.rows):
         choice = t.choices[n]
         out.append(f"{t.fact.name} ({t.fact.rows:,} rows, {t.share:.1%}): {choice.measured.candidate.name}")
@@ -71,3 +75,7 @@ def sentences(advice: Advice) -> list[str]:
         out += [f"  not {name}: {why}" for name, why in choice.why_not.items()]
         out += [f"  note: {risk}" for risk in (*t.risks, t.cut) if risk]
     return [*out, *[f"note: {n}" for n in advice.notes]]
+
+
+def _partitions(n: int) -> str:
+    return f"{n} partition{'s' if n > 1 else ''}"

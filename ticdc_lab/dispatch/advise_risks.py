@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
-from ticdc_lab.catalog import TableDef
 from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, TableFact
+from ticdc_lab.facts.catalog import TableDef
 
 HOT = 0.1
 """Share of a table's rows from which a key is hot."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, ColumnDef, TableDef, TableVersion
 from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
 from ticdc_lab.dispatch.dispatching import ready_for
 from ticdc_lab.dispatch.hashing import with_hash
@@ -21,6 +20,7 @@ from ticdc_lab.dispatch.strategies import (
     strategy_of,
 )
 from ticdc_lab.dispatch.unique_keys import beside_handle
+from ticdc_lab.facts.catalog import Catalog, ColumnDef, TableDef, TableVersion
 
 TableName = tuple[str, str]
 Indexes = Sequence[str] | Mapping[str, Sequence[str]]

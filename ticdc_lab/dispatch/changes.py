@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import Answer, with_answers
 from ticdc_lab.engine.columns import in_order
-from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import require_columns
+from ticdc_lab.events.schema import require_columns
+from ticdc_lab.facts.catalog import Catalog, TableDef
 from ticdc_lab.transactions import op_rank
 
 _SEPARATOR = "\x01"

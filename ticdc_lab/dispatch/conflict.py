@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.conflict_kernel import MAX_KEYS, Placer
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, Unit, placed_batches
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.shuffle import Kernel, by_key
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.transactions import op_rank
 
 PLACEMENTS = (

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.conflict import require_choice, with_changes
 from ticdc_lab.dispatch.conflict_kernel import (
     AT,
@@ -30,7 +29,8 @@ from ticdc_lab.dispatch.conflict_kernel import (
 )
 from ticdc_lab.dispatch.conflict_stream import Unit, placed_batches
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
-from ticdc_lab.prefix import POSITION
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.facts.catalog import Catalog
 
 _PLACE = "struct<topic: string, partition: int, offset: bigint, seq: int>"
 _BARRIERS = f"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.facts.catalog import Catalog, TableDef
 
 
 @dataclass(frozen=True, slots=True)

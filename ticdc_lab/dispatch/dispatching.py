@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ticdc_lab.catalog import Catalog
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.hashing import Flavour, with_hash
@@ -16,8 +16,8 @@ from ticdc_lab.dispatch.names import CONFLICT, check_partitions
 from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.keys import with_hashes
-from ticdc_lab.schema import DISPATCH, require_columns
+from ticdc_lab.events.schema import DISPATCH, require_columns
+from ticdc_lab.facts.catalog import Catalog
 
 ADDED = ("target_partition", "dispatch_key", "dispatch_error")
 """The columns that dispatch adds to events."""
@@ -42,8 +42,8 @@ def dispatch(
     ----------
     events
         The events contract: ``kind``, ``schema_name``, ``table_name``, and what the strategy reads (``commit_ts``;
-        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.schema.DISPATCH`, which is made
-        of them where it is missing). May be a stream.
+        ``op``, ``columns`` and ``before``, or instead of these two :data:`ticdc_lab.events.schema.DISPATCH`, which is
+        made of them where it is missing). May be a stream.
     strategy
         A name of :data:`STRATEGIES` in any case, or ``conflict``
         (:func:`ticdc_lab.dispatch.conflict.dispatch_by_conflict`). Another name means ``table``, as in TiCDC; see
@@ -103,7 +103,7 @@ def dispatch(
 
 
 def ready_for(events: DataFrame, verdicts: Sequence[Verdict]) -> DataFrame:
-    """Events with what some verdicts read of images: :data:`ticdc_lab.schema.DISPATCH`, and scratch columns."""
+    """Events with what some verdicts read of images: :data:`ticdc_lab.events.schema.DISPATCH`, and scratch columns."""
     require_columns(events, "kind", "schema_name", "table_name", *{name for v in verdicts for name in v.needs})
     out = with_hashes(events, HASHED) if any(v.choice is not None for v in verdicts) else events
     return computed_once(out, {name: column for v in verdicts for name, column in v.from_images.items()})

@@ -2,8 +2,8 @@
 
 ``h = crc32(schema || table)``, XORed with ``crc32(name || value bytes)`` for every chosen column: no separator, no
 length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia; golden README section 2). The crcs are those of
-:data:`ticdc_lab.schema.DISPATCH`; only a row's layout, a short text, is searched for the columns that are chosen. No
-lambda is used but for a NULL in a key: Spark fuses no step that has one.
+:data:`ticdc_lab.events.schema.DISPATCH`; only a row's layout, a short text, is searched for the columns that are
+chosen. No lambda is used but for a NULL in a key: Spark fuses no step that has one.
 """
 
 from __future__ import annotations

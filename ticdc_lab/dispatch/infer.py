@@ -2,7 +2,7 @@
 
 One pass counts the partitions of each topic, one shuffle by row tries all rules on every row change and sees which
 tables have a row that moved; where a rule explains that, one more pass names the events that it does not put where they
-lie. The rules are tried on the checksums of :data:`ticdc_lab.schema.DISPATCH`, with no image.
+lie. The rules are tried on the checksums of :data:`ticdc_lab.events.schema.DISPATCH`, with no image.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.keys import with_hashes
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.schema import DISPATCH, KEYS, require_batch, require_columns
 
 EXPLAINED = 0.95
 """Least share of a table's rows that a rule must explain to count as theirs; a fault or two must not hide it."""
@@ -90,7 +90,8 @@ def move_causes(events: DataFrame) -> DataFrame:
     Parameters
     ----------
     events
-        The events contract; images are read only where :data:`ticdc_lab.schema.DISPATCH` or the keys are missing.
+        The events contract; images are read only where :data:`ticdc_lab.events.schema.DISPATCH` or the keys are
+        missing.
 
     Returns
     -------
@@ -111,13 +112,13 @@ def move_causes(events: DataFrame) -> DataFrame:
 
 
 def infer_rules_table(events: pa.Table, *, partitions: int | None = None) -> pa.Table:
-    """:func:`infer_rules` of a log in memory that has the keys and :data:`ticdc_lab.schema.DISPATCH`; no session."""
+    """:func:`infer_rules` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     found = _best_of(_narrow_table(events, partitions=partitions))
     return found.select([*_TABLE, "rule", "n_rows", "n_explained", "partitions"])
 
 
 def move_causes_table(events: pa.Table) -> pa.Table:
-    """:func:`move_causes` of a log in memory that has the keys and :data:`ticdc_lab.schema.DISPATCH`; no session."""
+    """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     rows = _narrow_table(events, partitions=None)
     rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_TRIED))
     rule = {tuple(r[c] for c in _TABLE): r["rule"] for r in rules.to_pylist()}

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import Answer, unique_columns, with_answers
 from ticdc_lab.engine.columns import in_order
-from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import OF_IMAGES, require_batch, require_columns
+from ticdc_lab.events.schema import OF_IMAGES, require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog, TableDef
 from ticdc_lab.transactions import split_key_updates
 
 _NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "table_id", "op", "columns", "before")
@@ -60,9 +60,9 @@ def split_updates(events: DataFrame, *, catalog: Catalog | None = None) -> DataF
     Returns
     -------
     DataFrame
-        The same columns with the hashes of :data:`ticdc_lab.schema.KEYS`, without
-        :data:`ticdc_lab.schema.OF_IMAGES`. Such an update becomes a delete with its whole old image and an insert at
-        the same position; a log that is split already stays as it is.
+        The same columns with the hashes of :data:`ticdc_lab.events.schema.KEYS`, without
+        :data:`ticdc_lab.events.schema.OF_IMAGES`. Such an update becomes a delete with its whole old image and an
+        insert at the same position; a log that is split already stays as it is.
     """
     require_columns(events, *_NEEDED)
     keyed = _with_unique(events.drop(*OF_IMAGES), catalog).transform(with_keys)
@@ -86,9 +86,9 @@ def joined_updates(events: DataFrame, *, catalog: Catalog | None = None) -> Data
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
-        :data:`ticdc_lab.schema.OF_IMAGES`, and ``joined`` (string, null for what is no delete or insert beside one of
-        the other kind in its table's part of a transaction):
+        The columns of events with the hashes of :data:`ticdc_lab.events.schema.KEYS`, without
+        :data:`ticdc_lab.events.schema.OF_IMAGES`, and ``joined`` (string, null for what is no delete or insert beside
+        one of the other kind in its table's part of a transaction):
 
         - ``same-key``: an update now. TiKV holds one entry for the key, so the halves were one update.
         - ``only-pair``: an update now. The transaction deleted one row of the table and inserted one.

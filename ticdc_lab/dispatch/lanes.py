@@ -169,7 +169,7 @@ class Lane:
     def lost(self, candidate: str) -> tuple[int, str]:
         """Changes that a candidate cannot place, and the reason for one of them."""
         if candidate not in self.loads:
-            return int(self.changes.sum()), f"a table has no {candidate}"
+            return int(self.changes.sum()), f"a table has no {_called(candidate)}"
         return self.unplaced_in(candidate, slice(None)), self.errors.get(candidate, "")
 
     def unplaced_in(self, candidate: str, time: slice) -> int:
@@ -179,3 +179,10 @@ class Lane:
             return int(self.changes[time].sum())
         name = f"{candidate}@{next(iter(load.rows))}" if isinstance(load, Ordered) else candidate
         return int(self.unplaced[self.slots[name], time].sum())
+
+
+def _called(candidate: str) -> str:
+    """What a candidate needs of a table, in words."""
+    kind, _, name = candidate.partition(":")
+    words = {"index-value": "index", "columns": "column"}
+    return f"{words[kind]} {name}" if name and kind in words else candidate

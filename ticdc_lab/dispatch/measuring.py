@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.candidates import Candidates, TableName, with_numbers
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK
@@ -19,10 +19,10 @@ from ticdc_lab.dispatch.lanes import Lane
 from ticdc_lab.dispatch.sweep import SWEPT, Plan, compile_kernels, lane_of, swept
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.keys import with_hashes
-from ticdc_lab.schema import DISPATCH
+from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.transactions import op_rank
-from ticdc_lab.tso import LOGICAL_BITS
 
 _ORDER = ("table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
 

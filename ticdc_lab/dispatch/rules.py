@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
 from ticdc_lab.dispatch.hashing import Choice, Flavour, with_hash
@@ -17,6 +16,7 @@ from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.dispatch.topics import check_topic, topic_column
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog
 
 _RULE = "_dispatch_rule"
 

@@ -9,15 +9,15 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.guarantees import guarantees
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.keys import with_keys
-from ticdc_lab.schema import OF_IMAGES, require_columns
+from ticdc_lab.events.schema import OF_IMAGES, require_columns
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.transactions import split_key_updates
 
 SETTINGS: Mapping[str, Mapping[str, bool]] = {
@@ -39,8 +39,8 @@ def without_old_value(events: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
-        :data:`ticdc_lab.schema.OF_IMAGES`:
+        The columns of events with the hashes of :data:`ticdc_lab.events.schema.KEYS`, without
+        :data:`ticdc_lab.events.schema.OF_IMAGES`:
 
         - an update that changes its handle key becomes a delete and an insert, because TiKV deletes the old key's entry
           and puts the new one;
@@ -84,8 +84,8 @@ def with_settings(events: DataFrame, *, changefeed: Changefeed, catalog: Catalog
     Returns
     -------
     DataFrame
-        The columns of events with the hashes of :data:`ticdc_lab.schema.KEYS`, without
-        :data:`ticdc_lab.schema.OF_IMAGES`.
+        The columns of events with the hashes of :data:`ticdc_lab.events.schema.KEYS`, without
+        :data:`ticdc_lab.events.schema.OF_IMAGES`.
     """
     if not changefeed.dispatch_old_value:
         return without_old_value(events)

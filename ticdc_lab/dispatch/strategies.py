@@ -14,13 +14,13 @@ from functools import partial
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, TableDef
 from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns
 from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
 from ticdc_lab.dispatch.names import check_columns
 from ticdc_lab.engine.columns import texts
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.facts.catalog import Catalog, TableDef
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
 NO_ROWID = (

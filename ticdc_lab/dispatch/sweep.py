@@ -29,8 +29,8 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.tso import LOGICAL_BITS
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
 """What :func:`swept` yields for every lane; :func:`lane_of` reads ``facts``."""

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.events.schema import require_batch, require_columns
 
 MAX_TOPIC_LENGTH = 249
 """Bytes of a Kafka topic name at most; TiCDC cuts what is longer."""

@@ -11,9 +11,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog, IndexDef, TableDef
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import Answer, with_answers
-from ticdc_lab.keys import with_keys
+from ticdc_lab.facts.catalog import Catalog, IndexDef, TableDef
 
 _ANSWER = "_unique_keys"
 _IMAGES = ("columns", "before")
@@ -39,11 +39,11 @@ def with_unique_keys(events: DataFrame, *, catalog: Catalog | None, named: bool 
     Returns
     -------
     DataFrame
-        Events with :data:`ticdc_lab.schema.KEYS`, and ``table_id`` (bigint), ``own_key`` (bigint: ``key_hash``; where a
-        row has none, and one of its images no unique value either, ``table_id``, because such rows are known by their
-        content only and must all keep their order), ``uniques`` (array<bigint>, left out where no table has another
-        unique index: hashes of the values without NULL, old and new), ``not_carried`` (string: why the log cannot tell)
-        and ``named_keys`` (array<struct<hash: bigint, text: string>>).
+        Events with :data:`ticdc_lab.events.schema.KEYS`, and ``table_id`` (bigint), ``own_key`` (bigint: ``key_hash``;
+        where a row has none, and one of its images no unique value either, ``table_id``, because such rows are known by
+        their content only and must all keep their order), ``uniques`` (array<bigint>, left out where no table has
+        another unique index: hashes of the values without NULL, old and new), ``not_carried`` (string: why the log
+        cannot tell) and ``named_keys`` (array<struct<hash: bigint, text: string>>).
     """
     rows = events.transform(with_keys).withColumn("table_id", F.xxhash64("schema_name", "table_name"))
     others = {} if catalog is None else _others(catalog)

@@ -16,15 +16,15 @@ import numpy.typing as npt
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, candidate_name
 from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
 from ticdc_lab.dispatch.measuring import measured
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import require_batch
-from ticdc_lab.tso import LOGICAL_BITS
+from ticdc_lab.events.schema import require_batch
+from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.facts.catalog import Catalog
 
 BUCKETS = 48
 """Intervals of equal length that the time of a log is cut into."""

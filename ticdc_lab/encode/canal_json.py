@@ -13,11 +13,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab import mysql_types as m
 from ticdc_lab.encode.cells import Cells, Ints, Shape, cells_of
 from ticdc_lab.encode.ddl_types import canal_word
 from ticdc_lab.encode.texts import by_form, each, expanded, joined, latin1, quoted, quoted_ascii
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events import mysql_types as m
 
 LOST = {
     "start_ts": "no field for it",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.errors import ProtocolError
-from ticdc_lab.mysql_types import MySQLType, labels_of, type_of
+from ticdc_lab.events.mysql_types import MySQLType, labels_of, type_of
 
 Ints = NDArray[np.int64]
 

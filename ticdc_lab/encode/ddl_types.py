@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.ddl import DDLSyntaxError, words_of
+from ticdc_lab.events.ddl import DDLSyntaxError, words_of
 
 _CANAL = {
     "CREATE": (3,),

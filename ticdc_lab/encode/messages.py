@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.encode import encode, encoder
-from ticdc_lab.neighbours import changes_in
+from ticdc_lab.events.neighbours import changes_in
 
 EVENTS_A_PASS = 2_500
 """Events encoded at once, as many as are decoded at once."""

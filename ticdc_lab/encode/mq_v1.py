@@ -2,7 +2,7 @@
 
 The seed shows the form by example and leaves three things open, which are settled here:
 
-- Type names are those of :data:`ticdc_lab.mysql_types.TYPES` (``seed``).
+- Type names are those of :data:`ticdc_lab.events.mysql_types.TYPES` (``seed``).
 - Values of BINARY, VARBINARY and BLOB columns are base64, for JSON holds no bytes; DECIMAL, dates, times and JSON are
   text; integers, BIT, YEAR, ENUM, SET and floats are numbers (a label of an ENUM or SET is text).
 - ``unique`` is there, and true, for the columns of the handle key only, as in the seed's examples.
@@ -17,9 +17,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab import mysql_types as m
 from ticdc_lab.encode.cells import Cells, Shape, cells_of
 from ticdc_lab.encode.texts import FLOAT_TEXT, INTEGER_TEXT, base64_of, by_form, each, joined, number, quoted, raw
+from ticdc_lab.events import mysql_types as m
 
 LOST = {
     "start_ts": "no field for it",

@@ -14,7 +14,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab import mysql_types as m
 from ticdc_lab.encode.cells import Cells, Shape, cells_of
 from ticdc_lab.encode.ddl_types import action_number
 from ticdc_lab.encode.texts import (
@@ -29,6 +28,7 @@ from ticdc_lab.encode.texts import (
     quoted,
     raw,
 )  # fmt: skip
+from ticdc_lab.events import mysql_types as m
 
 BINARY, HANDLE, PRIMARY, MULTIPLE, NULLABLE, UNSIGNED = 1, 2, 8, 32, 64, 128
 

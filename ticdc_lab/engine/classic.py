@@ -54,7 +54,17 @@ took three times its CPU time so, one of 600,000 events as much as without.
 """
 
 
-def local_spark(*, app_name: str, driver_memory: str, cores: int | str, extra: Mapping[str, str]) -> SparkSession:
+BRIEF_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms512m"
+"""JVM options of a process that runs many small queries once each: the optimising compiler takes half of its CPU time.
+
+Without that compiler Java would keep 48 MB for code, which the classes that Spark generates fill within minutes, and
+begin with 16 MB of heap.
+"""
+
+
+def local_spark(
+    *, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
+) -> SparkSession:
     """Start a quiet local Spark with Delta, as :func:`ticdc_lab.engine.sessions.session` describes it.
 
     Raises
@@ -63,12 +73,33 @@ def local_spark(*, app_name: str, driver_memory: str, cores: int | str, extra: M
         Java or a jar is missing or wrong.
     """
     require_java()
-    conf = SparkConf(loadDefaults=False).setAll(list(_settings(app_name, driver_memory, cores, extra).items()))
+    settings = _settings(app_name, driver_memory, cores, brief, extra)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with _own_environment():
-        return SparkSession(_context(conf))
+        context = _context(conf)
+    # where the JVM is killed its other end fails in a thread of its own, with a trace beside our sentence
+    context._accumulatorServer.handle_error = _said_elsewhere  # type: ignore[method-assign]
+    quiet_gateway()
+    return SparkSession(context)
 
 
-def _settings(app_name: str, driver_memory: str, cores: int | str, extra: Mapping[str, str]) -> dict[str, str]:
+def quiet_gateway() -> None:
+    """Keep what py4j logs of a JVM that has ended, trace and all, from standing beside our sentence."""
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_is_not_of_gateway)
+
+
+def _is_not_of_gateway(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
+
+
+def _said_elsewhere(request: object, client_address: object) -> None:
+    """Nothing more."""
+
+
+def _settings(
+    app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
+) -> dict[str, str]:
     log4j = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ours = {
         "spark.app.name": app_name,
@@ -90,7 +121,8 @@ def _settings(app_name: str, driver_memory: str, cores: int | str, extra: Mappin
         ours["spark.jars"] = ",".join(path.as_uri() for path in jar_paths())
     if "spark.sql.warehouse.dir" not in extra:
         ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
-    java_options = f"{log4j} {ARROW_OPTIONS} {extra.get('spark.driver.extraJavaOptions', '')}"
+    compiler = BRIEF_OPTIONS if brief else ""
+    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {extra.get('spark.driver.extraJavaOptions', '')}"
     return ours | dict(extra) | {"spark.driver.extraJavaOptions": java_options, MADE_HERE: "true"}
 
 

@@ -26,6 +26,11 @@ from pyspark.sql import functions as F
 from ticdc_lab.engine.sessions import is_sail
 
 
+def named(name: str) -> str:
+    """A column, or a field after a struct and a dot, whatever it is called, where an expression is read."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def field_of(structs: Column, name: str) -> Column:
     """A field of every struct of an array, as an array."""
     return F.transform(structs, lambda s: s[name])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractContextManager
+from traceback import walk_tb
 
 from ticdc_lab.engine.task_errors import raised_as, said_in_a_task
 from ticdc_lab.errors import EngineError, TiCDCLabError
-from ticdc_lab.whole_files import SAID_OF_A_FULL_DISK
+from ticdc_lab.errors.whole_files import SAID_OF_A_FULL_DISK
 
 _ROOTS = ("pyspark.errors", "py4j", "grpc", "pyspark.sql.connect")
 """Modules whose exceptions come from an engine."""
@@ -37,10 +38,18 @@ def in_our_words(error: BaseException) -> TiCDCLabError | None:
     """
     if isinstance(error, TiCDCLabError):
         return error
-    if not any(kind.__module__.startswith(_ROOTS) for kind in type(error).__mro__):
-        return None
     said = str(error).strip() or type(error).__name__
+    if isinstance(error, ConnectionError) and _is_raised_by_engine(error):
+        said = _ENDED[0]
+    elif not any(kind.__module__.startswith(_ROOTS) for kind in type(error).__mro__):
+        return None
     return said_in_a_task(error) or _of_the_machine(said) or _of_the_question(said)
+
+
+def _is_raised_by_engine(error: BaseException) -> bool:
+    """Whether it comes out of an engine's modules: a connection that is gone has no class of theirs."""
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return any(str(module).startswith(_ROOTS) for module in modules)
 
 
 def engine_errors() -> AbstractContextManager[None]:

@@ -20,8 +20,6 @@ from ticdc_lab.engine.sessions import is_sail
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PARTITION = "_partition"
-
 
 def write_lines(rows: DataFrame, folder: Path, *, gzip: bool) -> list[Path]:
     """Write a line a row, nulls as ``null``, binary in base64, and give the files in the order of the partitions.
@@ -37,19 +35,20 @@ def write_lines(rows: DataFrame, folder: Path, *, gzip: bool) -> list[Path]:
     """
     if is_sail(rows.sparkSession):
         folder.mkdir()
-        _write_stream(rows.withColumn(_PARTITION, F.spark_partition_id()), folder, ".json.gz" if gzip else ".json")
+        _write_stream(rows.select("*", F.spark_partition_id()), folder, ".json.gz" if gzip else ".json")
     else:
-        lines = rows.select(F.to_json(F.struct(*rows.columns), {"ignoreNullFields": "false"}).alias("value"))
+        lines = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
         lines.write.option("compression", "gzip" if gzip else "none").text(folder.as_uri())
     return sorted(folder.glob("part-*"))
 
 
 def _write_stream(numbered: DataFrame, folder: Path, ending: str) -> None:
-    """Write rows as they come, each to the file of its partition; Sail's own files mix partitions, in any order."""
+    """Write rows as they come, each to the file of its partition (their last column); Sail's own files mix those."""
     with ExitStack() as opened:
         files: dict[int, BufferedIOBase] = {}
         for batch in batches_of(numbered):
-            partitions, rows = batch[_PARTITION].to_pylist(), json_objects(batch.drop_columns([_PARTITION]))
+            last = batch.num_columns - 1  # by place: a table's column may be called anything
+            partitions, rows = batch.column(last).to_pylist(), json_objects(batch.select(range(last)))
             for number, group in groupby(zip(partitions, rows, strict=True), key=itemgetter(0)):
                 if number not in files:
                     opening = zipped.GzipFile if ending.endswith(".gz") else open

@@ -162,16 +162,16 @@ def shown(spark: SparkSession, what: str, *, measured: Measured | None = None) -
     if not sys.stderr.isatty():
         yield
         return
-    try:
-        with watched(spark, what, _print, measured=measured):
+    from rich.console import Console  # here: most of what computes is no command
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(what)) as line:
+
+        def say(progress: Progress) -> None:
+            line.update(Text(progress.words))
+
+        with watched(spark, what, say, measured=measured):
             yield
-    finally:
-        sys.stderr.write("\r\x1b[K")
-
-
-def _print(progress: Progress) -> None:
-    sys.stderr.write(f"\r\x1b[K{progress.words}")
-    sys.stderr.flush()
 
 
 class Running(Generic[Result]):

@@ -66,6 +66,7 @@ def session(
     app_name: str = "ticdc_lab",
     driver_memory: str = "4g",
     cores: int | str = "*",
+    brief: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start an engine, or give the session that is there.
@@ -86,6 +87,8 @@ def session(
         Heap of Spark's JVM, as Spark writes it: ``4g``, ``900m``. Fixed when the process starts its first JVM.
     cores
         Number of cores, or ``*`` for all.
+    brief
+        The process answers about a small log and ends: a local Spark's JVM then compiles quickly instead of well.
     extra
         Spark settings that override those of a local Spark; ``spark.driver.extraJavaOptions`` adds to them. With
         ``spark.jars`` among them, the package's own jars are neither fetched nor used.
@@ -109,7 +112,7 @@ def session(
             raise SetupError(f"Another session ({engine_of(active.session)}) is active in this process.", hint=_STOP)
         if active is not None:
             return _again(active, choice, asked, engine)
-        _active = _Active(_begin(choice, app_name, driver_memory, cores, extra or {}), choice.engine, asked)
+        _active = _Active(_begin(choice, app_name, driver_memory, cores, brief, extra or {}), choice.engine, asked)
         return _active.session
 
 
@@ -240,7 +243,7 @@ def _stopped(spark: SparkSession) -> bool:
 
 
 def _begin(
-    choice: Choice, app_name: str, driver_memory: str, cores: int | str, extra: Mapping[str, str]
+    choice: Choice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
 ) -> SparkSession:
     if choice.engine == "embedded":
         return _embedded(cores, extra)
@@ -249,7 +252,7 @@ def _begin(
         return _connected(remote, extra)
     from ticdc_lab.engine.classic import local_spark
 
-    return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, extra=extra)
+    return local_spark(app_name=app_name, driver_memory=driver_memory, cores=cores, brief=brief, extra=extra)
 
 
 def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
-from ticdc_lab.ddl import Cursor, DDLSyntaxError, words_of
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
 
 Blocked = tuple[tuple[str | None, str | None], ...]
 

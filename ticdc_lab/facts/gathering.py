@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from ticdc_lab.events.neighbours import changes_in
 from ticdc_lab.facts.ladder import Ints
 from ticdc_lab.facts.places import place_number
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.neighbours import changes_in
 
 FACTS = """
 fact string, topic string, partition int, offset bigint, seq int, commit_ts bigint, schema_name string,

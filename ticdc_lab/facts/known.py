@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.facts.blocking import blocked_tables
 from ticdc_lab.facts.gathering import ARROW, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
 from ticdc_lab.facts.ladder import Ints, Watermarks
-from ticdc_lab.prefix import PARTITION
 
 Home = tuple[str, int]
 

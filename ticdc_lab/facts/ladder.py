@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ticdc_lab.neighbours import changes_in, lasts_in
-from ticdc_lab.tso import LOGICAL_BITS
+from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.tso import LOGICAL_BITS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

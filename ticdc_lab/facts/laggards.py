@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key, in_one
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.ladder import NO_TS, Ints, nullable, partitions_in, seconds, timestamps
 from ticdc_lab.facts.schemas import SPANS, STATED, UNRESOLVED, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK, unresolved_s
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import require_batch, require_columns
 
 EVERY = 4096
 """Offsets per point."""

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.known import LogFacts, numbers_of
 from ticdc_lab.facts.ladder import NO_TS, Ints, timestamps
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import IS_ROW, tables_of, unresolved_s
-from ticdc_lab.tso import LOGICAL_BITS, physical_ms
 
 BUCKETS = 48
 """Stretches of equal length."""

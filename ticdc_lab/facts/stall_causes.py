@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from ticdc_lab.events.schema import require_columns
+from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.stalls import require_stalls, stalls_in_us, with_times
 from ticdc_lab.facts.watermarks import STALL_S
-from ticdc_lab.schema import require_columns
-from ticdc_lab.tso import physical_ms
 
 BIG_ROWS = 1_000
 """A transaction of as many rows between two watermarks is a big one."""

@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.ladder import NO_TS, Bools, Ints, nullable, seconds, timestamps
 from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
-from ticdc_lab.neighbours import changes_in, lasts_in
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import require_batch, require_columns
 
 STALL = ("topic", "held_ts", "next_ts", "everywhere")
 """What names a stall."""
@@ -43,8 +43,8 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
         Seconds between two rungs, by event time or by the broker's, above which the step is a stall.
     arrivals
         ``topic``, ``partition``, ``offset``, ``timestamp`` (the broker's time; null where it is not known), such as
-        :data:`ticdc_lab.schema.MESSAGES`. Without it a watermark that stood and then caught up in small steps cannot be
-        seen: event time has no gap there.
+        :data:`ticdc_lab.events.schema.MESSAGES`. Without it a watermark that stood and then caught up in small steps
+        cannot be seen: event time has no gap there.
 
     Returns
     -------

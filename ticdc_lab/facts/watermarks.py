@@ -23,6 +23,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key, in_one
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.events.tso import lag_s_col
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.ladder import (
     NO_TS,
@@ -36,9 +39,6 @@ from ticdc_lab.facts.ladder import (
     timestamps,
 )  # fmt: skip
 from ticdc_lab.facts.schemas import GROUPS, PARTITIONS, PLACED, PROGRESS, TABLES, TIMELINE, TOPICS, arrow_of, together
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import require_batch, require_columns
-from ticdc_lab.tso import lag_s_col
 
 STALL_S = 60.0
 """A step between watermarks of more seconds than this is a stall. TiCDC emits one about every second."""

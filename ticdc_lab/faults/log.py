@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 Event = dict[str, Any]
-"""An event of :data:`ticdc_lab.schema.EVENTS` by column name, and ``together``: how many events its message has."""
+"""An event of :data:`ticdc_lab.events.schema.EVENTS` by column name; ``together``: events of its message."""
 
 Place = tuple[int, int, int]
 """Partition, offset and seq."""
@@ -30,7 +30,7 @@ class FaultLog:
     Attributes
     ----------
     rows
-        All changes of some rows that have a key, with :data:`ticdc_lab.schema.KEYS`.
+        All changes of some rows that have a key, with :data:`ticdc_lab.events.schema.KEYS`.
     lives
         Of each of these rows its changes in commit order; left out are rows that lie in several partitions, had a
         change delivered twice, or changed their key.

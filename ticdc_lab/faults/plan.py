@@ -72,7 +72,7 @@ class Expected:
     Attributes
     ----------
     guarantee, severity
-        As in :data:`ticdc_lab.schema.FINDINGS`.
+        As in :data:`ticdc_lab.events.schema.FINDINGS`.
     places
         Partitions and offsets, in the log with the fault, of which it names one; an offset of None: any of that
         partition.

@@ -8,13 +8,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.prefix import PARTITION
+from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
 from ticdc_lab.faults.kinds import plan_fault
 from ticdc_lab.faults.log import Event, FaultLog
 from ticdc_lab.faults.plan import Fault, gone_places, layouts, with_new_places
-from ticdc_lab.keys import with_hashes, with_keys
-from ticdc_lab.prefix import PARTITION
-from ticdc_lab.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
 
 ROWS = 500
 """Rows whose lives are looked at."""
@@ -104,15 +104,15 @@ def with_faults(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
     Parameters
     ----------
     events
-        The events contract, with images or with the hashes of :data:`ticdc_lab.schema.KEYS`.
+        The events contract, with images or with the hashes of :data:`ticdc_lab.events.schema.KEYS`.
     faults
         At most one a topic.
 
     Returns
     -------
     DataFrame
-        The same columns without :data:`ticdc_lab.schema.DISPATCH`. What stands behind an added or removed message of a
-        partition has another offset, as if the producer had written it so.
+        The same columns without :data:`ticdc_lab.events.schema.DISPATCH`. What stands behind an added or removed
+        message of a partition has another offset, as if the producer had written it so.
     """
     require_columns(events, "kind", *PARTITION, "offset", "seq")
     topics = [f.topic for f in faults]

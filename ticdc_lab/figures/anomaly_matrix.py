@@ -92,12 +92,12 @@ def _hover(cell: pd.DataFrame | None, policy: str, column: str) -> str:
 def _finding(a: pd.DataFrame, policies: Sequence[str], columns: int) -> str:
     total = a.groupby("policy")["n"].sum()
     clean = [p for p in policies if not int(total[p])]
-    where = f" under {count(columns, 'choice')} tried" if columns > 1 else ""
+    where = f" in any of {columns} settings" if columns > 1 else ""
     if len(clean) == len(policies):
         return f"No policy ever shows a state that never existed{where}"
     shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
     worst = max(policies, key=lambda p: (shares[p], int(total[p])))
-    share = f", up to {percent(shares[worst], 1)} of the time" if shares[worst] else ""
+    share = f", for {percent(shares[worst], 1)} of the time at worst" if shares[worst] else ""
     shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed{share}"
     if not clean:
         return f"No policy is safe here; {shows}"

@@ -25,7 +25,8 @@ MOMENT_LOOK = {
 _MOST = 40
 _NOTE = (
     "A row per cluster, coloured by the worker that owns its DDL. Hatched: assigned, and not owned yet; grey: the one "
-    "it is assigned to is gone, or it is nobody's. Red: two own it. Only rows of workers that came or went may change."
+    "it is assigned to is gone, or it is nobody's. Two owners at once must never be. Only rows of workers that came or "
+    "went may change."
 )
 _NOTE_MANY = (
     "A row per worker, the lighter the more clusters it owns. After a crash the others take what was its own, after a "

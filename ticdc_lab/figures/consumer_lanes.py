@@ -21,7 +21,7 @@ _NOTE = {
     "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
     "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
     "buffered, short where applied. Where all up to one place is applied and nothing behind it, the downstream is a "
-    "state of upstream; in the red band it shows later changes without earlier ones.",
+    "state of upstream; in the band named `later without earlier` it is none.",
 }
 
 

@@ -10,21 +10,21 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
 
 _NOTE = (
-    "One lane per partition. The grey arrow is the order upstream (commit ts); the red dashed one an order in which a "
-    "consumer may take the same messages, because Kafka orders nothing across partitions. The ringed value stays."
+    "One lane per partition. The grey arrow is the order upstream (commit ts). The dashed one is an order in which a "
+    "consumer may take the same messages, because Kafka orders nothing across partitions: then the ringed value stays."
 )
 _ONE_TRANSACTION = (
-    "One lane per partition. Both messages belong to one transaction, the left one first: a consumer that has read "
-    "only the other lane shows half of it, and in the wrong order, until it has read this one as far."
+    "One lane per partition. Both messages belong to one transaction, and Kafka orders nothing across partitions. A "
+    "consumer that has read only one of the two lanes shows half of the transaction."
 )
 _SAME_LANE = (
-    "One lane per partition, messages in order of commit ts. The red dashed arrow is the order in which the partition "
-    "delivers them: the ringed message comes last and stays."
+    "One lane per partition, messages in order of commit ts. The dashed arrow is the order in which the partition "
+    "delivers them: the ringed message comes last, and its value stays."
 )
 
 
 def counterexample(finding: Mapping[str, Any]) -> Figure:
-    """Draw the evidence of one row of :data:`ticdc_lab.schema.FINDINGS`."""
+    """Draw the evidence of one row of :data:`ticdc_lab.events.schema.FINDINGS`."""
     given = finding.get("evidence")
     evidence = [] if given is None else [dict(e) for e in given]
     if not evidence:

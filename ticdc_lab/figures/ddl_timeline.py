@@ -15,6 +15,7 @@ _NOTE = (
 )
 _MOST = 12
 _LINE_PX, _MOST_PX = 15, 800
+_LEAST_PX = 700
 
 
 def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
@@ -66,7 +67,7 @@ def ddl_timeline(timeline: pd.DataFrame, *, most: int = _MOST) -> Figure:
     fig.update_layout(showlegend=True, hovermode="closest")
     cut = f" {len(chosen)} of {len(ranked)} DDL are drawn." if len(chosen) < len(ranked) else ""
     height = 240 + band_px * len(chosen)
-    return finish(fig, title=finding, note=_NOTE + cut, height=height)
+    return finish(fig, title=finding, note=_NOTE + cut, height=height, least_px=_LEAST_PX)
 
 
 def _partition(fig: Figure, mine: pd.DataFrame, home: tuple[str, int], *, one_topic: bool) -> None:

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_lab.evenness import gini
+from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
 
 if TYPE_CHECKING:
-    from ticdc_lab.comparison import OverTime
+    from ticdc_lab.dispatch.comparison import OverTime
 
 _NOTE = (
-    "Above: the load of each partition, totals at the right with their mean; a bright row is a hot partition. Below, "
-    "on the same time axis: cases that this dispatcher breaks, and alignments, at which all partitions wait. Look for "
-    "breaks that come in bursts, and for a partition that is hot only at times: totals hide both."
+    "Above: the load of each partition over time; a bright row is a busy partition. The bars at the right are the "
+    "totals, the dashed line is their mean. Below, on the same time axis: cases that this dispatcher breaks, and "
+    "alignments, at which all partitions wait. Look for bursts: totals hide them."
 )
 _WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transactions"}
 _MOST_LABELS = 16
+_LEAST_PX = 860
 
 
 def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "rows") -> Figure:
@@ -30,7 +31,7 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     Parameters
     ----------
     over_time
-        :func:`ticdc_lab.comparison.over_time`.
+        :func:`ticdc_lab.dispatch.comparison.over_time`.
     strategy
         Its words, for the title.
     weight
@@ -52,13 +53,13 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
         axis = {"range": [partitions - 0.5, -0.5], "tickvals": list(range(0, partitions, every))}
         fig.update_yaxes(**axis, showticklabels=column == 1, row=1, col=column)
     fig.update_yaxes(title_text="partition", row=1, col=1)
-    fig.update_yaxes(title_text="per time bucket", rangemode="tozero", row=2, col=1)
+    fig.update_yaxes(title_text="cases per moment", rangemode="tozero", row=2, col=1)
     fig.update_xaxes(title_text="commit ts, s since the first row (clock of the TSO)", row=2, col=1)
     fig.update_xaxes(
         title_text=f"{weight} in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2
     )
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
-    return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=640)
+    return finish(fig, title=_finding(over_time, strategy, weight), note=_NOTE, height=640, least_px=_LEAST_PX)
 
 
 def _heat(fig: Figure, o: OverTime, weight: str) -> None:
@@ -107,7 +108,7 @@ def _finding(o: OverTime, strategy: str, weight: str) -> str:
     busy = o.load[o.load.sum(axis=1) > 0]
     peak = float((busy.max(axis=1) / busy.mean(axis=1)).max())
     even = (
-        f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} in the worst bucket), Gini {gini(totals):.2f}"
+        f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} at the worst moment), Gini {gini(totals):.2f}"
     )
     broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
     waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""

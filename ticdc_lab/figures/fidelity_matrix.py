@@ -26,7 +26,7 @@ def fidelity_matrix(measured: pd.DataFrame, *, reference: str) -> Figure:
     Parameters
     ----------
     measured
-        What :func:`ticdc_lab.fidelity.fidelity` gives for several logs, with a column ``log`` that names them:
+        What :func:`ticdc_lab.encode.fidelity.fidelity` gives for several logs, with a column ``log`` that names them:
         ``log``, ``place``, ``aspect``, ``kept``, ``of``, ``example``.
     reference
         Name of the log that all were compared with.

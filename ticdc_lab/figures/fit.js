@@ -9,7 +9,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
 
   const plain = (text) => new DOMParser().parseFromString(text, "text/html").body.textContent;
   const lines = (text) => text.split("<br>").length;
-  const titleHeight = (n) => LINE.title * (n - 1) + (n > 1 ? 10 : 0); // beyond that of one line, as in theme.py
+  const titleHeight = (n) => (n > 1 ? LINE.title * (n - 1) + 10 : 0); // beyond that of one line, as in theme.py
+  const titleOf = (gd) => gd.layout.title?.text ?? "";
 
   function wrapped(text, px, font) {
     pen.font = font;
@@ -40,23 +41,23 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
         layouts.push({ title: { text: args[1]["title.text"] }, annotations: args[1].annotations });
       }
     }
-    const title = breakTitle(gd.layout.title.text);
+    const title = breakTitle(titleOf(gd));
     const annotations = (gd.layout.annotations ?? []).map(note);
     layouts.push({ title: { text: title }, annotations });
-    const most = (of) => Math.max(1, ...layouts.flatMap(of).map((text) => lines(text)));
+    const most = (of) => Math.max(0, ...layouts.flatMap(of).map((text) => (text ? lines(text) : 0)));
     return {
       title, annotations,
-      titleLines: most((l) => l.title?.text ?? []),
+      titleLines: most((l) => l.title?.text ?? []), // none where the page says the finding itself
       noteLines: most((l) => (l.annotations ?? []).filter((a) => a.name === "note").map((a) => a.text)),
     };
   }
 
   function asMade(gd) {
-    const { title, annotations = [], margin, height, sliders = [], updatemenus = [] } = gd.layout;
+    const { annotations = [], margin, height, sliders = [], updatemenus = [] } = gd.layout;
     const note = annotations.find((a) => a.name === "note");
     const below = (list) => list.map((c) => (c.y === 0 ? (c.pad?.t ?? 0) : null));
     return {
-      top: margin.t - titleHeight(lines(title.text)), height, bottom: margin.b, head: margin.t,
+      top: margin.t - titleHeight(lines(titleOf(gd))), height, bottom: margin.b, head: margin.t,
       noteLines: note ? lines(note.text) : 1, shift: note?.yshift ?? 0, sliders: below(sliders), updatemenus: below(updatemenus),
     };
   }
@@ -113,8 +114,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   async function fit(Plotly, gd) {
     const least = gd.layout?.meta?.least_px ?? 0;
     const width = Math.max(gd.clientWidth, least);
-    if (!gd.layout?.meta?.finding || !gd.layout.title?.text || !gd.clientWidth || !gd.layout.margin) return;
-    const key = `${gd.clientWidth} ${gd.layout.title.text}`;
+    if (!gd.layout?.meta?.finding || !gd.clientWidth || !gd.layout.margin) return;
+    const key = `${gd.clientWidth} ${titleOf(gd)}`;
     const known = gd.ticdcFitted?.data === gd.data && gd.ticdcFitted.layout === gd.layout;
     if (known && gd.ticdcFitted.key === key) return;
     if (!known) gd.ticdcFitted = { data: gd.data, layout: gd.layout, made: asMade(gd) };

@@ -11,7 +11,7 @@ from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, percent, sentence
 
 _NOTE = (
-    "The value over consumer time; a flat line inside the grey band is correct. Shaded stretches are wrong: readers of "
+    "The value over consumer time; a curve inside the grey band is correct. Shaded stretches are wrong: readers of "
     "the downstream saw, for that long, a state that the upstream never had. What was seen only briefly may lie "
     "outside the picture."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Figure, Table
@@ -71,4 +72,6 @@ def _missing(value: object) -> bool:
 def _text(value: object) -> str:
     if _missing(value):
         return "NULL"
+    if isinstance(value, list | tuple | np.ndarray):
+        return label(", ".join(map(str, value)), most=160)
     return label(int(value) if isinstance(value, float) and value.is_integer() else value, most=160)

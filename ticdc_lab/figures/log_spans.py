@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ticdc_lab import tso
+from ticdc_lab.events import tso
 from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, finish, label, sentence
 

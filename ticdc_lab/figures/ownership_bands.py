@@ -19,7 +19,7 @@ from ticdc_lab.simulate.ownership import PAUSED, STATES, natural, stretches
 _MOST = 16
 _NOTE = (
     "A band per capture: how many tables it has, by state. The band at the foot counts tables that two captures write "
-    "at once (red) and that nobody writes (grey). Lines down are new owners (solid) and crashes (dashed)."
+    "at once and that nobody writes. Lines down are new owners (solid) and crashes (dashed)."
 )
 
 

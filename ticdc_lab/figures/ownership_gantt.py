@@ -34,9 +34,9 @@ _NAMED = 0.055
 """A bar this wide, as a share of the figure, has its capture or table written on it while it replicates."""
 
 _NOTE = (
-    "A row per {by}, coloured by the state of the table's pipeline; replicating and stopping ones write. Look for red: "
-    "two captures write the table at once; and for hatched grey: nobody does. Lines down are new owners, crashes and "
-    "restarts."
+    "A row per {by}, coloured by the state of the table's pipeline; replicating and stopping ones write. Look for "
+    "tables that two captures write at once, and for hatched stretches, which nobody writes. Lines down are new "
+    "owners, crashes and restarts."
 )
 
 

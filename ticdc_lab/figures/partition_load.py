@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.evenness import gini
+from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, percent, sentence
 
 _NOTE = (
-    "A bright row is a hot lane, a bright column a burst that hits all. The bars at the right are the totals: equal "
-    "lengths mean balance, and the line is their mean."
+    "A bright row is a busy {by}; a bright column is a moment at which all are busy. The bars at the right are the "
+    "totals, the dashed line is their mean: bars of equal length mean balance."
 )
+_LEAST_PX = 620
 
 
 def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int | None = None) -> Figure:
@@ -69,8 +70,9 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     fig.update_yaxes(autorange="reversed", row=1, col=2)
     fig.update_xaxes(title_text=unit, row=1, col=1)
     fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
-    more = f" {count(left_out, 'lighter lane is', 'lighter lanes are')} not drawn." if left_out > 0 else ""
-    return finish(fig, title=title, note=_NOTE + more, height=max(300, 190 + 26 * len(names)))
+    more = f" {count(left_out, f'{by} with fewer rows is', f'{by}s with fewer rows are')} not drawn."
+    note = _NOTE.format(by=by) + (more if left_out > 0 else "")
+    return finish(fig, title=title, note=note, height=max(300, 190 + 26 * len(names)), least_px=_LEAST_PX)
 
 
 def _finding(names: list[str], totals: np.ndarray, by: str) -> str:

@@ -14,8 +14,8 @@ from ticdc_lab.simulate.scheduler.clock import us_of
 
 _LANE_PX = 92
 _NOTE = (
-    "A lane a table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, red "
-    "frame: locked). Dots are rows on their way, more for more rows. Bars: full is {full}, else the most seen."
+    "A lane a table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, "
+    "framed: locked). Dots are rows on their way, more for more rows. Bars: full is {full}, else the most seen."
 )
 
 

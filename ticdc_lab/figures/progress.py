@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.theme import label
-from ticdc_lab.tso import LOGICAL_BITS
 
 Lane = tuple[str, int]
 """Topic and partition."""
@@ -53,7 +53,7 @@ def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[Progress]:
     Parameters
     ----------
     steps
-        :func:`ticdc_lab.summary.watermark_steps`.
+        :func:`ticdc_lab.answers.summary.watermark_steps`.
     partitions
         ``topic, partition`` of all partitions with events, so that one without a watermark is seen.
     """

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.figures.cells import Cell, grid
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.figures.theme import count, finish, label, sentence
-from ticdc_lab.tso import to_datetime
 
 MOST = 12
 """Versions drawn; the first and the last ones of a longer life."""
@@ -30,7 +30,7 @@ def row_life(life: pd.DataFrame, *, table: str, key: str) -> Figure:
     Parameters
     ----------
     life
-        :meth:`ticdc_lab.browse.Browser.row_life`.
+        :meth:`ticdc_lab.tables.browse.Browser.row_life`.
     table, key
         What the title calls the row.
     """

@@ -24,7 +24,7 @@ _AROUND = 0.06
 
 _NOTE = (
     "A row per tidb-server, coloured by the state of {element} in the schema that it works with; on top the job. "
-    "Red frames: the job waits for this server. At most two states may be live, neighbours; what is not so is red."
+    "Framed: the job waits for this server. At most two states may be live at a moment, and they must be neighbours."
 )
 
 

@@ -15,7 +15,7 @@ _ROW_PX = 78
 _LOST, _REPEATED, _QUIET = "rgba(213,94,0,0.55)", "rgba(230,159,0,0.42)", "rgba(0,158,115,0.30)"
 _NOTE = (
     "A row a semantics, a column a fault: ✔ where the downstream ends as the upstream does, ✖ where it does not. Look "
-    "for red (rows lost); amber ones were repeated, which is harmless where they are applied idempotently, in order."
+    "for lost rows. Repeated rows do no harm where they are applied idempotently and in order."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +12,48 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.figures.sequence_filter import arrows_of, happenings_of
 from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, together, unfinished
 from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
-from ticdc_lab.simulate.arrows import arrows, shortly
+from ticdc_lab.simulate.arrows import arrows, shortly, table_of
 from ticdc_lab.simulate.incidents import owners, troubles
 from ticdc_lab.simulate.ownership import capture_of, natural
+
+
+def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
+    """Keep the messages that a capture sends or receives, and those about a table.
+
+    Parameters
+    ----------
+    found
+        :func:`ticdc_lab.simulate.arrows.arrows`.
+    captures, tables
+        Those chosen; none means all. Messages that are about no single table are left out where tables are chosen.
+    """
+    if captures:
+        ends = found["sender"].map(capture_of).isin(captures) | found["receiver"].map(capture_of).isin(captures)
+        found = found[ends]
+    return found[found["detail"].map(table_of).isin(tables)] if tables else found
+
+
+def happenings_of(marks: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
+    """Keep what happens to captures, and of what happens to tables only to those chosen.
+
+    Parameters
+    ----------
+    marks
+        :func:`ticdc_lab.figures.sequence_marks.marks_of`; what breaks an invariant always stays.
+    captures, tables
+        Those chosen; none means all.
+    """
+    broken = marks["kind"] == "violated"
+    if captures:
+        marks = marks[marks["node"].map(capture_of).isin(captures) | broken]
+    if tables:
+        subject = marks["subject"].fillna("")
+        other = subject.str.startswith("table:") & ~subject.str.removeprefix("table:").isin(tables)
+        marks = marks[~other]
+    return marks
+
 
 Axis = Literal["step", "time"]
 

@@ -163,8 +163,18 @@ _UNTITLED_PX = 26
 
 
 def untitled(fig: Figure) -> Figure:
-    """The same figure without its title, for a place that says its finding already."""
+    """The same figure without its title, for a place that says its finding already.
+
+    On a slider only the position with that title loses it: the others say something else, and need the room above.
+    """
     made, above = Figure(fig), fig.layout.margin.t - _UNTITLED_PX
+    if made.frames:
+        said = fig.layout.title.text
+        layouts = [made.layout, *(f.layout for f in made.frames if f.layout)]
+        for layout in layouts:
+            if layout.title and layout.title.text == said:
+                layout.title = {**layout.title, "text": ""}
+        return made
     made.layout.pop("title", None)
     return made.update_layout(margin_t=_UNTITLED_PX, height=fig.layout.height - above)
 

@@ -12,8 +12,8 @@ from ticdc_lab.simulate.pd.looking.left import Bound, Left, told
 _BAR_PX = 46
 _MOST = 7
 _NOTE = (
-    "A bar a limit: how long the work takes if only this one counted. The red one holds it back, turn that one; the "
-    "dotted line is the pace of the last half minute. Where the line is far right of all bars, no limit is the reason."
+    "A bar a limit: how long the work takes if only this one counted. The hatched one holds it back: turn that limit. "
+    "The dotted line is the pace of the last half minute. Where it is far right of all bars, no limit is the reason."
 )
 
 

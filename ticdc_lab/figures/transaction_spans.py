@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.progress import seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
-from ticdc_lab.tso import LOGICAL_BITS
 
 _NOTE = (
-    "Each bar is one transaction over the partitions it touches. Grey is whole; a colour is that of a partition whose "
-    "watermark is missing, so rows may still come; a cross says that a change was delivered more than once."
+    "Each bar is one transaction over the partitions it touches. Its colour is that of a partition whose watermark is "
+    "missing, so rows may still come. A cross says that a change was delivered more than once."
 )
 
 
@@ -28,9 +28,9 @@ def transaction_spans(
     Parameters
     ----------
     sample
-        :func:`ticdc_lab.summary.transaction_sample`.
+        :func:`ticdc_lab.answers.summary.transaction_sample`.
     totals
-        :func:`ticdc_lab.summary.transaction_totals`: what the title counts.
+        :func:`ticdc_lab.answers.summary.transaction_totals`: what the title counts.
     scope
         Words after the finding where the totals are not of the whole log.
     torn
@@ -65,7 +65,7 @@ def transaction_spans(
 
 def _torn(n: int, of: int) -> str:
     were = "is" if n == 1 else "are"
-    return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least: the red ones"
+    return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
 
 
 def transactions_finding(total: pd.Series) -> str:

@@ -27,11 +27,11 @@ def watermark_ladder(
     Parameters
     ----------
     steps
-        :func:`ticdc_lab.summary.watermark_steps`.
+        :func:`ticdc_lab.answers.summary.watermark_steps`.
     partitions
         ``topic, partition`` of every partition that holds events.
     incidents
-        :func:`ticdc_lab.summary.incidents`: regressions and stalls to mark.
+        :func:`ticdc_lab.answers.summary.incidents`: regressions and stalls to mark.
     topic
         Which topic; by default the one with most steps.
     partition

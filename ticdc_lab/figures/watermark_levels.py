@@ -24,7 +24,7 @@ _ROWS = (
     ("lock", "open locks"), ("sink", "sinks"),
 )  # fmt: skip
 _NOTE = (
-    "Seconds between the clock and the watermark, level by level: thin lines are the single ones, the red line is the "
+    "Seconds between the clock and the watermark, level by level: thin lines are the single ones, the thick one is the "
     "lowest of its level; of a sink it is the oldest row under way. Go down: who climbs with the changefeed?"
 )
 

@@ -32,7 +32,7 @@ _SAME = 50 << 18
 
 _NOTE = (
     "From left to right: changefeed, processors, tables, regions, and below a region the locks of open transactions, "
-    "each with how far it is behind the clock. Follow the lit boxes to the right: the last, red one holds the {ts}."
+    "each with how far it is behind the clock. Follow the lit boxes to the right: the last one holds the {ts}."
 )
 _TWICE = " Two branches are lit: the table in the first waits for the global resolved_ts, which the second one holds."
 

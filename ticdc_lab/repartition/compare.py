@@ -9,8 +9,8 @@ import pandas as pd
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.consumer import CONSUMER_GUARANTEES, consumer_findings
 from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, Timing

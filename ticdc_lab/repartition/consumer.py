@@ -15,9 +15,9 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.keys import with_keys
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import EVIDENCE, FINDINGS, require_batch, require_columns
+from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.transactions import op_rank
 
 CONSUMER_GUARANTEES = ("changes_are_applied", "changes_are_applied_once", "changes_are_applied_in_order")
@@ -111,8 +111,8 @@ def consumer_findings(events: DataFrame, *, max_per_guarantee: int | None = MAX_
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.FINDINGS`, one a change: ``evidence`` are the deliveries that show it. ``key`` is null.
-        Rows of tables without a key have no identity and are left out.
+        :data:`ticdc_lab.events.schema.FINDINGS`, one a change: ``evidence`` are the deliveries that show it. ``key`` is
+        null. Rows of tables without a key have no identity and are left out.
 
     Raises
     ------

@@ -9,12 +9,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab import tso
+from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.dispatch.rules import dispatch_by_rules
+from ticdc_lab.events import tso
+from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts.watermarks import IS_ROW
-from ticdc_lab.keys import with_hashes, with_keys
 from ticdc_lab.repartition.expand import Expansion
-from ticdc_lab.schema import DISPATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Cost:
         How far the checkpoint lies behind the clock when processors start again; None without restart.
     resent_rows, resent_bytes
         Rows sent with the old count and again with the new one. Bytes as in ``row_bytes`` of
-        :data:`ticdc_lab.schema.DISPATCH`.
+        :data:`ticdc_lab.events.schema.DISPATCH`.
     dropped_rows
         Rows that consumers hold when the Admin event comes, and drop.
     strays

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab import tso
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.encode.produce import resolved_values
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.produce import resolved_values
+from ticdc_lab.events import tso
+from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
 from ticdc_lab.repartition.rewrite import repartitioned
-from ticdc_lab.schema import EVENTS, require_batch, require_columns
 
 IS_DATED_ROW = "kind = 'row' AND commit_ts IS NOT NULL"
 
@@ -62,7 +62,7 @@ def expand(
     rules: Sequence[Rule] | None = None,
     catalog: Catalog | None = None,
     at: int | None = None,
-    procedure: str = "seed",
+    procedure: str = "design",
     timing: Timing | None = None,
 ) -> Expansion:
     """Change the number of partitions in the middle of a recorded log.
@@ -82,7 +82,7 @@ def expand(
     at
         TSO at which the owner decides; the middle of the log by default.
     procedure
-        ``seed``; ``no-feedback``, in which the owner sends the Admin event at once; ``just-add``. See
+        ``design``; ``no-feedback``, in which the owner sends the Admin event at once; ``just-add``. See
         :mod:`ticdc_lab.repartition.plan`.
     timing
         What the log cannot tell.

@@ -14,7 +14,7 @@ _CAUSES = "schema_name string, table_name string, cause string"
 
 
 def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
-    """Findings by part of the log: :data:`ticdc_lab.schema.FINDINGS` each.
+    """Findings by part of the log: :data:`ticdc_lab.events.schema.FINDINGS` each.
 
     Parameters
     ----------

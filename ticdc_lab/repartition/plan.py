@@ -1,9 +1,9 @@
 """Who does what when the number of partitions changes: the owner, the processors, in milliseconds of the log's clock.
 
-The seed's procedure, and what it leaves open:
+The procedure of TiCDC's design, and what it leaves open:
 
 - The owner stops all processors and waits until they have paused. The seed says itself that the feedback for this is
-  missing; ``seed`` has it, ``no-feedback`` does without.
+  missing; ``design`` has it, ``no-feedback`` does without.
 - The restart must begin at a checkpoint that every old partition has as its resolved_ts *before* the Admin event:
   consumers drop what they hold above that resolved_ts, and only what lies above the checkpoint is sent again. If the
   checkpoint has moved on in between, what lies between the two is lost. Here the owner broadcasts the global checkpoint
@@ -26,10 +26,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 
-PROCEDURES = ("seed", "no-feedback", "just-add")
+PROCEDURES = ("design", "no-feedback", "just-add")
 
 Table = tuple[str, str]
 """Schema and table name."""
@@ -43,7 +43,7 @@ class Timing:
     ----------
     stop_delay_ms
         Least and greatest time until a processor hears what the owner decided (with ``just-add``: until its producer
-        sees the new partitions); drawn for each by ``seed``.
+        sees the new partitions); drawn for each from ``seed``.
     report_ms
         Time of the feedback that a processor has paused.
     admin_ms
@@ -254,7 +254,7 @@ def decide(
     last_ms = max(stops_ms, default=at_ms)
     if procedure == "just-add":
         admin_ms, start_ms, checkpoint, resolved = None, at_ms, 0, 0
-    elif procedure == "seed":
+    elif procedure == "design":
         admin_ms = last_ms + timing.report_ms + timing.admin_ms
         start_ms = admin_ms + timing.restart_ms
         checkpoint = resolved = _checkpoint(marks_at, [*stops, tso.compose(start_ms)])
@@ -303,5 +303,5 @@ def _check(procedure: str, before: int, after: int) -> None:
     if procedure == "just-add" and after < before:
         raise ContractError(
             f"Kafka removes no partitions, so nobody can just go from {before} to {after}.",
-            hint="Shrinking needs the procedure of the seed: the old partitions stay, and are no longer written to.",
+            hint="Shrinking needs the procedure `design`: the old partitions stay, and are no longer written to.",
         )

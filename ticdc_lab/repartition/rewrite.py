@@ -9,15 +9,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab import tso
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
+from ticdc_lab.encode.produce import resolved_values
 from ticdc_lab.engine.columns import least
+from ticdc_lab.events import tso
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW
-from ticdc_lab.prefix import POSITION
-from ticdc_lab.produce import resolved_values
 from ticdc_lab.repartition.plan import Plan
-from ticdc_lab.schema import EVENTS, require_batch, require_columns
 from ticdc_lab.transactions import duplicates
 
 ADDED = ("epoch", "alignment", "dropped", "resent", "written_ms")
@@ -37,7 +37,7 @@ def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catal
     A processor writes a change at its commit time, or as soon as it works again: one processor's delay is all that
     happens between TiKV and Kafka here. In a partition messages stand in the order of writing; what is sent again
     after a restart stands in commit order, a DDL after the rows it was committed with, a watermark W after everything
-    up to W, as :func:`ticdc_lab.produce.produce` has it. Each event is a message of its own.
+    up to W, as :func:`ticdc_lab.encode.produce.produce` has it. Each event is a message of its own.
 
     Parameters
     ----------

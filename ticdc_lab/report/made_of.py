@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.provenance import Provenance
 from ticdc_lab.report.page import Section, Table
+from ticdc_lab.sources.provenance import Provenance
 
 _CODE = ("fingerprint", "setting", "value", "version")
 

@@ -10,18 +10,18 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.answers.summary import Summary
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.errors.redaction import redacted
+from ticdc_lab.errors.whole_files import write_whole
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.log_spans import log_spans
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
-from ticdc_lab.redaction import redacted
 from ticdc_lab.report.page import Link, Section, Table, page
 from ticdc_lab.report.runs import Run, page_names
 from ticdc_lab.report.write import told
-from ticdc_lab.summary import Summary
-from ticdc_lab.tso import utc_words
-from ticdc_lab.whole_files import write_whole
+from ticdc_lab.sources.change_log import ChangeLog
 
 Opened = Callable[[Run], AbstractContextManager[ChangeLog]]
 """Opens a run's log, materialised, and clears up after it."""

@@ -20,9 +20,9 @@ from traitlets.config import Config
 
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.in_notebook import PAGE_MARK
-from ticdc_lab.provenance import MARK, provenance
 from ticdc_lab.report.made_of import made_of
 from ticdc_lab.report.page import figure, foot, head, section, text
+from ticdc_lab.sources.provenance import MARK, provenance
 
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 PARAMETERS, INJECTED = "parameters", "injected-parameters"

@@ -16,10 +16,10 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
-from ticdc_lab import supplied
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import write_whole
+from ticdc_lab.report import supplied
 from ticdc_lab.report.notebook_page import INJECTED, PARAMETERS, offline, parameters
-from ticdc_lab.whole_files import write_whole
 
 CELL_S = 1800
 """Seconds that a cell may take."""

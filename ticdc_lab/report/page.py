@@ -12,6 +12,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import MIME, Figure, as_json
 from ticdc_lab.figures.fitting import FIT_JS
 from ticdc_lab.figures.plotly_js import library
@@ -34,7 +35,8 @@ padding:4px 10px;cursor:pointer;white-space:nowrap}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
+white-space:nowrap}td.ts{font-variant-numeric:tabular-nums;cursor:copy}
+td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}
 tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
@@ -48,7 +50,7 @@ font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
-td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}
+td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
 """On paper a page is as wide as the figures were drawn: 1,060 by 1,540 pixels at 0.66 are A4 between its margins.
@@ -68,7 +70,13 @@ function set(t){root.dataset.theme=t;document.querySelectorAll('.js-plotly-plot'
 Plotly.relayout(g,{template:T[t]})})}
 document.getElementById('theme').onclick=function(){set(root.dataset.theme==='dark'?'light':'dark')};
 function sized(){document.querySelectorAll('.figure').forEach(function(f){
-f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight))})}
+f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight));const b=f.querySelector('.paper b'),
+l=f.querySelector('.js-plotly-plot')?.layout,s=(l?.sliders??[])[0];if(b&&s){const at=s.steps[s.active??0]?.label??'',
+m=(l.updatemenus??[]).find(u=>u.type!=='buttons'),of=m?m.buttons[m.active??0].label+', ':'';
+b.textContent=(of+(s.currentvalue?.prefix??'')+at).trim()}})}
+document.addEventListener('click',function(e){const c=e.target.closest('td.ts');if(!c){return}
+const r=document.createRange(),s=getSelection();r.selectNodeContents(c);s.removeAllRanges();s.addRange(r);
+if(navigator.clipboard){navigator.clipboard.writeText(c.textContent)}});
 let shown='';addEventListener('beforeprint',function(){sized();shown=root.dataset.theme;
 if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
 if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
@@ -78,10 +86,7 @@ await ticdcFit.page(Plotly);sized()})()})();
 """
 """Draws the figures one after the other, so that the page answers meanwhile."""
 
-ON_PAPER = (
-    "On paper the slider stands where it begins, at {start}; the HTML page of the same name has its other "
-    "{n} positions."
-)
+ON_PAPER = "On paper the slider stands at <b>{start}</b>; the HTML page of the same name has its other {n} positions."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +150,14 @@ def head(name: str, *, more_style: str = "") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f"<title>{text(name)}</title>\n<style>{_STYLE}{more_style}</style>\n",
             f"<script>{library()}</script>\n</head>\n<body>\n",
-            f'<header><h1>{text(name)}</h1><button id="theme" type="button">dark / light</button></header>\n',
+            f'<header><h1>{text(name)}</h1><button id="theme" type="button">dark / light</button></header>\n<main>\n',
         ]
     )
 
 
 def foot() -> str:
     """The end of a page."""
-    return f"<script>{_script()}</script>\n</body>\n</html>\n"
+    return f"</main>\n<script>{_script()}</script>\n</body>\n</html>\n"
 
 
 @cache
@@ -218,23 +223,37 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
         return ""
     steps, active = sliders[0].get("steps") or [{}], sliders[0].get("active") or 0
     prefix = (sliders[0].get("currentvalue") or {}).get("prefix", "")
-    start = f"{prefix}{steps[active].get('label', '')}"
-    return f'<p class="paper">{text(ON_PAPER.format(start=start.strip(), n=len(fig["frames"]) - 1))}</p>'
+    menus = [m for m in fig["layout"].get("updatemenus") or [] if m.get("type") != "buttons"]
+    chosen = "".join(f"{m['buttons'][m.get('active') or 0]['label']}, " for m in menus[:1])
+    start = f"{chosen}{prefix}{steps[active].get('label', '')}"
+    return f'<p class="paper">{ON_PAPER.format(start=text(start.strip()), n=len(fig["frames"]) - 1)}</p>'
 
 
 def _table(table: Table) -> str:
     kinds = [_kind(table, i) for i in range(len(table.head))]
     head = "".join(f"<th{k}>{text(h)}</th>" for h, k in zip(table.head, kinds, strict=True))
-    rows = ["".join(f"<td{k}>{_cell(v)}</td>" for v, k in zip(row, kinds, strict=True)) for row in table.rows]
+    of_columns = list(zip(table.head, kinds, strict=True))
+    cells = (zip(row, of_columns, strict=True) for row in table.rows)
+    rows = ["".join(f"<td{_when(h, v) or k}>{_cell(v)}</td>" for v, (h, k) in row) for row in cells]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+    named = text(f"Table of {', '.join(table.head[:3])}")
+    scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{named}">'
+    return f"{scrolled}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
 
 
 def _kind(table: Table, column: int) -> str:
     if table.head[column] in table.code:
         return ' class="code"'
     return ' class="n"' if all(_is_number(row[column]) for row in table.rows) else ""
+
+
+def _when(column: str, value: object) -> str:
+    """What a cell with a TSO says to who points at it; a click copies it."""
+    found = str(value)
+    if not (column.endswith(" ts") and found.isdigit()):
+        return ""
+    return f' class="ts" title="{utc_words(int(found))}; a click copies it"'
 
 
 def _is_number(value: object) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.verdict_bars import verdict_bars
 from ticdc_lab.report.page import Section, Table, page
 from ticdc_lab.simulate.pd.replay import Replayed
-from ticdc_lab.whole_files import write_whole
 
 HEAD = ("line", "record", "ours", "the real PD", "verdict", "why")
 _CODE = ("ours", "the real PD")

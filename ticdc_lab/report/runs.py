@@ -11,14 +11,14 @@ from typing import Any
 import yaml
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.redaction import without_secrets
+from ticdc_lab.errors.redaction import without_secrets
 
 _FORM = "a list `runs`, each with at least a `source`"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One log of a set: what :func:`ticdc_lab.load.load` takes, and a title for its page."""
+    """One log of a set: what :func:`ticdc_lab.sources.load.load` takes, and a title for its page."""
 
     source: str
     title: str = ""

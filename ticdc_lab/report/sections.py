@@ -2,19 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
 from ticdc_lab.answers.audit import broken, examples
+from ticdc_lab.answers.summary import LISTED, Summary
+from ticdc_lab.audit.messages import Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
-from ticdc_lab.report.findings import findings_table, messages_table, shown
-from ticdc_lab.report.page import Section, Table
-from ticdc_lab.summary import LISTED, Summary
+from ticdc_lab.report.page import Link, Section, Table
+
+
+def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> Table:
+    """List findings.
+
+    Parameters
+    ----------
+    findings
+        Rows of :data:`ticdc_lab.events.schema.FINDINGS`.
+    messages
+        What is in :func:`messages_table`, to which their evidence leads.
+    drawn
+        Place in ``findings`` to the id of the figure that shows it.
+    """
+    known = set(_places(messages))
+    head = ["severity", "guarantee", "table", "key", "where", "message", "evidence"]
+    rows = [_row(r, known, drawn.get(i)) for i, r in enumerate(findings.to_dict("records"))]
+    return Table(head, rows)
+
+
+def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None) -> tuple[object, ...]:
+    evidence = [] if r["evidence"] is None else list(r["evidence"])
+    guarantee = r["guarantee"].replace("_", " ")
+    where = f"partition {shown(r['partition'])} offset {shown(r['offset'])}"
+    return (
+        r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
+        r["message"] if figure is None else (r["message"], Link("drawn above", f"#{figure}")),
+        tuple(_cited(e, known) for e in evidence),
+    )  # fmt: skip
+
+
+def _cited(e: Mapping[str, Any], known: set[Place]) -> Link | str:
+    name = f"{shown(e['partition'])}/{shown(e['offset'])} at {shown(e['commit_ts'])}"
+    place = (e["partition"], e["offset"])
+    return Link(name, f"#{_id(*place)}") if place in known else name
+
+
+def messages_table(messages: pd.DataFrame) -> Table:
+    """List the messages that findings name: :func:`ticdc_lab.answers.summary.finding_messages`."""
+    head = ["partition", "offset", "kind", "commit ts", "table", "op", "what"]
+    rows = [
+        (
+            str(r["partition"]), str(r["offset"]), r["kind"], shown(r["commit_ts"]), shown(r["table"]), shown(r["op"]),
+            shown(r["what"]),
+        )
+        for r in messages.to_dict("records")
+    ]  # fmt: skip
+    return Table(head, rows, code=["what"], ids=_ids(messages))
+
+
+def _ids(messages: pd.DataFrame) -> list[str]:
+    """One for the first event of each message, and other ones for those behind it in a batch."""
+    seen: dict[Place, int] = {}
+    out = []
+    for place in _places(messages):
+        n = seen[place] = seen.get(place, -1) + 1
+        out.append(_id(*place) + (f"-{n}" if n else ""))
+    return out
+
+
+def _places(messages: pd.DataFrame) -> Sequence[Place]:
+    if messages.empty:
+        return []
+    return [(int(p), int(o)) for p, o in zip(messages["partition"], messages["offset"], strict=True)]
+
+
+def _id(partition: int, offset: int) -> str:
+    return f"message-{partition}-{offset}"
+
+
+def shown(value: object) -> str:
+    """A value as text; empty where it is missing."""
+    return "" if value is None or value is pd.NA or value != value else str(value)
+
 
 _MANY = 300
+_PENDING = 30
 _ITEMS = 24
 _OF_A_KIND = 10
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -56,9 +132,9 @@ def _pictures(answer: Answer) -> Section:
 
 
 def _drawn(answer: Answer) -> Body:
-    """The figures; one whose title is the section's sentence has none of its own, unless its slider changes it."""
+    """The figures; where a title is the section's sentence, it is not said again."""
     said = answer.finding.rstrip(".")
-    return [untitled(f) if f.finding == said and not f.frames else f for f in answer.figures.values()]
+    return [untitled(f) if f.finding == said else f for f in answer.figures.values()]
 
 
 def _tables(answer: Answer) -> Section:
@@ -68,10 +144,9 @@ def _tables(answer: Answer) -> Section:
         *(_titled("Partitions", len(partitions), _MANY), _table(partitions.head(_MANY))),
     ]
     if len(ddl):
-        body += [
-            _titled("DDL", len(ddl)),
-            _table(ddl[[*_DDL]], code=["query"]),
-        ]
+        numbered = ddl["ddl_type"].astype("string").str.isdigit().all()  # open-protocol's say nothing to a reader
+        columns = [c for c in _DDL if c != "ddl_type" or not numbered]
+        body += [_titled("DDL", len(ddl)), _table(ddl[columns], code=["query"])]
     if len(quarantine):
         first = [f"{r['topic']} partition {r['partition']} offset {r['offset']}" for r in quarantine.to_dict("records")]
         body += ["Quarantine", _table(quarantine[["error_class", "n", "reason"]].assign(**{"first in": first}))]
@@ -82,8 +157,8 @@ def _transactions(answer: Answer) -> Section:
     body = _drawn(answer)
     pending = answer.frames.get("pending", pd.DataFrame())
     if len(pending):
-        waits = pending.rename(columns={"missing": "waits for partitions"})
-        body += [_titled("Pending", len(pending), _MANY), _table(waits.head(_MANY))]
+        waits = pending.rename(columns={"n_rows": "rows", "missing": "waits for partitions"})
+        body += [_titled("Pending", len(pending), _PENDING), _table(waits.head(_PENDING))]
     return _section(answer, body)
 
 
@@ -108,8 +183,10 @@ def _audit(answer: Answer) -> Section:
     drawn = {places[i]: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1) if i in places}
     title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each kind)"
     body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn)]
-    if len(messages):
-        body += ["Their messages", messages_table(messages)]
+    cited = {place for i in listed for place in places_of(findings.loc[i].to_dict())}
+    theirs = messages[[place in cited for place in _places(messages)]] if len(messages) else messages
+    if len(theirs):
+        body += ["Their messages", messages_table(theirs)]
     return _section(answer, body)
 
 

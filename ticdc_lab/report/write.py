@@ -10,15 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ticdc_lab.answers import Answer
-from ticdc_lab.change_log import ChangeLog
+from ticdc_lab.answers.summary import Summary
+from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
-from ticdc_lab.provenance import Provenance, provenance
 from ticdc_lab.report.made_of import made_of
 from ticdc_lab.report.page import page
 from ticdc_lab.report.runs import name_of
 from ticdc_lab.report.sections import lead, sections
-from ticdc_lab.summary import Summary
-from ticdc_lab.whole_files import write_whole
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.provenance import Provenance, provenance
 
 
 def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, object] = MappingProxyType({})) -> Path:
@@ -41,7 +41,7 @@ def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, obje
 
     Notes
     -----
-    Only aggregates reach the driver, see :mod:`ticdc_lab.summary`.
+    Only aggregates reach the driver, see :mod:`ticdc_lab.answers.summary`.
     """
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -12,21 +12,52 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate import ddl_service, pd, pipeline, scheduler
+    from ticdc_lab.simulate.costs import costs
+    from ticdc_lab.simulate.coverage import gaps, overlaps
     from ticdc_lab.simulate.explore import explore
+    from ticdc_lab.simulate.faults import Ask, Crash, Join, Part, Restart
+    from ticdc_lab.simulate.incidents import owners
+    from ticdc_lab.simulate.ownership import stretches
     from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
     from ticdc_lab.simulate.sweep import sweep
     from ticdc_lab.simulate.why_stuck import why_stuck
 
 __all__ = [
+    "Ask",
+    "Crash",
+    "Join",
+    "Part",
+    "Restart",
+    "costs",
     "ddl_service",
     "explore",
+    "gaps",
+    "overlaps",
+    "owners",
     "pd",
     "pipeline",
     "read_scenario",
     "scenario_from_text",
     "scheduler",
+    "stretches",
     "sweep",
     "why_stuck",
 ]
 
-lazily(__name__, __all__, {"read_scenario": "scenario", "scenario_from_text": "scenario"})
+lazily(
+    __name__,
+    __all__,
+    {
+        "Ask": "faults",
+        "Crash": "faults",
+        "Join": "faults",
+        "Part": "faults",
+        "Restart": "faults",
+        "gaps": "coverage",
+        "overlaps": "coverage",
+        "owners": "incidents",
+        "read_scenario": "scenario",
+        "scenario_from_text": "scenario",
+        "stretches": "ownership",
+    },
+)

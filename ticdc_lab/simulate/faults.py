@@ -23,12 +23,22 @@ class Join(NamedTuple):
     node: str
 
 
+KEPT, TORN, LOST = "kept", "torn", "lost"
+DISKS = (KEPT, TORN, LOST)
+"""What a machine that keeps state on a disk (:class:`ticdc_lab.simulate.machine.OnDisk`) finds of it: all; all but its
+last write, which it knows to be broken; nothing."""
+
+
 class Restart(NamedTuple):
-    """A node that is down comes back: with its state and its address, or fresh and under a new address."""
+    """A node that is down comes back: with its state and its address, or as a new process under a new address.
+
+    ``disk`` is of :data:`DISKS`; a node without a disk begins empty whatever it says.
+    """
 
     at_us: int
     node: str
     keep_state: bool = False
+    disk: str = KEPT
 
 
 class Pause(NamedTuple):

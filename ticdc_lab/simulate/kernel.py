@@ -27,6 +27,7 @@ from ticdc_lab.simulate.machine import (
     Ignored,
     Machine,
     Now,
+    OnDisk,
     Send,
     Wake,
 )
@@ -215,14 +216,18 @@ class Kernel:
         heapq.heappush(self.queue, (at_us, order, what, entry))
         return order
 
-    def begin(self, node: str) -> None:
-        """Let a node begin its next life."""
+    def begin(self, node: str, before: Any = None, disk: str = fault.LOST) -> None:
+        """Let a node begin its next life; ``before`` is the end of its last one, of which a disk may have something."""
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node
         refuse_still(self, node)
         self.recorder.add(Row(self.steps, self.now_us, address, "started"))
-        state, outputs = self.machines[node].start(address, self._now(address))
+        machine, now = self.machines[node], self._now(address)
+        if before is not None and isinstance(machine, OnDisk):
+            state, outputs = machine.again(address, before, disk, now)
+        else:
+            state, outputs = machine.start(address, now)
         self.states[address] = state
         self._carry_out(address, None, state, outputs)
 

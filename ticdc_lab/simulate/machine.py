@@ -9,7 +9,7 @@ A Map of strings is never iterated unsorted: the hash of a string differs from p
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 Address: TypeAlias = str
 """Where messages go: the name of a node, and from its second life on its number behind a dot (``capture-1.2``)."""
@@ -149,6 +149,18 @@ class Machine(Protocol[S]):
 
     def step(self, state: S, event: Event, now: Now) -> tuple[S, list[Output]]:
         """Take one event."""
+        ...
+
+
+@runtime_checkable
+class OnDisk(Protocol):
+    """A machine whose nodes keep state on a disk, and go on with it in their next life."""
+
+    def again(self, address: Address, before: Any, disk: str, now: Now) -> tuple[Any, list[Output]]:
+        """Give the state of a node whose last life ended with ``before``.
+
+        ``disk`` is of :data:`ticdc_lab.simulate.faults.DISKS`.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.simulate import faults as fault
-from ticdc_lab.simulate.machine import Address, Exit, Fired
+from ticdc_lab.simulate.machine import Address, Exit, Fired, OnDisk
 from ticdc_lab.simulate.network import RESEND
 from ticdc_lab.simulate.queue import CALL, FAULT
 from ticdc_lab.simulate.recorder import name_of
@@ -76,16 +76,22 @@ def _restart(kernel: Kernel, one: fault.Restart) -> None:
     kernel.down.discard(address)
     kernel.returning.discard(address)
     kernel.paused.pop(address)
-    kernel.note(one.node, "restarted", "with its state" if one.keep_state else "without its state")
+    kernel.note(one.node, "restarted", _found(kernel, one))
     if one.keep_state:
         _rearm(kernel, address)
         _up(kernel, address)
         return
     for sender, to, message, identity in kernel.post.unheard.pop(address, []):
         kernel.post.lost(sender, to, message, identity, f"{to} is gone")
-    del kernel.states[address]
+    before = kernel.states.pop(address)
     kernel.lives[one.node] += 1
-    kernel.begin(one.node)
+    kernel.begin(one.node, before, one.disk)
+
+
+def _found(kernel: Kernel, one: fault.Restart) -> str:
+    if one.keep_state:
+        return "with its state"
+    return f"its disk is {one.disk}" if isinstance(kernel.machines[one.node], OnDisk) else "without its state"
 
 
 def _rearm(kernel: Kernel, address: Address) -> None:

@@ -45,8 +45,8 @@ class Model:
         What runs of many seeds are compared by: all has its place, and nobody has more than one too many.
     load
         Reads what clients do; None where a model has no load but its events.
-    ignored
-        Sections that every model else knows and this one has no use for, each with the reason: they are refused.
+    refused
+        By variant what others have a use for and it has none, each path of the file as a pattern, with the reason.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Model:
     steady: Claim
     balanced: Claim
     load: Callable[[Value, Names], Any] | None = None
-    ignored: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def model_of(value: Value) -> Model:

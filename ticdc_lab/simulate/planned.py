@@ -32,6 +32,9 @@ NewTableId: TypeAlias = int
 MessageKind: TypeAlias = str
 """The name of a message of the variant."""
 
+Disk: TypeAlias = str
+"""Of :data:`ticdc_lab.simulate.faults.DISKS`."""
+
 Duration: TypeAlias = int
 """µs."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.durations import shown
+from ticdc_lab.simulate.faults import DISKS
 from ticdc_lab.simulate.planned import Delay, Planned
 from ticdc_lab.simulate.scenario_yaml import Value
 
@@ -74,6 +75,7 @@ READERS: dict[str, Callable[[Value, Names], Any]] = {
     "TableId": lambda v, names: names.table(v),
     "NewTableId": lambda v, names: v.integer(),
     "MessageKind": lambda v, names: names.message(v),
+    "Disk": lambda v, names: v.choice(DISKS, "what a store finds of its disk"),
     "Duration": lambda v, names: v.duration_us(),
     "SignedDuration": lambda v, names: v.duration_us(negative=True),
     "Share": lambda v, names: v.probability(),

@@ -13,6 +13,9 @@ from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.recorder import CHANGES, EVENTS, Recorder, Row
 from ticdc_lab.simulate.scenario import Scenario
 
+SWARM = "swarm"
+"""Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
+
 RunOf = TypeVar("RunOf")
 FactsOf = TypeVar("FactsOf")
 
@@ -91,7 +94,8 @@ def counts_messages(scenario: Scenario) -> bool:
 
 def command(scenario: Scenario, seed: int) -> str:
     """Give the command that gives a run again."""
-    words = ["ticdc-lab", "simulate", scenario.model.name, scenario.file, "--seed", str(seed)]
+    of = "--swarm" if scenario.file == SWARM else scenario.file
+    words = ["ticdc-lab", "simulate", scenario.model.name, of, "--seed", str(seed)]
     for path, value in scenario.changes:
         words += ["--set", f"{path}={value}"]
     return shlex.join(words)

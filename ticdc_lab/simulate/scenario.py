@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,10 +123,8 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         replace_value(top, path, new)
     given = top.fields(_FIELDS, required=["model", "cluster"])
     model = model_of(given["model"])
-    for section, why in model.ignored.items():
-        if section in given:
-            raise given[section].wrong(f"no `{section}` for the model {model.name}: {why}", found=section)
     variant = given["variant"].choice(model.variants, "a variant") if "variant" in given else model.variants[0]
+    _refuse_unused(top, model, variant)
     until_us = _until(given)
     cluster = model.cluster(given["cluster"])
     happens = given["events"].items() if _there(given, "events") else []
@@ -157,6 +156,17 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         load=_load(given, model, names),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
+
+
+def _refuse_unused(top: Value, model: Model, variant: str) -> None:
+    """What would have no effect is not taken."""
+    whose = f"the model {model.name}" if len(model.variants) == 1 else f"the variant {variant}"
+    refused = model.refused.get(variant, {})
+    for value in top.within() if refused else ():
+        for pattern, why in refused.items():
+            if re.fullmatch(pattern, value.path):
+                name = value.path.rpartition(".")[2]
+                raise value.wrong(f"no `{name}` for {whose}: {why}", found=name)
 
 
 def _load(given: dict[str, Value], model: Model, names: Names) -> Any:

@@ -90,6 +90,17 @@ class Value:
             raise self.wrong("a list", hint="Begin each line of it with a hyphen, or write [a, b].")
         return [Value(self.file, node, f"{self.path}[{i}]") for i, node in enumerate(self.node.value)]
 
+    def within(self) -> Iterator[Value]:
+        """Give all values below this one, each before those in it."""
+        parts: list[Value] = []
+        if isinstance(self.node, yaml.MappingNode):
+            parts = [value for _, value in self.entries()]
+        elif self.is_list:
+            parts = self.items()
+        for part in parts:
+            yield part
+            yield from part.within()
+
     def text(self) -> str:
         """Give a text."""
         if not isinstance(self.node, yaml.ScalarNode):

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ticdc_lab.engine.delta_table import replace_table
 from ticdc_lab.errors import SourceError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) ->
     """
     if needs_spark(out):
         assert spark is not None
-        spark.createDataFrame(trace).write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(out)
+        replace_table(spark.createDataFrame(trace), out)
         return
     if not Path(out).absolute().parent.is_dir():
         raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first.")

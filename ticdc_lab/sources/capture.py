@@ -7,7 +7,6 @@ import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,7 +18,7 @@ from ticdc_lab.codecs.capture_lines import Lines
 from ticdc_lab.codecs.capture_lines import read_lines as read_fields
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.arrow import in_form
-from ticdc_lab.schema import DECODED, MESSAGES
+from ticdc_lab.events.schema import DECODED, MESSAGES
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
@@ -44,19 +43,14 @@ def read_contents(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[p
     for batch in batches:
         for content, name in zip(batch.column("content"), batch.column("file").to_pylist(), strict=True):
             with pa.BufferReader(content.as_buffer()) as file:
-                yield from _read_gzip(file, name, line)
+                yield from read_gzip(file, name, line)
 
 
-def read_gzip(path: Path, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Lines of a gzip file to messages and rejected lines; a damaged end is a rejected line.
+def read_gzip(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Lines of an open gzip file to messages and rejected lines; a damaged end is a rejected line.
 
     So is a line of more bytes than ``line``, of which no more is kept than its length.
     """
-    with path.open("rb") as file:
-        yield from _read_gzip(file, str(path), line)
-
-
-def _read_gzip(file: Any, name: str, line: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     fault = ""
     for lines, fault, too_long in _gzip_lines(file, line):  # noqa: B007  the last one counts
         if too_long:
@@ -68,26 +62,25 @@ def _read_gzip(file: Any, name: str, line: int) -> Iterator[tuple[pa.RecordBatch
 
 
 def read_range(
-    path: Path, first: int, last: int, line: int = BOUNDS.line
+    file: BinaryIO, name: str, first: int, last: int, line: int = BOUNDS.line
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Lines of a plain file that begin from byte ``first`` to before ``last``, to messages and rejected lines."""
-    with path.open("rb") as file:
-        if first:
-            file.seek(first - 1)
-            _rest_of_line(file)  # which the range before reads
-        while file.tell() < last:
-            lines: list[bytes] = []
-            size = too_long = 0
-            while len(lines) < LINES_A_BATCH and size < _BATCH_BYTES and not too_long and file.tell() < last:
-                text = file.readline(line + 1)
-                if len(text) > line and not text.endswith(b"\n"):
-                    too_long = len(text) + _rest_of_line(file)
-                else:
-                    lines.append(text.rstrip(b"\n"))
-                    size += len(text)
-            yield parse(pa.array(lines, pa.binary()), pa.array([str(path)] * len(lines), pa.string()))
-            if too_long:
-                yield _no_message(), _too_long(path, too_long, line)
+    """Lines of an open file that begin from byte ``first`` to before ``last``, to messages and rejected lines."""
+    if first:
+        file.seek(first - 1)
+        _rest_of_line(file)  # which the range before reads
+    while file.tell() < last:
+        lines: list[bytes] = []
+        size = too_long = 0
+        while len(lines) < LINES_A_BATCH and size < _BATCH_BYTES and not too_long and file.tell() < last:
+            text = file.readline(line + 1)
+            if len(text) > line and not text.endswith(b"\n"):
+                too_long = len(text) + _rest_of_line(file)
+            else:
+                lines.append(text.rstrip(b"\n"))
+                size += len(text)
+        yield parse(pa.array(lines, pa.binary()), pa.array([name] * len(lines), pa.string()))
+        if too_long:
+            yield _no_message(), _too_long(name, too_long, line)
 
 
 def _rest_of_line(file: BinaryIO) -> int:
@@ -169,12 +162,12 @@ def _no_message() -> pa.RecordBatch:
     return parse(pa.array([], pa.binary()), pa.array([], pa.string()))[0]
 
 
-def _too_long(path: Path | str, found: int, most: int) -> pa.RecordBatch:
+def _too_long(path: str, found: int, most: int) -> pa.RecordBatch:
     said = f"a line of {found:,} bytes: expected at most {most:,} (bound `line`)"
     return _rejected_file(path, "too-large", said)
 
 
-def _rejected_file(path: Path | str, error_class: str, said: str) -> pa.RecordBatch:
+def _rejected_file(path: str, error_class: str, said: str) -> pa.RecordBatch:
     """A row of the quarantine for what is no line that could be kept."""
     columns = {"error_class": pa.array([error_class]), "reason": pa.array([f"{path}: {said}"])}
     return in_form(columns, 1, DECODED)
@@ -186,8 +179,8 @@ def parse(lines: pa.Array, files: pa.Array) -> tuple[pa.RecordBatch, pa.RecordBa
     Returns
     -------
     tuple
-        Messages (:data:`ticdc_lab.schema.MESSAGES`), and for each line that is none a row in the form of
-        :data:`ticdc_lab.schema.DECODED` with the line as ``value``. Blank lines count as nothing.
+        Messages (:data:`ticdc_lab.events.schema.MESSAGES`), and for each line that is none a row in the form of
+        :data:`ticdc_lab.events.schema.DECODED` with the line as ``value``. Blank lines count as nothing.
     """
     found = read_fields(lines)
     messages = _messages(found)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
-from ticdc_lab.redaction import redacted, without_secrets
+from ticdc_lab.errors.redaction import redacted, without_secrets
 from ticdc_lab.sources.places import KAFKA, is_kafka
 from ticdc_lab.sources.size import Size
 
@@ -239,7 +239,7 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.MESSAGES`. Offsets that have expired do not stop it; see
+        :data:`ticdc_lab.events.schema.MESSAGES`. Offsets that have expired do not stop it; see
         :func:`ticdc_lab.facts.gaps.offset_gaps`.
 
     Raises
@@ -266,7 +266,7 @@ def write_batch(messages: DataFrame, topics: Topics) -> None:
     Parameters
     ----------
     messages
-        :data:`ticdc_lab.schema.MESSAGES`; their topic is not looked at.
+        :data:`ticdc_lab.events.schema.MESSAGES`; their topic is not looked at.
     topics
         One topic; its options are Spark's connector's.
 
@@ -289,10 +289,13 @@ def write_batch(messages: DataFrame, topics: Topics) -> None:
 
 @contextmanager
 def said_plainly(topics: Topics) -> Iterator[None]:
-    """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets."""
+    """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets.
+
+    They run in the JVM: a connection that Python has lost is the one to the engine, of which no broker knows.
+    """
     try:
         yield
-    except TiCDCLabError:
+    except (TiCDCLabError, ConnectionError):
         raise
     except Exception as error:
         explained = topics.explained(error)

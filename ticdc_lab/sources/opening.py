@@ -1,6 +1,6 @@
 """Sources: raw records, and the function over Arrow batches that turns them into messages.
 
-Parsing and decoding then run in one pass (:mod:`ticdc_lab.load`).
+Parsing and decoding then run in one pass (:mod:`ticdc_lab.sources.load`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -23,14 +23,16 @@ from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
+from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import EngineError, SourceError
-from ticdc_lab.schema import MESSAGES, require_columns
+from ticdc_lab.events.schema import MESSAGES, require_columns
 from ticdc_lab.sources import capture, kafka, parquet, pieces, size, storage
 from ticdc_lab.sources.overlaps import Overlaps, Skips, Stretch, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     data_files,
     has_columns_in_name,
+    is_data,
     is_kafka,
     kind_of,
     kind_of_name,
@@ -73,11 +75,13 @@ class Source:
     """What lies in the folder and is not read, a sentence each."""
     line: int = BOUNDS.line
     """Bytes that a line of a capture file may have."""
+    store: Store | None = None
+    """Where its files lie; None for this machine, and where the engine finds them."""
     _overlaps: list[Overlaps] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def messages(self) -> DataFrame:
-        """:data:`ticdc_lab.schema.MESSAGES`; what is no message is left out here and shows in the quarantine.
+        """:data:`ticdc_lab.events.schema.MESSAGES`; what is no message is left out here and shows in the quarantine.
 
         A message that several files hold is there as often.
         """
@@ -90,7 +94,9 @@ class Source:
 
     def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
         """Read without what ``skips`` names; of several files it takes ``held``, which is told what each holds."""
-        return partial(pieces.read, line=self.line, skips=skips) if self.of_several_files else self.read
+        return (
+            partial(pieces.read, line=self.line, store=self.store, skips=skips) if self.of_several_files else self.read
+        )
 
     @property
     def of_several_files(self) -> bool:
@@ -111,7 +117,7 @@ class Source:
         if not self.of_several_files:
             return Overlaps({})
         if not self._overlaps:
-            told = partial(pieces.told, line=self.line)
+            told = partial(pieces.told, line=self.line, store=self.store)
             with self.said_plainly(), task_errors():
                 self.learn_overlaps(self.raw.mapInArrow(told, "held string").toArrow()["held"].to_pylist())
         return self._overlaps[0]
@@ -120,7 +126,7 @@ class Source:
         """What its files hold twice, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
 
         def compare(of: Sequence[Stretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
-            compared = partial(pieces.compared, line=self.line, of=of, skips=skips)
+            compared = partial(pieces.compared, line=self.line, store=self.store, of=of, skips=skips)
             rows = self.raw.mapInArrow(compared, "stretch bigint, counts bigint, digest bigint").toArrow().to_pylist()
             return (tuple(row.values()) for row in rows)
 
@@ -190,6 +196,11 @@ def open_source(
         return _known_table(spark, source)
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
+    if (store := Store.of(source)) and kind in ("auto", "capture"):
+        stored = _stored(store)
+        kind = kind_of(store.shown, [Path(f.path or store.shown) for f in stored]) if kind == "auto" else kind
+        if kind == "capture":
+            return _capture_in_store(spark, store, stored, line)
     files = data_files(source)
     if kind == "auto":
         kind = kind_of(source, files)
@@ -224,12 +235,49 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     if len({f.suffix == ".gz" for f in files}) > 1:
         raise _mixed(source)
     found = pieces.table_of(pieces.of_lines(files))
-    raw = pieces.frame_of(spark, found)
+    raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
     read = partial(pieces.read, line=line)
     return Source(
         source, raw, read, found, kind="capture", measure=partial(size.of_lines, files), left_out=left_out(source),
         line=line,
     )  # fmt: skip
+
+
+def _stored(store: Store) -> list[Stored]:
+    """The data files of a folder, or the one file that a URL names, with an empty path."""
+    if not store.is_folder():
+        return [Stored("", store.size())]
+    files = [f for f in store.files() if is_data(PurePosixPath(f.path))]
+    if not any(f.size for f in files):
+        raise SourceError(f"The folder {store.shown} holds no data.", hint="Check bucket and path.")
+    return files
+
+
+def _capture_in_store(spark: SparkSession, store: Store, stored: list[Stored], line: int) -> Source:
+    if len({store.named(f.path).endswith(".gz") for f in stored}) > 1:
+        raise _mixed(store.shown)
+    n_bytes = sum(f.size for f in stored)
+    if is_sail(spark):
+        store = store.copied([f.path for f in stored])
+    found = pieces.table_of(pieces.of_sizes([(store.named(f.path), f.size) for f in stored if f.size]))
+    raw = pieces.frame_of(spark, found, n_bytes)
+    read = partial(pieces.read, line=line, store=store)
+    empty = tuple(
+        f"{store.named(f.path)} is empty (0 bytes), so it was left out: what it should hold is missing from every "
+        "answer."
+        for f in stored if not f.size
+    )  # fmt: skip
+    return Source(
+        store.shown,
+        raw,
+        read,
+        found,
+        kind="capture",
+        measure=partial(Size, n_bytes),
+        left_out=empty,
+        line=line,
+        store=store,
+    )
 
 
 def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
@@ -242,9 +290,25 @@ def _capture_at_url(spark: SparkSession, url: str, line: int) -> Source:
     if zipped:
         whole = spark.read.format("binaryFile").load(url)
         raw = whole.select("content", F.col("path").alias("file"))
-        return Source(url, raw, partial(capture.read_contents, line=line), kind="capture")
+        return Source(
+            url, raw, partial(capture.read_contents, line=line), kind="capture", left_out=_uncompared(files, _AT_URL)
+        )
     raw = text.select(F.col("value").cast("binary").alias("line"), F.col("_metadata.file_path").alias("file"))
-    return Source(url, raw, partial(capture.read_lines, line=line), kind="capture")
+    read = partial(capture.read_lines, line=line)
+    return Source(url, raw, read, kind="capture", left_out=_uncompared(files, _AT_URL))
+
+
+_AT_URL = "they lie behind a URL"
+
+
+def _uncompared(files: Sequence[object], why: str) -> tuple[str, ...]:
+    """A sentence where recordings may overlap and nobody looks."""
+    if len(files) < 2:
+        return ()
+    return (
+        f"Whether its {len(files):,} files hold some messages twice was not looked for, as {why}: each message counts "
+        "as often as it is there.",
+    )
 
 
 def _mixed(source: str) -> SourceError:
@@ -263,11 +327,13 @@ def _size_of_frame(table: DataFrame) -> Size:
 
 def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
     """The source if it is a folder of the storage sink, or was said to be one."""
-    local = local_path(source)
-    if kind == "auto" and (kind_of_name(source) if local is None else not local.is_dir()):
+    local, store = local_path(source), Store.of(source)
+    if kind == "auto" and (kind_of_name(store.shown if store else source) if local is None else not local.is_dir()):
         return None
     if local is not None and not local.is_dir():
         raise not_storage_folder(source)
+    if store is not None and not store.is_folder():
+        raise not_storage_folder(store.shown)
     found = storage.listing(spark, source, local=local, settings=settings)
     if not found.is_storage:
         if kind == "auto":
@@ -276,10 +342,11 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
             f"{source} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
             hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
         )
-    raw, reading, has_commit_ts = storage.opened(spark, found, local=local is not None, settings=settings)
+    raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)
     told = Detected(reading.protocol, has_commit_ts)
     return Source(
-        source, raw, reading.messages, told=told, decode=lambda images: reading.events(images=images), kind="storage",
+        store.shown if store else source, raw, reading.messages, told=told,
+        decode=lambda images: reading.events(images=images), kind="storage",
         measure=partial(storage.size_of, found, local=local),
     )  # fmt: skip
 
@@ -288,8 +355,11 @@ def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) 
     measure = Size if files is None else partial(size.of_parquet, files)
     groups = None if files is None else pieces.of_parquet(files)  # before the engine, whose words name no file
     table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
-    if files is None or not groups or any(has_columns_in_name(f, source) for f in files):
-        return table
+    if files is None:
+        return replace(table, left_out=_uncompared(table.raw.inputFiles(), _AT_URL))
+    if not groups or any(has_columns_in_name(f, source) for f in files):
+        why = "they are too many" if len(files) > pieces.FILES_LOOKED_INTO else "the engine reads them by itself"
+        return replace(table, left_out=(*left_out(source), *_uncompared(files, why)))
     found = pieces.table_of(groups)
     return replace(table, raw=pieces.frame_of(spark, found), read=pieces.read, pieces=found, left_out=left_out(source))
 
@@ -313,7 +383,7 @@ def _table(source: str, df: DataFrame, *, kind: str, measure: Callable[[], Size]
 
 
 def as_messages(df: DataFrame) -> DataFrame:
-    """:data:`ticdc_lab.schema.MESSAGES` from a frame with at least what decoding needs of them; also on a stream."""
+    """:data:`ticdc_lab.events.schema.MESSAGES` from a frame with at least what decoding needs; also a stream."""
     require_columns(df, *parquet.COLUMNS, frame="messages")
     return df.select(*(_typed(df, f) for f in MESSAGES.fields))
 

@@ -10,9 +10,11 @@ The tasks that decode say which offsets each file holds, so that a folder withou
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +22,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.neighbours import changes_in
+from ticdc_lab.events.neighbours import changes_in
 
 Run = tuple[int, int]
 """The first and the last of offsets without a hole."""
 Home = tuple[str, int]
 Runs = dict[Home, list[Run]]
+Placed = tuple[int, int, int]
+"""A run, and the number of its file."""
 
 _SAID = 5
 
@@ -130,29 +134,59 @@ class Stretch:
 
 def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[Stretch]:
     """What each file holds that files before it hold too."""
-    found: list[Stretch] = []
-    before: Runs = {}
+    found: list[tuple[int, Stretch]] = []
+    for home, held in _by_home(runs, order).items():
+        for some in _overlapping(held):
+            some.sort(key=itemgetter(2))
+            firsts, lasts = (np.array([run[i] for run in some]) for i in (0, 1))
+            for i, (first, last, n) in enumerate(some):
+                earlier = [some[k] for k in np.flatnonzero((firsts[:i] <= last) & (lasts[:i] >= first))]
+                for run in shared([(first, last)], united(of[:2] for of in earlier)):
+                    holders = dict.fromkeys(order[k] for a, b, k in earlier if a <= run[1] and b >= run[0])
+                    found.append((n, Stretch(order[n], tuple(holders), home, run)))
+    return [stretch for _, stretch in sorted(found, key=lambda of: (of[0], of[1].home, of[1].run))]
+
+
+def _by_home(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[Home, list[Placed]]:
+    """Every run of a partition with the number of its file, in order of offset."""
+    homes: dict[Home, list[Placed]] = {}
     for n, file in enumerate(order):
         for home, own in runs.get(file, {}).items():
-            for run in shared(own, before.get(home, ())):
-                holders = tuple(f for f in order[:n] if shared([run], runs.get(f, {}).get(home, ())))
-                found.append(Stretch(file, holders, home, run))
-            before[home] = united((*before.get(home, ()), *own))
-    return found
+            homes.setdefault(home, []).extend((first, last, n) for first, last in own)
+    return {home: sorted(homes[home]) for home in sorted(homes)}
+
+
+def _overlapping(held: Sequence[Placed]) -> Iterator[list[Placed]]:
+    """Runs in order, those together that others join; such as overlap no other are left out."""
+    some: list[Placed] = []
+    end = -1
+    for of in held:
+        if some and of[0] > end:
+            if len(some) > 1:
+                yield some
+            some = []
+        some.append(of)
+        end = max(end, of[1]) if len(some) > 1 else of[1]
+    if len(some) > 1:
+        yield some
 
 
 def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> list[str]:
     """A sentence for each hole between the last offset of one file and the first of the file that goes on."""
-    homes = sorted({home for of in runs.values() for home in of})
     said: list[str] = []
-    for topic, partition in homes:
-        of = {f: runs[f][topic, partition] for f in order if (topic, partition) in runs.get(f, {})}
-        whole = united(run for own in of.values() for run in own)
-        for (_, last), (first, _) in pairwise(whole):
-            if any(own[0][0] <= last and own[-1][1] >= first for own in of.values()):
+    for (topic, partition), held in _by_home(runs, order).items():
+        spans: dict[int, Run] = {}
+        ends: dict[int, int] = {}
+        begins: dict[int, int] = {}
+        for first, last, n in held:
+            spans[n] = spans.get(n, (first, last))[0], max(last, spans.get(n, (0, last))[1])
+            ends[last], begins[first] = min(n, ends.get(last, n)), min(n, begins.get(first, n))
+        starts = sorted(spans.values())
+        reach = list(accumulate((last for _, last in starts), max))
+        for (_, last), (first, _) in pairwise(united(run[:2] for run in held)):
+            if reach[bisect_right(starts, last, key=itemgetter(0)) - 1] >= first:
                 continue  # the hole of one recording, which audits of the log speak of
-            ends = [next(f for f, own in of.items() if any(a <= place <= b for a, b in own)) for place in (last, first)]
-            names = dict(zip(("earlier", "later"), (Path(f).name for f in ends), strict=True))
+            names = {"earlier": Path(order[ends[last]]).name, "later": Path(order[begins[first]]).name}
             said.append(_BETWEEN.format(partition=partition, topic=topic, first=last + 1, last=first - 1, **names))
     return said
 
@@ -179,11 +213,23 @@ def _within(messages: pa.RecordBatch, home: Home, runs: Sequence[Run]) -> np.nda
     return found
 
 
-def digests(file: str, messages: pa.RecordBatch, of: Sequence[Stretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
-    """Number of a stretch, 1 for what counts or 0 for what is left out, and a sum over the messages' bytes."""
+def numbered(of: Sequence[Stretch]) -> dict[str, list[tuple[int, Stretch]]]:
+    """The stretches that concern a file, with their numbers."""
+    found: dict[str, list[tuple[int, Stretch]]] = {}
     for n, stretch in enumerate(of):
-        if file != stretch.later and file not in stretch.earlier:
-            continue
+        for file in (stretch.later, *stretch.earlier):
+            found.setdefault(file, []).append((n, stretch))
+    return found
+
+
+def digests(
+    file: str, messages: pa.RecordBatch, of: Mapping[str, Sequence[tuple[int, Stretch]]], skips: Skips
+) -> Iterator[tuple[int, int, int]]:
+    """Number of a stretch, 1 for what counts or 0 for what is left out, and a sum over the messages' bytes.
+
+    ``of`` is what :func:`numbered` gives.
+    """
+    for n, stretch in of.get(file, ()):
         here = _within(messages, stretch.home, [stretch.run])
         if file != stretch.later and stretch.home in skips.get(file, {}):
             here &= ~_within(messages, stretch.home, skips[file][stretch.home])
@@ -226,8 +272,8 @@ def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare
         sums = np.zeros((len(found), 2), object)
         for n, counts, digest in compare(found, skips):
             sums[n, counts] += digest
-        same = [s for s, (left, kept) in zip(found, sums, strict=True) if left == kept]
-        differ = [s for s in found if s not in same]
+        same, differ = ([s for s, (left, kept) in zip(found, sums, strict=True) if (left == kept) is equal]
+                        for equal in (True, False))  # fmt: skip
         said += [*_sentences(same, _TWICE), *_sentences(differ, _DIFFER)]
         skips = _skips_of(same)
     more = len(said) - 2 * _SAID
@@ -244,8 +290,8 @@ def _skips_of(found: Iterable[Stretch]) -> dict[str, Runs]:
 def _sentences(found: Sequence[Stretch], words: str) -> list[str]:
     """One for each file that repeats others."""
     said: list[str] = []
-    for later in dict.fromkeys(s.later for s in found):
-        own = [s for s in found if s.later == later]
+    for later, of in groupby(found, attrgetter("later")):
+        own = list(of)
         earlier = list(dict.fromkeys(Path(f).name for s in own for f in s.earlier))
         n = sum(s.run[1] - s.run[0] + 1 for s in own)
         where = [f"partition {s.home[1]} of {s.home[0]}, offsets {s.run[0]} to {s.run[1]}" for s in own[:_SAID]]

@@ -27,7 +27,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import SourceError
-from ticdc_lab.schema import DECODED, MESSAGES
+from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.overlaps import Held
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -38,7 +38,7 @@ BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
 COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks", "kept")
-"""What a load counts: the fields of :class:`ticdc_lab.limits.Counts` but the sum."""
+"""What a load counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum."""
 
 _SO_FAR = "_so_far-"
 _SAID_EVERY_S = 0.2
@@ -99,7 +99,7 @@ def writing(
     kept: Callable[[pa.Table], pa.Table] | None = None,
     hold: bool = False,
 ) -> Callable[[Batches], Batches]:
-    """Decode, and write :data:`ticdc_lab.schema.DECODED` into a file in ``folder`` for each task.
+    """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
     counted and only what it gives is written. With ``hold`` each task says what the files that it read hold.

@@ -1,4 +1,4 @@
-"""Local files cut into pieces: what a task, or the driver, reads by itself.
+"""Files cut into pieces, of this machine or an object store: what a task, or the driver, reads by itself.
 
 A row on its way between the engine and Python passes through the engine's own rows and a socket, which costs as much
 as decoding it. So tasks are given names of files, and what of them to read.
@@ -6,7 +6,7 @@ as decoding it. So tasks are given names of files, and what of them to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs.bounds import BOUNDS
 from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.sources import capture, parquet
-from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, without
+from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, numbered, without
 
 PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
 """A file, and of it a row group (``first``), a range of bytes (``first`` up to before ``last``), or all of a gzip."""
@@ -27,10 +28,11 @@ NO_SKIPS: Skips = {}
 RANGE_BYTES = 32 << 20
 """How much of a plain file is a piece."""
 
-_FILES_LOOKED_INTO = 1_000
+FILES_LOOKED_INTO = 1_000
 """Up to so many Parquet files the driver reads the footers of; beyond, the engine plans the reading."""
 _TASKS_A_CORE = 2
 _PIECES_A_TASK = 32
+_BYTES_A_TASK = 64 << 20
 
 Batches = Iterator[pa.RecordBatch]
 Piece = tuple[str, int, int]
@@ -38,20 +40,23 @@ Piece = tuple[str, int, int]
 
 def of_lines(files: Sequence[Path], range_bytes: int | None = None) -> list[Piece]:
     """Pieces of capture files: ranges of plain ones, gzip files as a whole."""
-    found, step = [], range_bytes or RANGE_BYTES
-    for file in files:
-        path = str(file.resolve())
-        if file.suffix == ".gz":
+    return of_sizes([(str(file.resolve()), file.stat().st_size) for file in files], range_bytes)
+
+
+def of_sizes(files: Iterable[tuple[str, int]], range_bytes: int | None = None) -> list[Piece]:
+    """As :func:`of_lines`, of names and sizes."""
+    found, step = list[Piece](), range_bytes or RANGE_BYTES
+    for path, size in files:
+        if path.endswith(".gz"):
             found.append((path, 0, 0))
         else:
-            size = file.stat().st_size
             found += [(path, at, min(at + step, size)) for at in range(0, size, step)]
     return found
 
 
 def of_parquet(files: Sequence[Path]) -> list[Piece] | None:
     """Row groups; None where reading the files is the engine's: very many, or types that need a conversion."""
-    if len(files) > _FILES_LOOKED_INTO:
+    if len(files) > FILES_LOOKED_INTO:
         return None
     groups = parquet.row_groups(files)
     return None if groups is None else [(path, group, 0) for path, group in groups]
@@ -63,50 +68,64 @@ def table_of(pieces: Sequence[Piece]) -> pa.Table:
     return pa.Table.from_pydict(dict(zip(PIECES.names, numbered, strict=True)), PIECES)
 
 
-def frame_of(spark: SparkSession, pieces: pa.Table) -> DataFrame:
-    """Pieces dealt to tasks."""
-    n_tasks = min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), len(pieces) // _PIECES_A_TASK))
+def frame_of(spark: SparkSession, pieces: pa.Table, n_bytes: int | None = None) -> DataFrame:
+    """Pieces dealt to tasks, of which small files need few; ``n_bytes`` is how much they hold, where that is known."""
+    n_large = len(pieces) // _PIECES_A_TASK
+    large = n_large if n_bytes is None else min(n_large, n_bytes // _BYTES_A_TASK)
+    n_tasks = min(len(pieces), max(_TASKS_A_CORE * parallelism(spark), large))
     return spark.createDataFrame(pieces).repartition(n_tasks)
 
 
 def read(
-    batches: Batches, line: int = BOUNDS.line, *, skips: Skips = NO_SKIPS, held: Held | None = None
+    batches: Batches,
+    line: int = BOUNDS.line,
+    *,
+    store: Store | None = None,
+    skips: Skips = NO_SKIPS,
+    held: Held | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have.
 
-    What ``skips`` names is left out; ``held`` is told what each file holds.
+    The files lie in ``store``, or on this machine. What ``skips`` names is left out; ``held`` is told what each file
+    holds.
     """
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
-            for messages, rejected in read_piece(file, first, last, line):
+            for messages, rejected in read_piece(file, first, last, line, store):
                 if held is not None:
                     held.note(file, messages)
                 yield without(messages, skips[file]) if file in skips else messages, rejected
 
 
-def compared(batches: Batches, line: int, of: Sequence[Stretch], skips: Skips) -> Batches:
+def compared(
+    batches: Batches, line: int, of: Sequence[Stretch], skips: Skips, *, store: Store | None = None
+) -> Batches:
     """Rows of :data:`PIECES` to those of :func:`ticdc_lab.sources.overlaps.digests`."""
+    by_file = numbered(of)
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
-            for messages, _ in read_piece(file, first, last, line):
-                rows = list(digests(file, messages, of, skips))
+            for messages, _ in read_piece(file, first, last, line, store) if file in by_file else ():
+                rows = list(digests(file, messages, by_file, skips))
                 yield pa.RecordBatch.from_pylist([dict(zip(DIGESTS.names, row, strict=True)) for row in rows], DIGESTS)
 
 
-def told(batches: Batches, line: int) -> Batches:
+def told(batches: Batches, line: int, *, store: Store | None = None) -> Batches:
     """Rows of :data:`PIECES` to one row that says what their files hold."""
     held = Held()
-    for _ in read(batches, line, held=held):
+    for _ in read(batches, line, store=store, held=held):
         pass
     yield pa.RecordBatch.from_pydict({"held": [held.said()]})
 
 
 def read_piece(
-    file: str, first: int, last: int, line: int = BOUNDS.line
+    file: str, first: int, last: int, line: int = BOUNDS.line, store: Store | None = None
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a piece, and what of it is none."""
     if file.endswith(".parquet"):
-        return parquet.read_group(file, first)
-    if file.endswith(".gz"):
-        return capture.read_gzip(Path(file), line)
-    return capture.read_range(Path(file), first, last, line)
+        yield from parquet.read_group(file, first)
+        return
+    with Path(file).open("rb") if store is None else store.open(store.below(file)) as opened:
+        if file.endswith(".gz"):
+            yield from capture.read_gzip(opened, file, line)
+        else:
+            yield from capture.read_range(opened, file, first, last, line)

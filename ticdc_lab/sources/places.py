@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path, PurePath
 
 from ticdc_lab.errors import SourceError
 
@@ -78,6 +80,20 @@ def not_storage_folder(source: str) -> SourceError:
     return SourceError(f"{source} is no folder; expected one that TiCDC's storage sink wrote.")
 
 
+_LOOKED_AT = 2_000
+"""Names of a folder in which a mistyped one is looked for: it must be told at once."""
+
+
+def mistyped(path: Path) -> str:
+    """Names what lies there under nearly the same name, as a sentence with a blank behind it; empty if nothing does."""
+    try:
+        names = [p.name for p in islice(path.parent.iterdir(), _LOOKED_AT)]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, sorted(names), n=1, cutoff=0.8)
+    return f"Did you mean {path.parent / near[0]}? " if near else ""
+
+
 def data_files(source: str) -> list[Path] | None:
     """The data files at a local path, in name order; None for a URL, which is Spark's to list.
 
@@ -91,9 +107,11 @@ def data_files(source: str) -> list[Path] | None:
         return None
     if not path.exists():
         table = " To read a table that the session knows, say --source-kind table." if _is_no_file(source) else ""
-        hint = f"Check the path and the working directory.{table}"
+        hint = f"{mistyped(path)}Check the path and the working directory.{table}"
         raise SourceError(f"{source} does not exist; expected {_WHAT}.", hint=hint)
-    files = sorted(p for p in path.rglob("*") if p.is_file() and _is_data(p, path)) if path.is_dir() else [path]
+    files = (
+        sorted(p for p in path.rglob("*") if p.is_file() and is_data(p.relative_to(path))) if path.is_dir() else [path]
+    )
     if not files:
         raise SourceError(f"The folder {source} holds no data file; expected {_WHAT}.")
     files = [f for f in files if f.stat().st_size] or files[:1]
@@ -116,7 +134,7 @@ def left_out(source: str) -> tuple[str, ...]:
 
     for folder, folders, names in os.walk(root, onerror=unreadable):
         for path in (Path(folder, name) for name in sorted((*folders, *names))):
-            if _is_data(path, root) and (why := _why_left_out(path)):
+            if is_data(path.relative_to(root)) and (why := _why_left_out(path)):
                 said.append(f"{path} {why}, so it was left out: what it should hold is missing from every answer.")
     more = len(said) - _LEFT_OUT_SAID
     return (*said[:_LEFT_OUT_SAID], *([f"So were {more} more of the folder {source}."] if more > 0 else []))
@@ -143,9 +161,9 @@ def may_be_table(source: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", source))
 
 
-def _is_data(p: Path, root: Path) -> bool:
-    inside = p.relative_to(root).parts
-    return not any(part.startswith((".", "_")) and part != "_delta_log" for part in inside)
+def is_data(path: PurePath) -> bool:
+    """Whether a path below a folder is none that tools leave out, such as ``_SUCCESS``."""
+    return not any(part.startswith((".", "_")) and part != "_delta_log" for part in path.parts)
 
 
 def kind_of(source: str, files: list[Path] | None) -> str:

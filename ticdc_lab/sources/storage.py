@@ -24,7 +24,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
-from ticdc_lab.engine import hadoop_files, parallelism
+from ticdc_lab.engine import hadoop_files, is_sail, parallelism
+from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.sources.size import Size, of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Place, Refused, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -75,6 +77,10 @@ class Listing:
     places: tuple[Place, ...]
     refused: tuple[Refused, ...]
     sizes: dict[str, int | None]
+    by_path: bool
+    """Whether workers read a file by its path; else Spark brings what is in it."""
+    copy: str = ""
+    """A local folder that holds the files of an object store too."""
 
     @property
     def is_storage(self) -> bool:
@@ -91,20 +97,24 @@ class Listing:
     @property
     def topic(self) -> str:
         """The folder's name."""
-        return self.root.rstrip("/").rsplit("/", 1)[-1] or "storage"
+        place = without_secrets(self.root) if "://" in self.root else self.root
+        return place.rstrip("/").rsplit("/", 1)[-1] or "storage"
 
 
 def listing(spark: SparkSession, root: str, *, local: Path | None, settings: StorageSettings) -> Listing:
-    """List a folder: of this machine, or a URL for Hadoop.
+    """List a folder: of this machine, of an object store, or a URL for Hadoop.
 
     Raises
     ------
     SourceError
         The URL cannot be listed.
     """
+    if (store := Store.of(root)) is not None:
+        found = listed((Listed(*file) for file in store.files()), root, settings, by_path=True)
+        return replace(found, copy=store.copied(found.sizes).copy) if is_sail(spark) and found.is_storage else found
     if local is None:
         return listed(files_at(spark, root), root, settings)
-    return listed(local_files(local), str(local.resolve()), settings)
+    return listed(local_files(local), str(local.resolve()), settings, by_path=True)
 
 
 def local_files(root: Path) -> Iterator[Listed | Refused]:
@@ -145,7 +155,9 @@ def files_at(spark: SparkSession, url: str) -> Iterator[Listed | Refused]:
             yield Refused(path, "unsafe-path", f"{path!r} does not lie below {folder.root!r}")
 
 
-def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettings) -> Listing:
+def listed(
+    found: Iterable[Listed | Refused], root: str, settings: StorageSettings, *, by_path: bool = False
+) -> Listing:
     """The files of a folder with their places."""
     sizes: dict[str, int | None] = {}
     places: list[Place] = []
@@ -157,7 +169,7 @@ def listed(found: Iterable[Listed | Refused], root: str, settings: StorageSettin
         else:
             places.append(place)
             sizes[place.path] = file.size if isinstance(file, Listed) else 0
-    return Listing(root, tuple(places), tuple(refused), sizes)
+    return Listing(root, tuple(places), tuple(refused), sizes, by_path)
 
 
 def size_of(found: Listing, *, local: Path | None) -> Size:
@@ -172,12 +184,12 @@ def size_of(found: Listing, *, local: Path | None) -> Size:
     return replace(part, bytes=n_bytes, messages=round(part.messages * n_bytes / part.bytes), is_exact=False)
 
 
-def files_frame(spark: SparkSession, found: Listing, table: pa.Table, *, local: bool) -> DataFrame:
+def files_frame(spark: SparkSession, found: Listing, table: pa.Table) -> DataFrame:
     """:func:`files_table` for the workers; where they do not see the folder, with what is in the files."""
     tasks = _tasks(table, parallelism(spark))
     numbered = spark.createDataFrame(table.append_column("task", pa.array(tasks)))
     files = numbered.repartition(int(tasks[-1]) + 1 if len(tasks) else 1, "task").drop("task")
-    return files if local else _brought(spark, found, files)
+    return files if found.by_path else _brought(spark, found, files)
 
 
 def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
@@ -269,14 +281,14 @@ def root_pattern(base: str) -> str:
 
 
 def opened(
-    spark: SparkSession, found: Listing, *, local: bool, settings: StorageSettings, with_index: bool = False
+    spark: SparkSession, found: Listing, *, settings: StorageSettings, with_index: bool = False
 ) -> tuple[DataFrame, Reading, bool]:
     """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
     table = files_table(found, with_index=with_index)
-    files = files_frame(spark, found, table, local=local)
-    reading = Reading(found.topic, found.protocol, found.root if local else None, settings)
+    files = files_frame(spark, found, table)
+    reading = Reading(found.topic, found.protocol, (found.copy or found.root) if found.by_path else None, settings)
     some, look = _first_files(found), _look(reading)
-    if local:
+    if found.by_path:
         rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
         looked = pa.Table.from_batches(look(iter(rows.to_batches())), arrow_schema(_TOLD))
     else:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
-from ticdc_lab.schema import MESSAGES
+from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Place, Refused, place_of
 
 if TYPE_CHECKING:
@@ -68,7 +70,10 @@ class Piece:
 
 @dataclass(slots=True)
 class Reading:
-    """The files of one folder, as a worker reads them. ``root`` is None where Spark brings their contents."""
+    """The files of one folder, as a worker reads them.
+
+    ``root`` is a path, or the URL of an object store; None where Spark brings their contents.
+    """
 
     topic: str
     protocol: str
@@ -80,15 +85,15 @@ class Reading:
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
         for batch in batches:
-            for row in batch.to_pylist():
-                for piece in self.pieces(row):
+            for row, fetch in self._ahead(batch.to_pylist()):
+                for piece in self.pieces(row, fetch):
                     if isinstance(piece, Piece):
                         yield in_form(_by_name(piece.messages), piece.messages.num_rows, MESSAGES), None
                     else:
                         yield in_form({}, 0, MESSAGES), piece
 
     def events(self, *, images: bool) -> Callable[[Batches], Batches]:
-        """Rows of :data:`ticdc_lab.sources.storage.FILES` to :data:`ticdc_lab.schema.DECODED`."""
+        """Rows of :data:`ticdc_lab.sources.storage.FILES` to :data:`ticdc_lab.events.schema.DECODED`."""
 
         def run(batches: Batches) -> Batches:
             for batch in batches:
@@ -106,8 +111,8 @@ class Reading:
         """
         held: list[Piece] = []
         size = 0
-        for row in rows:
-            for piece in self.pieces(row):
+        for row, fetch in self._ahead(rows):
+            for piece in self.pieces(row, fetch):
                 if not isinstance(piece, Piece):
                     yield piece
                     continue
@@ -134,12 +139,26 @@ class Reading:
 
             yield from decode_csv(batch, codec, images=images)
 
-    def pieces(self, row: Row) -> Iterator[Piece | pa.RecordBatch]:
-        """Messages of a file in groups, and rows of the quarantine for what is no message."""
+    def _ahead(self, rows: list[Row]) -> Iterator[tuple[Row, Callable[[], bytes] | None]]:
+        """Files of an object store are fetched while those before them are decoded."""
+        store = None if self.root is None else Store.of(self.root)
+        if store is None:
+            yield from ((row, None) for row in rows)
+            return
+        fetched = [row for row in rows if not row["error_class"]]
+        fetches = store.ahead([(row["path"], row["size"]) for row in fetched], MAX_FILE)
+        for row in rows:
+            yield row, None if row["error_class"] else next(fetches)
+
+    def pieces(self, row: Row, fetch: Callable[[], bytes] | None = None) -> Iterator[Piece | pa.RecordBatch]:
+        """Messages of a file in groups, and rows of the quarantine for what is no message.
+
+        ``fetch`` gives its bytes, where somebody reads it already.
+        """
         try:
             if row["error_class"]:
                 raise Unreadable(row["error_class"], row["reason"])
-            raw = self.content(row)
+            raw = self.content(row) if fetch is None else _of_store(fetch)
             if row["kind"] in ("schema", "metadata"):
                 yield Piece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
             elif not raw:
@@ -236,9 +255,27 @@ class Reading:
 _NO_SCHEMA = Unreadable("schema-missing", "the table version has no schema file, so its columns are not known")
 
 
+def _of_store(fetch: Callable[[], bytes]) -> bytes:
+    try:
+        raw = fetch()
+    except OSError as e:
+        raise Unreadable("unreadable-file", f"cannot be read: {str(e).splitlines()[0][:200]}") from e
+    if len(raw) > MAX_FILE:
+        raise Unreadable("too-large", f"expected at most {MAX_FILE} bytes, found more")
+    return raw
+
+
+@lru_cache(maxsize=16)
+def _real(root: str) -> str:
+    """A folder without links; it was resolved when it was listed, but a worker may see it through one."""
+    return os.path.realpath(root)
+
+
 def read_inside(root: str, path: str) -> bytes:
     """The bytes of a file below a folder; raises :class:`Unreadable`, also where a link stands in its path."""
-    full = os.path.join(os.path.realpath(root), path)
+    if (store := Store.of(root)) is not None:
+        return _of_store(partial(store.read, path, MAX_FILE))
+    full = os.path.join(_real(root), path)
     if os.path.realpath(full) != full:
         raise Unreadable("link", "a symbolic link stands in its path, which is not followed")
     try:
@@ -303,13 +340,12 @@ def values_of(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Arra
 
 def _batch(topic: str, row: Row, positions: np.ndarray, values: pa.Array) -> pa.RecordBatch:
     n, rank = len(positions), row["rank"]
-    again = pa.array(np.zeros(n, np.int32))
     offsets = pa.nulls(n, pa.int64()) if rank is None else pa.array(positions + (rank << POSITION_BITS), pa.int64())
     columns = (
-        pa.array([topic]).take(again),
-        pa.array([row["partition"]], pa.int32()).take(again),
+        pa.repeat(topic, n),
+        pa.repeat(pa.scalar(row["partition"], pa.int32()), n),
         offsets,
-        pa.array([row["path"].encode()], pa.binary()).take(again),
+        pa.repeat(row["path"].encode(), n),
         values,
     )
     return pa.RecordBatch.from_arrays(list(columns), schema=_FORM)

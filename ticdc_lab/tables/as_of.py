@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
-from ticdc_lab.engine.columns import field_of, no_texts
+from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.engine.columns import field_of, named, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.keys import with_keys
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables import refusals
 from ticdc_lab.tables.knowledge import Knowledge, LogFacts, TableFacts, knowledge
 from ticdc_lab.tables.lives import Life, life_at
@@ -56,7 +56,7 @@ class TableAsOf:
     @property
     def ordered(self) -> DataFrame:
         """The rows by their key, or by all columns, so that the same input gives the same bytes."""
-        return self.rows.orderBy(*[f"`{column}`" for column in self.key or self.rows.columns])
+        return self.rows.orderBy(*map(named, self.key or self.rows.columns))
 
 
 def table_as_of(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.errors import IncompleteHistoryError
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
 from ticdc_lab.tables.lives import Life, lives
 from ticdc_lab.tables.refusals import no_such_table, require_defined

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import DDL, Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError
-from ticdc_lab.prefix import PARTITION
-from ticdc_lab.schema import require_batch, require_columns
+from ticdc_lab.events.prefix import PARTITION
+from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.facts.catalog import DDL, Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
 
 NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete", "protocol",
           "topic", "partition", "offset", "seq", "query")  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ticdc_lab.catalog import Catalog, TableDef, TableName, TableVersion
+from ticdc_lab.facts.catalog import Catalog, TableDef, TableName, TableVersion
 
 _ENDS = ("dropped", "left")
 

@@ -30,8 +30,8 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ticdc_lab.ddl import Cursor, words_of
 from ticdc_lab.engine.columns import expanded_float
+from ticdc_lab.events.ddl import Cursor, words_of
 
 _INTEGERS = {
     "tinyint": ("tinyint", "smallint"), "bool": ("tinyint", "smallint"), "boolean": ("tinyint", "smallint"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import TableName
 from ticdc_lab.errors import ContractError
+from ticdc_lab.facts.catalog import TableName
 
 
 def table_named(events: DataFrame, name: str) -> TableName:
@@ -17,7 +17,7 @@ def table_named(events: DataFrame, name: str) -> TableName:
     Parameters
     ----------
     events
-        ``schema_name`` and ``table_name`` of :data:`ticdc_lab.schema.EVENTS`.
+        ``schema_name`` and ``table_name`` of :data:`ticdc_lab.events.schema.EVENTS`.
     name
         ``schema.table``.
 

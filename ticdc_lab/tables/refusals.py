@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ticdc_lab.catalog import Catalog
 from ticdc_lab.errors import IncompleteHistoryError, ProtocolError
+from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import LogFacts, TableFacts
 from ticdc_lab.tables.lives import Life
-from ticdc_lab.tso import to_datetime
 
 _READ = 140
 """Characters of a name in a sentence; MySQL's own have at most 64 each."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ticdc_lab.neighbours import changes_in
-from ticdc_lab.schema import PARTITION_SPAN, TRANSACTIONS
+from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.schema import PARTITION_SPAN, TRANSACTIONS
 
 RESTORED = StructType([f for f in TRANSACTIONS.fields if f.name not in ("complete", "missing")])
 """What :func:`restored` yields: transactions, of which nothing is said yet about completeness."""

@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts.watermarks import partition_progress
-from ticdc_lab.keys import with_keys
-from ticdc_lab.prefix import PARTITION, POSITION
-from ticdc_lab.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.transactions.restoration import RESTORED, restored
 
 _NAMES = ("schema_name", "table_name")
@@ -55,14 +55,14 @@ def transactions(events: DataFrame) -> DataFrame:
     ----------
     events
         ``kind``, ``commit_ts``, ``start_ts``, ``op``, the names, the position and the hash columns of the events
-        contract (:func:`ticdc_lab.keys.with_keys` adds the hashes where they are missing).
+        contract (:func:`ticdc_lab.codecs.keys.with_keys` adds the hashes where they are missing).
 
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.TRANSACTIONS`, one row per commit_ts of a row change. ``missing`` names the partitions,
-        of all topics that hold any event, whose resolved_ts has not reached commit_ts, and ``complete`` says there are
-        none.
+        :data:`ticdc_lab.events.schema.TRANSACTIONS`, one row per commit_ts of a row change. ``missing`` names the
+        partitions, of all topics that hold any event, whose resolved_ts has not reached commit_ts, and ``complete``
+        says there are none.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def restored_transactions(events: DataFrame, *, resolved: Column) -> DataFrame:
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.TRANSACTIONS`.
+        :data:`ticdc_lab.events.schema.TRANSACTIONS`.
     """
     rows = _changes(events, function="transactions").select(
         "commit_ts",
@@ -219,7 +219,7 @@ def split_key_updates(events: DataFrame, *, changed: Column | None = None) -> Da
     Returns
     -------
     DataFrame
-        The same columns but :data:`ticdc_lab.schema.OF_IMAGES`, which speak of the whole update; an update
+        The same columns but :data:`ticdc_lab.events.schema.OF_IMAGES`, which speak of the whole update; an update
         with ``before_key_hash`` becomes two rows at the same position: a delete with the image before, and an insert
         with the image after.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticdc_lab import figures
-from ticdc_lab.browse import BESIDE, PAGE, Browser, Page, TableTimeline
+from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
-from ticdc_lab.tso import to_datetime
+from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, Page, TableTimeline
 from ticdc_lab.widgets.composed import Places
 from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
 from ticdc_lab.widgets.drawing import Drawn
@@ -58,7 +58,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     Parameters
     ----------
     browser
-        :meth:`ticdc_lab.browse.Browser.of` the log.
+        :meth:`ticdc_lab.tables.browse.Browser.of` the log.
     """
     span = browser.span()
     partitions: list[tuple[str, int | None]] = [("all", None)]
@@ -120,7 +120,7 @@ def row_panel(browser: Browser) -> Panel[RowView]:
     Parameters
     ----------
     browser
-        :meth:`ticdc_lab.browse.Browser.of` the log.
+        :meth:`ticdc_lab.tables.browse.Browser.of` the log.
     """
     tables = browser.tables() or [""]
     keys = {t: list(browser.busiest_keys(t)["key"]) for t in tables}

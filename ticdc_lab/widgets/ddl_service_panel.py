@@ -4,21 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
 import pyarrow as pa
+import traitlets
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.ddl_service.fleet import Fleet, fleet_in
 from ticdc_lab.simulate.ddl_service.tryout import Incident
+from ticdc_lab.widgets import controls
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import picture, seed, slider
 from ticdc_lab.widgets.drawing import Drawn
-from ticdc_lab.widgets.incidents import Incidents
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.runs import Ran, Runs
+
+
+class Incidents(widgets.VBox):  # type: ignore[misc]
+    """A button for each fault; the value is a tuple of (fault, node, moment in s), in the order of the presses.
+
+    Parameters
+    ----------
+    faults
+        Their names, which stand on the buttons.
+    nodes
+        Which one it befalls.
+    until_s
+        The end of the run.
+    """
+
+    value = traitlets.Tuple()
+
+    def __init__(self, faults: Sequence[str], nodes: Sequence[str], *, until_s: float) -> None:
+        self.node = controls.choice("worker", nodes, tip="Whom the next fault befalls")
+        self.at_s = controls.seconds("when, s", round(until_s / 4, 1), until_s, tip="When the next fault happens")
+        self.buttons = {
+            name: widgets.Button(description=name, tooltip=f"add: {name}", layout={"width": "auto"}) for name in faults
+        }
+        self.undo = widgets.Button(icon="undo", tooltip="take the last one back", layout={"width": "38px"})
+        self.clear = widgets.Button(icon="trash", tooltip="take all back", layout={"width": "38px"})
+        self.told = widgets.Label()
+        self.expects = f"triples of fault ({', '.join(faults)}), worker and second up to {until_s:g}"
+        self._nodes, self._until_s = tuple(nodes), until_s
+        bar = widgets.HBox([self.node, self.at_s], layout={"flex_flow": "row wrap"})
+        presses = widgets.HBox([*self.buttons.values(), self.undo, self.clear], layout={"flex_flow": "row wrap"})
+        super().__init__([bar, presses, self.told])
+        for name, button in self.buttons.items():
+            button.on_click(partial(self._add, name))
+        self.undo.on_click(lambda _: self.set_trait("value", self.value[:-1]))
+        self.clear.on_click(lambda _: self.set_trait("value", ()))
+        self.observe(self._tell, names="value")
+
+    @traitlets.validate("value")
+    def _known(self, proposal: Any) -> tuple[tuple[str, str, float], ...]:
+        incidents: tuple[tuple[str, str, float], ...] = proposal["value"]
+        for fault, node, at_s in incidents:
+            if fault not in self.buttons or node not in self._nodes or not 0 <= at_s <= self._until_s:
+                raise traitlets.TraitError(self.expects)
+        return incidents
+
+    def _add(self, name: str, _: Any) -> None:
+        self.value = (*self.value, (name, self.node.value, round(self.at_s.value, 3)))
+
+    def _tell(self, change: Any) -> None:
+        self.told.value = "; ".join(f"{at_s:g} s: {name} ({node})" for name, node, at_s in change["new"])
+
 
 STEPS = 100
 """The last step of the player, which is the end of the run."""

@@ -313,7 +313,7 @@ function render({ model, el }) {
   el.classList.add("ticdc-figure");
   const { line, told: status, stop } = statusLine(model);
   const { box, told: problem } = problemBox(model);
-  const plot = made("div", "ticdc-plot", { role: "img", tabindex: "0" });
+  const plot = made("div", "ticdc-plot", { role: "figure", tabindex: "0" });
   el.append(line, box, plot);
   const figure = drawer(model, plot);
 

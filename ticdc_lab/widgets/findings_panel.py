@@ -77,7 +77,7 @@ def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | Non
 
 
 def selection_of(finding: Any) -> Selection:
-    """Give what a finding (row of :data:`ticdc_lab.schema.FINDINGS`) is about: its messages, or else where it lies."""
+    """What a finding (row of :data:`ticdc_lab.events.schema.FINDINGS`) is about: messages, or where it lies."""
     table, key = (finding[c] if isinstance(finding[c], str) else None for c in ("table", "key"))
     places = places_of(finding)
     if places:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ticdc_lab import figures
+from ticdc_lab.answers.summary import Summary
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
-from ticdc_lab.summary import Summary
-from ticdc_lab.tso import LOGICAL_BITS
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.summary_cut import cut_to
@@ -33,7 +33,7 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
     Parameters
     ----------
     summary
-        :func:`ticdc_lab.summary.summarise`.
+        :func:`ticdc_lab.answers.summary.summarise`.
     pictures
         Which of :data:`PICTURES` to offer; all where left out.
     """

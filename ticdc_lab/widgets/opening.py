@@ -11,11 +11,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ticdc_lab.engine import session
-from ticdc_lab.load import load
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.log import Log
-from ticdc_lab.origin import Origin
-from ticdc_lab.sample import Sample
 from ticdc_lab.sources import local_path
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.origin import Origin
 from ticdc_lab.widgets import tryouts
 from ticdc_lab.widgets.log_panels import OF_A_LOG
 from ticdc_lab.widgets.panel import Panel

@@ -10,7 +10,7 @@ from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
-from ticdc_lab.simulate.pd.looking.decisions import about_store, at, wanting
+from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.left import time_left
 from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said
@@ -68,7 +68,7 @@ def _why(f: Futures, view: PdView) -> Figure:
             return sentence(f"There is no region {asked[2]}", "No region has this id at this moment.")
         return figures.why_table(wanting(answers, f.moment(view), int(asked[2])))
     if asked and asked[1] == "store":
-        latest = at(about_store(f.other.decisions, int(asked[2])), f.moment(view))
+        latest = decision_at(about_store(f.other.decisions, int(asked[2])), f.moment(view))
         none = sentence(f"Nothing was decided about store {asked[2]} yet", "No round looked at it up to here.")
         return none if latest is None else figures.why_table(latest)
     if asked:
@@ -76,7 +76,7 @@ def _why(f: Futures, view: PdView) -> Figure:
         if decision is None:
             return sentence(f"Operator {asked[2]} has no reason here", "No decision of this run led to it.")
         return figures.why_table(decision)
-    latest = at(f.other.decisions, f.moment(view))
+    latest = decision_at(f.other.decisions, f.moment(view))
     return sentence("Nothing was decided yet", "No round was played up to here.") if latest is None else (
         figures.why_table(latest)
     )  # fmt: skip

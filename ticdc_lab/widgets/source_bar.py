@@ -10,8 +10,8 @@ import ipywidgets as widgets
 
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.sample import Sample, sample_of
-from ticdc_lab.survey import Found
+from ticdc_lab.events.sample import Sample, sample_of
+from ticdc_lab.sources.survey import Found
 from ticdc_lab.widgets.controls import several
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.under_way import UnderWay

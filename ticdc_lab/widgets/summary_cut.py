@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ticdc_lab.summary import Summary
-from ticdc_lab.tso import LOGICAL_BITS
+from ticdc_lab.answers.summary import Summary
+from ticdc_lab.events.tso import LOGICAL_BITS
 
 
 def cut_to(

@@ -50,8 +50,9 @@ class Page(widgets.VBox):  # type: ignore[misc]
             panel = self.tab.make(log)
             if self.tab.answer is not None:
                 self.above.children = [widgets.HTML(_said(self.tab.answer(log)))]
-            self.children = [self.above, panel.widget]
+            self.children = [self.under_way, self.above, panel.widget]  # views that are taken out complain
             self.panel = panel
+            self.under_way.layout.display = "none"
             shown(self)
 
         def after() -> None:
@@ -140,23 +141,7 @@ class TabPages:
             return
         self._linked.add(page.panel)
         if page.name == "audit":
-            page.above.children = [*page.above.children, self._to_messages()]
-
-    def _to_messages(self) -> widgets.Button:
-        button = widgets.Button(
-            description="show its messages", tooltip="open the messages that the chosen finding is about",
-            layout={"width": "180px"},
-        )  # fmt: skip
-        button.on_click(lambda _: self._open_messages())
-        return button
-
-    def _open_messages(self) -> None:
-        audit = self.pages["audit"].panel
-        if audit is not None:
-            chosen = audit.meant()
-            if chosen is not None:
-                self._linked.choose(chosen, by=audit)
-        self.open("messages")
+            page.panel.controls["finding"].button.on_click(lambda _: self.open("messages"))
 
 
 class OpenPanels(Mapping[str, Panel[Any]]):
@@ -179,7 +164,8 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 def _said(answer: Answer) -> str:
     """The sentence of an answer, and what the log cannot tell."""
     said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
-    return f'<p class="ticdc-answer"><b>{html.escape(answer.finding)}</b></p><ul>{said}</ul>'
+    limits = f"<details><summary>What the log cannot tell</summary><ul>{said}</ul></details>" if said else ""
+    return f'<div class="ticdc-answer"><b>{html.escape(answer.finding)}</b>{limits}</div>'
 
 
 def _expected_s(tab: Tab, log: Log) -> float | None:

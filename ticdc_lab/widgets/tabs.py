@@ -13,9 +13,9 @@ import ipywidgets as widgets
 from ticdc_lab import figures
 from ticdc_lab.answers import Answer, complete_to
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.tso import compose
 from ticdc_lab.figures.theme import count, label
 from ticdc_lab.log import Log
-from ticdc_lab.tso import compose
 from ticdc_lab.widgets.browse_panel import browse_panel, row_panel
 from ticdc_lab.widgets.consumer_panel import consumer_panel
 from ticdc_lab.widgets.controls import choice, seconds

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticdc_lab import figures
-from ticdc_lab.comparison import TsRange, first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.choice import choice_of_rules
+from ticdc_lab.dispatch.comparison import TsRange, first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
+from ticdc_lab.events.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import label, sentence
-from ticdc_lab.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.widgets.controls import choice, lines, picture, slider, tables, time_range
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import blamed_on

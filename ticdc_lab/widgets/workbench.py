@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from threading import Event, RLock
 from typing import Any
@@ -14,20 +15,68 @@ import ipywidgets as widgets
 import traitlets
 from pyspark.sql import SparkSession
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.engine import session
-from ticdc_lab.errors import ContractError
+from ticdc_lab.errors import ContractError, TiCDCLabError
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
-from ticdc_lab.sample import Sample
-from ticdc_lab.survey import Found, survey
-from ticdc_lab.widgets.keep_bar import KeepBar
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.survey import Found, survey
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.source_bar import SourceBar
+from ticdc_lab.widgets.source_line import SourceLine
 from ticdc_lab.widgets.state import as_text, checked, parsed
 from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
+from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.widgets.workbench_state import NAME, restored, saved
+
+_AS_WIDE = {"width": "auto"}
+_IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
+
+
+class KeepBar(widgets.HBox):  # type: ignore[misc]
+    """One row: save, open, and beside them how far opening is or why it cannot be.
+
+    Parameters
+    ----------
+    save
+        Called when somebody saves.
+    take
+        Called with the name of a file and its text.
+    """
+
+    def __init__(self, save: Callable[[], None], take: Callable[[str, str], None]) -> None:
+        self._take = take
+        self.save = widgets.Button(
+            description="save all",
+            layout={"width": "auto"},
+            tooltip="download what is chosen and what every tab says, as a small JSON file",
+        )
+        self.upload = widgets.FileUpload(
+            accept=".json",
+            description="open",
+            layout={"width": "auto"},
+            tooltip="show again what was saved with `save all`",
+        )
+        self.under_way = UnderWay()
+        self.save.on_click(lambda _: self._said(save))
+        self.upload.observe(self._uploaded, names="value")
+        super().__init__([self.save, self.upload, self.under_way], layout=_IN_ROWS)
+        self.add_class("ticdc-keep")
+
+    def _uploaded(self, change: dict[str, Any]) -> None:
+        for file in change["new"]:
+            self._said(partial(self._take, file["name"], bytes(file["content"]).decode("utf-8", "replace")))
+            self.upload.value = ()  # so that the same file can be opened twice
+
+    def _said(self, act: Callable[[], None]) -> None:
+        self.under_way.say(None)
+        try:
+            act()
+        except TiCDCLabError as error:
+            self.under_way.say(Problem.of(error))
 
 
 class Workbench(traitlets.HasTraits):
@@ -41,10 +90,10 @@ class Workbench(traitlets.HasTraits):
         The caller's session; by default one of the engine that fits the source, when it is first needed.
     sample
         What of it to read; where left out, all of it is read if that takes less than
-        :data:`ticdc_lab.survey.LARGE_S`, and else nothing before somebody says what.
+        :data:`ticdc_lab.sources.survey.LARGE_S`, and else nothing before somebody says what.
     how
         ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings`` and ``options`` of
-        :func:`ticdc_lab.load.load`.
+        :func:`ticdc_lab.sources.load.load`.
 
     Attributes
     ----------
@@ -73,11 +122,12 @@ class Workbench(traitlets.HasTraits):
         self.pages = TabPages(self._session)
         self.keep = KeepBar(self._offer, self._take)
         self.keep.under_way.stop.on_click(lambda _: self.pages.cancel())
+        self.line = SourceLine(self._ask_another, self.keep)
         self._linked, self._idle = Linked(), Event()
         self._idle.set()
         self._folder: Path | None = None
         self._below = widgets.VBox([])
-        self.widget = widgets.VBox([self.bar, self._below])
+        self.widget = widgets.VBox([self.line, self.bar, self._below])
         self.widget.add_class("ticdc-workbench")
         self.observe(lambda change: self._follow(change["new"]), names="selection")
         if source is not None:
@@ -95,6 +145,8 @@ class Workbench(traitlets.HasTraits):
         """Find out what a source is, and read it as :class:`Workbench` says of ``sample``."""
         self.cancel()
         self._idle.wait()
+        self.bar.layout.display = None
+        self._below.add_class("ticdc-stale")
         self.select(Selection())
         self.bar.put(source)
         self.bar.show(None)
@@ -223,8 +275,15 @@ class Workbench(traitlets.HasTraits):
         self.log = read
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
-        self._below.children = [self._linked.bar, self.keep, self.pages.widget]
-        self.pages.show(Log(read, folder), self._linked)
+        asked = Log(read, folder)
+        self.line.say(read.source, asked.lead)
+        self.bar.layout.display = "none"
+        self._below.children = [self._linked.bar, self.pages.widget]
+        self._below.remove_class("ticdc-stale")
+        self.pages.show(asked, self._linked)
+
+    def _ask_another(self) -> None:
+        self.bar.layout.display = None if self.bar.layout.display == "none" else "none"
 
     def _follow(self, selection: Selection) -> None:
         if self._linked.selection != selection:

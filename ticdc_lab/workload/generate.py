@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import ContractError
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.workload.images import events_of
 from ticdc_lab.workload.lanes import lane_of
 from ticdc_lab.workload.settings import Workload
@@ -45,7 +45,7 @@ def generate(spark: SparkSession, workload: Workload, *, partitions: int | None 
     Returns
     -------
     DataFrame
-        The events contract (:data:`ticdc_lab.schema.EVENTS`), in no order, made when it is read. ``topic`` is
+        The events contract (:data:`ticdc_lab.events.schema.EVENTS`), in no order, made when it is read. ``topic`` is
         ``upstream`` and ``partition`` 0; ``offset`` is the place in the order of all transactions, DDL and watermarks;
         ``seq`` tells rows of one transaction apart; ``protocol`` is null. An update has the image before whole. Row
         changes have ``start_ts``, values of ENUM, SET and BIT are numbers, ``ddl_type`` is TiDB's action number. A

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.schema import EVENTS
+from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.workload.chains import DELETE, INSERT, Changes
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.draws import Bools, Ints

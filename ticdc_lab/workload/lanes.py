@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ticdc_lab import tso
+from ticdc_lab.events import tso
 from ticdc_lab.workload import bank, hot_keys, tpcc
 from ticdc_lab.workload.chains import Changes, changes_of
 from ticdc_lab.workload.columns import States

@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.mysql_types import INTEGER, type_of
+from ticdc_lab.events.mysql_types import INTEGER, type_of
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import Load, Txn

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.produce import MAX_BATCH_SIZE, produce
-from ticdc_lab.topic_writer import write_topic
+from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
+from ticdc_lab.encode.topic_writer import write_topic
 from ticdc_lab.workload.generate import generate, marks
 from ticdc_lab.workload.settings import Workload
 
@@ -34,18 +34,18 @@ def log_of(
     protocol
         A name of :data:`ticdc_lab.encode.ENCODERS`; what it loses of the truth is said there.
     strategy, partitions, columns, topic, max_batch_size
-        As for :func:`ticdc_lab.produce.produce`. Where the strategy needs an index's definition, call that with a
-        catalog.
+        As for :func:`ticdc_lab.encode.produce.produce`. Where the strategy needs an index's definition, call that with
+        a catalog.
 
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.schema.MESSAGES`. The same workload gives the same messages.
+        :data:`ticdc_lab.events.schema.MESSAGES`. The same workload gives the same messages.
 
     Raises
     ------
     ContractError, DispatchError, ProtocolError
-        As :func:`ticdc_lab.workload.generate` and :func:`ticdc_lab.produce.produce`.
+        As :func:`ticdc_lab.workload.generate` and :func:`ticdc_lab.encode.produce.produce`.
     """
     resolved = marks(spark, workload).where("kind = 'watermark'").select("commit_ts").distinct()
     return produce(
@@ -56,5 +56,5 @@ def log_of(
 
 def write_log(spark: SparkSession, workload: Workload, out: str, *, protocol: str, strategy: str = STRATEGY,
               partitions: int = PARTITIONS) -> None:  # fmt: skip
-    """Write :func:`log_of` to a file, a table or a Kafka topic (:func:`ticdc_lab.topic_writer.write_topic`)."""
+    """Write :func:`log_of` to a file, a table or a Kafka topic (:func:`ticdc_lab.encode.topic_writer.write_topic`)."""
     write_topic(log_of(spark, workload, protocol=protocol, strategy=strategy, partitions=partitions), out)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 
 BANK, TPCC, HOT_KEYS = "bank", "tpcc", "hot-keys"
 KINDS = (BANK, TPCC, HOT_KEYS)

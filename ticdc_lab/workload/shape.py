@@ -13,13 +13,39 @@ from functools import cached_property
 
 import numpy as np
 
-from ticdc_lab import tso
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import tso
 from ticdc_lab.workload.definitions import Plan, plan_of
 from ticdc_lab.workload.draws import Bools, Ints, mixed, rng_of
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC, Workload
-from ticdc_lab.workload.warehouses import Warehouses
+from ticdc_lab.workload.tpcc_layouts import DISTRICTS
 from ticdc_lab.workload.widths import widths_of
+
+
+@dataclass(frozen=True)
+class Warehouses:
+    """What a lane of tpcc has: so many warehouses with ten districts, and customers and items of each."""
+
+    count: int
+    customers: int
+    items: int
+
+    @classmethod
+    def of(cls, keys: int) -> Warehouses:
+        """Divide about so many rows."""
+        customers, items = min(max(keys // 30, 3), 30), min(max(keys // 4, 20), 100)
+        return cls(max(1, keys // cls(1, customers, items).rows), customers, items)
+
+    @property
+    def rows(self) -> int:
+        """Count the rows at the beginning."""
+        return self.count * (1 + DISTRICTS * (1 + self.customers) + self.items)
+
+    @property
+    def loads(self) -> int:
+        """Count the transactions that insert them: warehouse and districts, customers of each district, items."""
+        return self.count * (2 + DISTRICTS)
+
 
 DDL, GENESIS, BIG, WATERMARK = range(4)
 LOADED_AT_ONCE = 50

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 from immutables import Map
+from planting import Bugs, Patch, planted_in
 
 from ticdc_lab.simulate.ddl_service import (
     following,
@@ -26,8 +25,6 @@ from ticdc_lab.simulate.ddl_service.server_state import Schema
 from ticdc_lab.simulate.ddl_service.store_messages import Put, Txn
 from ticdc_lab.simulate.machine import Output, Send, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
-
-Patch = tuple[Any, str, Any]
 
 
 def _never(*_: Any) -> bool:
@@ -157,7 +154,7 @@ def _one_id() -> list[Patch]:
     return [(keys, "ddl_id", lambda lease, cluster: sound(1, "cluster1"))]
 
 
-PLANTED: dict[str, Callable[[], list[Patch]]] = {
+PLANTED: Bugs = {
     "keeps on": lambda: [(worker, "is_over", _never), (owner, "is_over", _never)],
     "writes without its campaign": lambda: [(owner, "_guards", lambda *_: ())],
     "waits for nobody": _waits_for_nobody,
@@ -181,11 +178,6 @@ PLANTED: dict[str, Callable[[], list[Patch]]] = {
 }
 
 
-@contextmanager
-def planted(*bugs: str) -> Iterator[None]:
+def planted(*bugs: str) -> Any:
     """Let some bugs be there."""
-    with ExitStack() as stack:
-        for bug in bugs:
-            for place, name, instead in PLANTED[bug]():
-                stack.enter_context(patch.object(place, name, instead))
-        yield
+    return planted_in(PLANTED, *bugs)

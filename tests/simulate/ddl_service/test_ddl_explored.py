@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ddl_planted import planted
-
-from ticdc_lab.simulate.ddl_service.checks import BALANCED, IN_ORDER, NEIGHBOURS, ONE_OWNER
-from ticdc_lab.simulate.ddl_service.small import Small
-from ticdc_lab.simulate.ddl_service.small_worlds import (
+from ddl_small import Small
+from ddl_small_worlds import (
     COLUMN,
     FAILS,
     INDEX,
@@ -15,6 +13,8 @@ from ticdc_lab.simulate.ddl_service.small_worlds import (
     cluster_world,
     service_world,
 )
+
+from ticdc_lab.simulate.ddl_service.checks import BALANCED, IN_ORDER, NEIGHBOURS, ONE_OWNER
 from ticdc_lab.simulate.explore import explore
 
 SOUND = {

@@ -203,3 +203,8 @@ def test_random_faults_break_nothing(seed: int) -> None:
     settings = Settings(workers=3, clusters=2, servers=2)
     load = drawn_load(settings, until_us=14 * SECOND, every_us=400_000, seed=seed)
     held(simulate(settings, faults=load, chaos=CHAOS, seed=seed, until_us=40 * SECOND, level=NOTHING))
+
+
+def test_clocks_may_be_all_that_goes_wrong() -> None:
+    """Clusters have no such faults of their own: none is drawn for them."""
+    held(simulate(Settings(), chaos=Chaos(8 * SECOND, 700_000, ("skew",)), until_us=12 * SECOND))

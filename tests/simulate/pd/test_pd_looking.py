@@ -12,7 +12,7 @@ from worlds import small
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Rejected, Scored
 from ticdc_lab.simulate.pd.looking.asked import region_in, why_operator, why_region
 from ticdc_lab.simulate.pd.looking.choice import SOURCE, TARGET, choice_of, ends_of
-from ticdc_lab.simulate.pd.looking.decisions import about_region, at, wanting
+from ticdc_lab.simulate.pd.looking.decisions import about_region, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load, undone
 from ticdc_lab.simulate.pd.looking.left import bounds, time_left, told
 from ticdc_lab.simulate.pd.looking.recording import recorded
@@ -71,7 +71,7 @@ def test_every_started_operator_has_its_decision() -> None:
 
 def test_rounds_without_an_operator_say_each_stores_score() -> None:
     """Where no move can pay, the scores that are nearest are compared, and none of them pays."""
-    last = at(joined().decisions, 8_000_000, "balance-region-scheduler", fruitless=True)
+    last = decision_at(joined().decisions, 8_000_000, "balance-region-scheduler", fruitless=True)
     assert last is not None and not last.told.operators
     assert last.told.candidates == (1, 2, 3, 4, 5) and last.told.compared
     assert not any(c.held for c in last.told.compared)

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 
 SCENARIOS = Path(__file__).parents[3] / "data" / "scenarios" / "pd"
-QUICK = ("retire", "hot-read", "zones")
+QUICK = ("retire", "hot-read", "zones", "online-traffic")
 
 
 @pytest.mark.parametrize("name", QUICK)

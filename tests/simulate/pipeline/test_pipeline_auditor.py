@@ -7,6 +7,14 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from planted_pipeline import (
+    DDL_BEFORE_BARRIER,
+    EMITS_UNRESOLVED,
+    MARKS_RESOLVED,
+    PASSES_RESOLVED,
+    SENT_IS_WRITTEN,
+    planted,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -14,13 +22,6 @@ from test_pipeline_run import CRASHES, SLOW, TABLES, ddl_load, run
 
 from ticdc_lab.simulate.pipeline import run as run_module
 from ticdc_lab.simulate.pipeline.capture import sink
-from ticdc_lab.simulate.pipeline.capture.mutants import (
-    DDL_BEFORE_BARRIER,
-    EMITS_UNRESOLVED,
-    MARKS_RESOLVED,
-    PASSES_RESOLVED,
-    SENT_IS_WRITTEN,
-)
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
@@ -163,7 +164,8 @@ def test_a_processor_puts_out_its_rows_by_commit_ts_unless_each_table_goes_by_it
 def test_a_planted_bug_violates_the_invariant_and_nothing_does_without_it(invariant):
     """The run ends there, and names it."""
     bug, given = RUNS[invariant]
-    found = run(bugs={bug: True}, **given)
+    with planted(bug):
+        found = run(**given)
     assert found.violation is not None
     assert found.violation.invariant == invariant
     assert run(**given).violation is None

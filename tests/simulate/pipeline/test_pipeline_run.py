@@ -7,9 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-
-from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
-from ticdc_lab.simulate.pipeline.capture.mutants import (
+from planted_pipeline import (
     DDL_BEFORE_BARRIER,
     DROPS_EARLY_COMMIT,
     EMITS_UNRESOLVED,
@@ -17,7 +15,10 @@ from ticdc_lab.simulate.pipeline.capture.mutants import (
     FROM_NOW,
     FRONTIER_MAX,
     SENT_IS_WRITTEN,
+    planted,
 )
+
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
 from ticdc_lab.simulate.pipeline.downstream import Ddl, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Merge, Mutation, Split, TransferLeader
@@ -341,7 +342,8 @@ def test_a_planted_bug_is_caught_by_the_auditor_or_leaves_rows_behind_or_repeats
     load = given.pop("load", LOAD)
     caught = []
     for seed in range(6):
-        found = run(load, bugs={bug: True}, seed=seed, **given)
+        with planted(bug):
+            found = run(load, seed=seed, **given)
         if found.violation or found.monitor.owed or (not given.get("faults") and found.measures.repeated):
             caught.append(seed)
             break

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,9 +16,15 @@ from test_pipeline_run import CRASHES, SECOND, ddl_load, run
 
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.load import load
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
+from ticdc_lab.simulate.pipeline.load import Load, Txn, require_rows
 from ticdc_lab.simulate.pipeline.log import DISPATCHERS, messages
+from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, Named, made, table_info
 from ticdc_lab.simulate.pipeline.settings import DownstreamSettings
+from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions
 
 
@@ -84,3 +92,27 @@ def test_rows_stand_where_ticdcs_dispatcher_puts_them(spark, dispatcher, tmp_pat
     rows = log.events.where("kind = 'row'").transform(dispatch, strategy=dispatcher, partitions=5)
     assert rows.where("partition != target_partition").isEmpty()
     assert not rows.isEmpty()
+
+
+def test_a_load_deletes_only_rows_that_are_there():
+    """TiDB writes no other delete, and TiCDC would have no column of it; a row that is rolled back is none."""
+    key = key_of(1, 93)
+    insert = Txn(SECOND, 0, (Mutation(key, PUT, Raw((1, 2, 3), (93, "now", 1))),))
+    delete = Txn(2 * SECOND, 0, (Mutation(key, DELETE, None),))
+    table = (table_info(1),)
+    found = run(Load(table, (insert, delete)), until_us=4 * SECOND)
+    assert [c.op for c in found.changes] == ["insert", "delete"]
+    for before in ((), (insert._replace(rolls_back=True),), (insert, delete)):
+        with pytest.raises(ContractError, match=rf"Transaction {len(before)} of the load, .* no row is there"):
+            run(Load(table, (*before, delete)), until_us=4 * SECOND)
+
+
+def test_what_a_seed_draws_deletes_only_rows_that_are_there():
+    """Where it would not it inserts, so that as many rows are changed; what a file names is refused instead."""
+    settings = LoadSettings(rows_per_s=50, handles=60, until_us=10 * SECOND, deleted=Fraction(1, 2))
+    drawn = made(settings, (1, 2), (), 5, 12 * SECOND)
+    require_rows(drawn)
+    assert {m.op for t in drawn.transactions for m in t.mutations} == {PUT, DELETE}
+    named = replace(settings, rows_per_s=0, transactions=(Named(SECOND, 1, (7,), deletes=True),))
+    with pytest.raises(ContractError, match="no row is there"):
+        require_rows(made(named, (1, 2), (), 5, 12 * SECOND))

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
 from ticdc_lab.simulate.pipeline.starts import told, transactions
-from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, seed_example, shop
+from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
 UNTIL_US = 10_000_000
@@ -88,7 +88,7 @@ def test_a_lock_in_the_column_families_is_the_one_in_the_tree() -> None:
 
 def test_the_seeds_example_is_scanned_and_streamed() -> None:
     """One committed row and one lock from the scan, the commit of the second from the stream, each once."""
-    settings, load = seed_example()
+    settings, load = design_example()
     run = simulate(settings, load, until_us=4_000_000)
     own = transactions(run.changes).to_pylist()
     given = told(run.trace, keys=[key_of(104, 1), key_of(104, 2)]).to_pylist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planted_schedulers import planted
 from v2_cases import A, B, C
 
 from ticdc_lab.simulate.faults import Crash
@@ -31,8 +32,8 @@ TTL = 5_000_000
 class Driven:
     """An etcd that is driven through its public interface."""
 
-    def __init__(self, *captures, tables=(1, 2), **bugs):
-        self.machine = Etcd(frozenset(tables), ts_of(0), TTL, **bugs)
+    def __init__(self, *captures, tables=(1, 2)):
+        self.machine = Etcd(frozenset(tables), ts_of(0), TTL)
         self.at_us = 0
         self.state, _ = self.machine.start("etcd", Now(0))
         for name in captures:
@@ -152,8 +153,9 @@ def test_only_the_owners_status_is_taken():
     assert sent(outputs, A) == sent(outputs, B) == [Status(ts_of(5), ts_of(6))]
     assert [o.subject for o in outputs if isinstance(o, Changed)] == ["global-checkpoint", "global-resolved"]
     assert etcd.hear(A, PutStatus(2, ts_of(5), ts_of(6))) == [], "nothing new is told to nobody"
-    bad = Driven(A, B, trusts_every_owner=True)
-    bad.hear(B, PutStatus(1, ts_of(9), ts_of(9)))
+    bad = Driven(A, B)
+    with planted("trusts_every_owner"):
+        bad.hear(B, PutStatus(1, ts_of(9), ts_of(9)))
     assert bad.state.checkpoint_ts == ts_of(9)
 
 

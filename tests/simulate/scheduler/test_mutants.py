@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from planted_schedulers import V2, planted
+from v2_mutants import ANSWERS, HASTY, MUTANTS, REPEATED, STOPS_LATE, TWO_OWNERS
 
 from ticdc_lab.simulate.explore import explore
-from ticdc_lab.simulate.scheduler.agent import Agent
-from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.messages import Announce, DispatchTable
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
-from ticdc_lab.simulate.scheduler.mutants import ANSWERS, HASTY, MUTANTS, REPEATED, STOPS_LATE, TWO_OWNERS
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.small import Small
 from ticdc_lab.simulate.scheduler.world import Bounds
@@ -38,12 +38,13 @@ SHORTEST = {
 }
 
 
-@pytest.mark.parametrize("mutant", EXPLORED, ids=lambda m: m.flag)
+@pytest.mark.parametrize("mutant", EXPLORED, ids=lambda m: m.bug)
 def test_the_explorer_finds_the_shortest_way_to_what_a_bug_breaks(mutant):
     """Breadth first, so that no shorter one exists; the path ends in the violation."""
-    found = explore(mutant.small(), most_states=60_000)
+    with planted(mutant.bug):
+        found = explore(Small(mutant.bounds), most_states=60_000)
     assert found.broken and found.broken[0] == mutant.invariant
-    assert len(found.path) == found.depth == SHORTEST[mutant.flag]
+    assert len(found.path) == found.depth == SHORTEST[mutant.bug]
 
 
 @pytest.mark.parametrize("bounds", sorted({m.bounds for m in EXPLORED}, key=str), ids=str)
@@ -53,34 +54,33 @@ def test_the_unbroken_protocol_is_clean_in_the_same_worlds(bounds):
     assert found.complete and found.broken is None and found.states > 100
 
 
-def violations(mutant, settings, bugs=None):
+def violations(mutant, settings):
     """Give the invariants that some seeds violate."""
     found = set()
     for seed in SEEDS if mutant.chaos else range(3):
         run = simulate(
-            settings, seed=seed, chaos=mutant.chaos, faults=mutant.faults, until_us=20_000_000, level="nothing",
-            bugs=bugs,
+            settings, seed=seed, chaos=mutant.chaos, faults=mutant.faults, until_us=20_000_000, level="nothing"
         )  # fmt: skip
         found |= {run.violation.invariant} if run.violation else set()
     return found
 
 
-@pytest.mark.parametrize("mutant", RUN, ids=lambda m: m.flag)
+@pytest.mark.parametrize("mutant", RUN, ids=lambda m: m.bug)
 def test_runs_find_what_a_bug_of_whole_captures_breaks(mutant):
     """Sessions, leases and late messages are in runs only."""
-    assert mutant.invariant in violations(mutant, mutant.settings, {mutant.flag: True})
+    with planted(mutant.bug) if mutant.bug in V2 else nullcontext():
+        assert mutant.invariant in violations(mutant, mutant.settings)
 
 
-@pytest.mark.parametrize("mutant", RUN, ids=lambda m: m.flag)
+@pytest.mark.parametrize("mutant", RUN, ids=lambda m: m.bug)
 def test_the_same_runs_of_the_unbroken_protocol_are_clean(mutant):
     """The same seeds and faults, with a margin that is worth something."""
     assert violations(mutant, HASTY) == set()
 
 
-def test_every_flag_of_the_machines_is_a_mutant():
-    """But the one that ordered links never show (mutants.MUTANTS says why)."""
-    flags = {f for m in (Dispatcher, Agent) for f, d in m.__dataclass_fields__.items() if d.type == "bool"}
-    assert flags - {"takes_any_response"} <= {m.flag for m in MUTANTS}
+def test_every_bug_is_a_mutant():
+    """But the one that ordered links never show (v2_mutants.MUTANTS says why)."""
+    assert V2.keys() - {"takes_any_response"} == {m.bug for m in MUTANTS} & V2.keys()
 
 
 def test_a_capture_that_writes_on_after_its_session_writes_twice():
@@ -96,7 +96,8 @@ def test_an_announce_that_is_repeated_does_no_harm():
     """Every Sync opens an epoch; where it keeps the one it had, an old order is carried out after it."""
     kept = explore(Small(REPEATED))
     assert kept.complete and kept.broken is None and kept.states > 500
-    found = explore(Small(REPEATED, agent=Agent(keeps_epoch=True)))
+    with planted("keeps_epoch"):
+        found = explore(Small(REPEATED))
     assert found.broken and found.broken[0] == ANSWERS
     assert [a.what for a in found.path].count("double") == 1
 

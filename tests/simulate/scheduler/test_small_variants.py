@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from planted_schedulers import IGNORE_EPOCH, PROMOTE_EARLY, planted
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.scheduler.executor import WRITING, state_of
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
 from ticdc_lab.simulate.scheduler.small_variants import SmallVariant, maintainer, two_phases
-from ticdc_lab.simulate.scheduler.v3.mutants import IGNORE_EPOCH, PROMOTE_EARLY
 from ticdc_lab.simulate.scheduler.v4 import move
 from ticdc_lab.simulate.scheduler.world import Bounds
 
@@ -60,11 +60,12 @@ def test_bounds_of_v2_alone_are_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("planted", "bounds"), [(PROMOTE_EARLY, MOVED), (IGNORE_EPOCH, Bounds(tables=1, moments=0, restarts=1))]
+    ("bug", "bounds"), [(PROMOTE_EARLY, MOVED), (IGNORE_EPOCH, Bounds(tables=1, moments=0, restarts=1))]
 )
-def test_the_explorer_finds_what_a_bug_of_v3_breaks(planted, bounds):
+def test_the_explorer_finds_what_a_bug_of_v3_breaks(bug, bounds):
     """The shortest way to two writers."""
-    found = explore(SmallVariant(bounds, two_phases(planted=frozenset({planted}))), most_states=20_000)
+    with planted(bug):
+        found = explore(SmallVariant(bounds, two_phases()), most_states=20_000)
     assert found.broken and found.broken[0] == DOUBLE
     assert len(found.path) == found.depth == 27
 

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from planted_schedulers import IGNORE_EPOCH, IGNORE_REVISION, PROMOTE_EARLY, SKIP_UNDETERMINED, V3, planted
 from v3_world import Violation, run
-
-from ticdc_lab.simulate.scheduler.v3.mutants import (
-    IGNORE_EPOCH,
-    IGNORE_REVISION,
-    MUTANTS,
-    PROMOTE_EARLY,
-    SKIP_UNDETERMINED,
-)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -36,13 +29,14 @@ def test_many_seeds(batch):
         run(seed)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("mutant", V3)
 def test_every_planted_bug_is_caught(mutant):
     """Each of the bugs is found within some seeds, as two writers of one table or as a run that does not settle."""
     caught = []
     for seed in range(40):
         try:
-            run(seed, planted=frozenset({mutant}))
+            with planted(mutant):
+                run(seed)
         except Violation as violation:
             caught.append(str(violation))
             break

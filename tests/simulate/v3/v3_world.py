@@ -238,13 +238,11 @@ def pieces(span: int | Span) -> list[tuple[int, str]]:
     return [(table, key) for key in KEYS if not isinstance(span, Span) or span.start <= key < span.end]
 
 
-def run(
-    seed: int, *, steps: int = 1_500, planted: frozenset[str] = frozenset(), tables: int = 4, cut: bool = False
-) -> World:
+def run(seed: int, *, steps: int = 1_500, tables: int = 4, cut: bool = False) -> World:
     """Run with faults for ``steps`` of 10 ms, then without until all is settled."""
     rng = random.Random(seed)
     pace = Pace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
-    settings = replace(Settings(), pace=pace, check_balance_us=500_000, planted=planted)
+    settings = replace(Settings(), pace=pace, check_balance_us=500_000)
     if cut:
         parts = tuple(Region(a, b) for a, b in zip("abcd", "bcde", strict=True))
         settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({CUT_TABLE: parts}))

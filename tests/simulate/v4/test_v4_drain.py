@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import coordinator_drain as drain
 import pytest
-
-from ticdc_lab.simulate.machine import Ignored, Output, Send
-from ticdc_lab.simulate.scheduler.v4 import drain, drain_gates
-from ticdc_lab.simulate.scheduler.v4.drain import RESEND_US, DrainController
-from ticdc_lab.simulate.scheduler.v4.drain_gates import TTL_US
-from ticdc_lab.simulate.scheduler.v4.liveness import (
+from coordinator_drain import (
     ALIVE,
     DRAINING,
+    RESEND_US,
     STOPPING,
+    TTL_US,
     UNKNOWN,
+    DrainController,
     NodeHeartbeat,
     Own,
     SetNodeLivenessRequest,
     SetNodeLivenessResponse,
     applied,
 )
+
+from ticdc_lab.simulate.machine import Ignored, Output, Send
 
 N1, TARGET, DEST = "n1", "target", "dest"
 
@@ -86,47 +87,47 @@ def test_v4_21_stopping_is_not_sent_to_a_process_that_came_up_in_the_middle() ->
 
 def test_v4_22_a_restarted_destination_has_to_acknowledge_the_target_again() -> None:
     """Not schedulable after the restart; a stale heartbeat does not bring it back; its own does."""
-    state = drain_gates.gate_started(DrainController(), TARGET, 99)
+    state = drain.gate_started(DrainController(), TARGET, 99)
     state = heard(state, DEST, ALIVE, 1, TARGET, 99)
-    assert drain_gates.schedulable(state, DEST, 0)
+    assert drain.schedulable(state, DEST, 0)
     state = heard(state, DEST, ALIVE, 2)
-    assert not drain_gates.schedulable(state, DEST, 0)
+    assert not drain.schedulable(state, DEST, 0)
     state, outputs = drain.heartbeat_observed(state, DEST, NodeHeartbeat(ALIVE, 1, TARGET, 99), 0)
-    assert not drain_gates.schedulable(state, DEST, 0) and isinstance(outputs[0], Ignored)
+    assert not drain.schedulable(state, DEST, 0) and isinstance(outputs[0], Ignored)
     state = heard(state, DEST, ALIVE, 2, TARGET, 99)
-    assert drain_gates.schedulable(state, DEST, 0)
+    assert drain.schedulable(state, DEST, 0)
 
 
 def test_a_gate_lets_only_those_through_that_know_the_target() -> None:
     """Never the target itself, nor one that told of another target or epoch."""
-    state = drain_gates.gate_started(DrainController(), TARGET, 99)
+    state = drain.gate_started(DrainController(), TARGET, 99)
     state = heard(heard(state, "acked", ALIVE, 1, TARGET, 99), "pending", ALIVE, 1)
     state = heard(heard(state, "other", ALIVE, 1, TARGET, 98), TARGET, ALIVE, 1, TARGET, 99)
-    assert [drain_gates.schedulable(state, n, 0) for n in ("acked", "pending", "other", TARGET, "silent")] == [True] + [
+    assert [drain.schedulable(state, n, 0) for n in ("acked", "pending", "other", TARGET, "silent")] == [True] + [
         False
     ] * 4
-    assert "target drains" in drain_gates.why_not_dest(state, "pending", 0)
-    state = drain_gates.gate_cleared(state, TARGET, 99)
-    assert drain_gates.schedulable(state, "pending", 0)
+    assert "target drains" in drain.why_not_dest(state, "pending", 0)
+    state = drain.gate_cleared(state, TARGET, 99)
+    assert drain.schedulable(state, "pending", 0)
 
 
 def test_a_cleared_target_keeps_back_those_that_may_still_follow_it() -> None:
     """Until they acknowledge, leave, or another drain begins."""
     state = heard(heard(DrainController(), "ready", ALIVE, 1), "pending", ALIVE, 1)
-    state = drain_gates.gate_cleared(state, TARGET, 77, frozenset({"pending"}))
-    assert drain_gates.schedulable(state, "ready", 0) and not drain_gates.schedulable(state, "pending", 0)
-    assert drain_gates.clear_acked(state, "pending", TARGET, 76) == state
-    assert drain_gates.schedulable(drain_gates.clear_acked(state, "pending", TARGET, 77), "pending", 0)
+    state = drain.gate_cleared(state, TARGET, 77, frozenset({"pending"}))
+    assert drain.schedulable(state, "ready", 0) and not drain.schedulable(state, "pending", 0)
+    assert drain.clear_acked(state, "pending", TARGET, 76) == state
+    assert drain.schedulable(drain.clear_acked(state, "pending", TARGET, 77), "pending", 0)
     assert drain.node_removed(state, "pending").clear_gate is None
-    newer = drain_gates.gate_started(state, "other", 78)
-    assert not drain_gates.schedulable(newer, "pending", 0)
-    assert drain_gates.schedulable(heard(newer, "pending", ALIVE, 1, "other", 78), "pending", 0)
+    newer = drain.gate_started(state, "other", 78)
+    assert not drain.schedulable(newer, "pending", 0)
+    assert drain.schedulable(heard(newer, "pending", ALIVE, 1, "other", 78), "pending", 0)
 
 
 def test_a_stale_clear_does_not_open_a_newer_gate() -> None:
     """Target and epoch have to be those of the gate."""
-    state = drain_gates.gate_started(drain_gates.gate_started(DrainController(), "old", 10), "new", 11)
-    assert drain_gates.gate_cleared(state, "old", 10, frozenset({DEST})) == state
+    state = drain.gate_started(drain.gate_started(DrainController(), "old", 10), "new", 11)
+    assert drain.gate_cleared(state, "old", 10, frozenset({DEST})) == state
 
 
 @pytest.mark.parametrize(("epoch", "liveness"), [(41, DRAINING), (42, ALIVE)])
@@ -139,15 +140,13 @@ def test_late_observations_change_nothing(epoch: int, liveness: str) -> None:
 def test_a_silent_node_is_unknown_and_no_destination() -> None:
     """After the time to live; one never heard of counts as alive."""
     state = heard(DrainController(), N1, ALIVE, 1, at_us=5)
-    assert (
-        drain_gates.state_of(state, N1, 5 + TTL_US) == ALIVE and drain_gates.state_of(state, N1, 6 + TTL_US) == UNKNOWN
-    )
-    assert not drain_gates.schedulable(state, N1, 6 + TTL_US) and drain_gates.state_of(state, "never", 0) == ALIVE
+    assert drain.state_of(state, N1, 5 + TTL_US) == ALIVE and drain.state_of(state, N1, 6 + TTL_US) == UNKNOWN
+    assert not drain.schedulable(state, N1, 6 + TTL_US) and drain.state_of(state, "never", 0) == ALIVE
 
 
 def test_a_removed_node_is_forgotten() -> None:
     """With its wish to drain."""
-    state = drain_gates.gate_started(heard(DrainController(), N1, DRAINING, 42), TARGET, 1)
+    state = drain.gate_started(heard(DrainController(), N1, DRAINING, 42), TARGET, 1)
     state = drain.node_removed(heard(state, N1, DRAINING, 42, TARGET, 1), N1)
     assert N1 not in state.nodes and not state.gate.acked  # type: ignore[union-attr]
 
@@ -155,7 +154,7 @@ def test_a_removed_node_is_forgotten() -> None:
 def test_frozen_scheduling_has_no_destination() -> None:
     """While the coordinator does not know which target counts."""
     state = heard(DrainController(frozen=True), DEST, ALIVE, 1)
-    assert not drain_gates.schedulable(state, DEST, 0)
+    assert not drain.schedulable(state, DEST, 0)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def numbers(values: np.ndarray, valid: np.ndarray, n: int) -> pa.Array:
 
 @cache
 def arrow_schema(form: StructType) -> pa.Schema:
-    """A contract of :mod:`ticdc_lab.schema` as an Arrow schema."""
+    """A contract of :mod:`ticdc_lab.events.schema` as an Arrow schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(form, timezone="UTC")

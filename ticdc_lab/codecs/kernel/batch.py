@@ -17,7 +17,7 @@ from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
-from ticdc_lab.schema import DECODED
+from ticdc_lab.events.schema import DECODED
 
 _open_message = open_protocol.decode_message
 _canal_message = canal_json.decode_message
@@ -104,8 +104,8 @@ def decode_batch(
     Returns
     -------
     pa.RecordBatch
-        :data:`ticdc_lab.schema.DECODED`; first the events, in message order, then a row for each message that could
-        not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``.
+        :data:`ticdc_lab.events.schema.DECODED`; first the events, in message order, then a row for each message that
+        could not be decoded, with ``error_class``, ``reason`` and the untouched ``key`` and ``value``.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _images(st: State, image: int, n: int) -> pa.Array:
 
 
 def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> dict[str, pa.Array]:
-    """Columns of :data:`ticdc_lab.schema.DECODED` by name, of the events in a filled state."""
+    """Columns of :data:`ticdc_lab.events.schema.DECODED` by name, of the events in a filled state."""
     n = int(st.count[S.N_EVENTS])
     number, byte = st.number, st.byte
     where = pa.array(number[S.MESSAGE, :n])
@@ -181,7 +181,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
 
 
 def hash_columns(st: State) -> dict[str, pa.Array]:
-    """The columns of :data:`ticdc_lab.schema.KEYS` and :data:`~ticdc_lab.schema.IMAGE_HASHES` of a filled state."""
+    """Columns of :data:`ticdc_lab.events.schema.KEYS` and :data:`~ticdc_lab.events.schema.IMAGE_HASHES` of a state."""
     n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
     return {
         "key_hash": numbers(number[S.KEY_HASH], byte[S.HAS_KEY], n),

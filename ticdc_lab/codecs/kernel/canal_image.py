@@ -6,8 +6,9 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
-from ticdc_lab.codecs.kernel.scan import after_name, fault_at, literal_end, next_member, same, string_end, word, word_of
+from ticdc_lab.codecs.kernel.scan import after_name, fault_at, literal_end, next_member, string_end, word, word_of
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
@@ -21,7 +22,6 @@ from ticdc_lab.codecs.kernel.state import (
     text_bytes,
 )
 from ticdc_lab.codecs.kernel.text import (
-    holds_integer,
     is_number,
     put_bytes,
     put_float,
@@ -29,6 +29,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_string,
     room_for,
 )
+from ticdc_lab.events import mysql_types as m
 
 NEED_MORE, BAD_TYPE, DUPLICATE_KEY = faults.NEED_MORE, faults.BAD_TYPE, faults.DUPLICATE_KEY
 NO_COLUMN_TYPE, NOT_OF_TYPE, TOO_LARGE = faults.NO_COLUMN_TYPE, faults.NOT_OF_TYPE, faults.TOO_LARGE
@@ -44,14 +45,31 @@ N_TYPES, TYPES_TABLE, N_KEYS, N_DATA, N_OLD = 32, 33, 34, 35, 36
 N_IMAGES, GROWN_MAX = 37, 38
 """Images read so far, and where the texts of the message's events must end."""
 
-PLAIN, BINARY, FLOAT, INTEGER = 0, 1, 2, 3
-"""Classes of types; INTEGER and a number of bytes less one."""
+ANYTHING, FINITE, BYTES = m.ANYTHING, m.FINITE, 255
+"""Classes of types: what fits them (``MySQLType.holds``), or bytes as Latin-1."""
 
 
-_W_BLOB, _W_BINARY, _W_FLOAT, _W_DOUBLE = word_of(b"blob"), word_of(b"binary"), word_of(b"float"), word_of(b"double")
-_W_TINYBLOB, _W_LONGBLOB = word_of(b"tinyblob"), word_of(b"longblob")
-_W_INT, _W_INTEGER, _W_BIGINT, _W_YEAR = word_of(b"int"), word_of(b"integer"), word_of(b"bigint"), word_of(b"year")
-_W_TINYINT, _W_SMALLINT = word_of(b"tinyint"), word_of(b"smallint")
+def _class_table() -> tuple[np.ndarray, np.ndarray, np.uint64]:
+    """By a slot that a type's name has alone: its length, first eight bytes and rest, and its class."""
+    classes = {n.encode(): t.holds for n, t in m.BY_NAME.items() if t.holds} | {b.encode(): BYTES for b in m.BINARIES}
+    for factor in range(0x9E3779B97F4A7C15, 1 << 64, 2):
+        slots = {_slot_of(int(word_of(name)), factor): name for name in classes}
+        if len(slots) == len(classes):
+            break
+    names, found = np.zeros((_SLOTS, 3), np.uint64), np.zeros(_SLOTS, np.uint8)
+    for slot, name in slots.items():
+        names[slot], found[slot] = (len(name), word_of(name), word_of(name[8:])), classes[name]
+    return names, found, np.uint64(factor)
+
+
+_SLOTS, _SHIFT = 128, 57
+
+
+def _slot_of(first: int, factor: int) -> int:
+    return (first * factor & (1 << 64) - 1) >> _SHIFT
+
+
+_NAMES, _CLASSES, _FACTOR = _class_table()
 
 
 @part
@@ -95,28 +113,15 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
 
 @part
 def _class(b: np.ndarray, start: int, stop: int) -> int:
-    """How the values of a MySQL type are written: bytes as Latin-1, floats in Go's form, all else as it is."""
+    """The class of a MySQL type, by its name."""
     q = start
     while q < stop and b[q] != 0x28 and b[q] != 0x20:
         q += 1
-    n, w = q - start, word(b, start, q)
-    if n < 3 or n > 10:
-        return PLAIN
-    if (n == 3 and w == _W_INT) or (n == 7 and w == _W_INTEGER):
-        return INTEGER + 3
-    if (n == 6 and w == _W_BIGINT) or (n == 4 and w == _W_YEAR):
-        return INTEGER + 7 if n == 6 else INTEGER + 1
-    if n == 7 and w == _W_TINYINT:
-        return INTEGER
-    if (n == 8 and w == _W_SMALLINT) or (n == 9 and same(b, start, q, b"mediumint")):
-        return INTEGER + 1 if n == 8 else INTEGER + 2
-    if (n == 4 and w == _W_BLOB) or (n == 6 and w == _W_BINARY):
-        return BINARY
-    if (n == 5 and w == _W_FLOAT) or (n == 6 and w == _W_DOUBLE):
-        return FLOAT
-    if (n == 8 and w in (_W_TINYBLOB, _W_LONGBLOB)) or (n == 9 and same(b, start, q, b"varbinary")):
-        return BINARY
-    return BINARY if n == 10 and same(b, start, q, b"mediumblob") else PLAIN
+    first = word(b, start, q)
+    slot = np.int64((first * _FACTOR) >> np.uint64(_SHIFT))
+    if _NAMES[slot, 0] != np.uint64(q - start) or _NAMES[slot, 1] != first:
+        return ANYTHING
+    return _CLASSES[slot] if q - start <= 8 or _NAMES[slot, 2] == word(b, start + 8, q) else ANYTHING
 
 
 @part
@@ -228,19 +233,15 @@ def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: Stat
     if not has_room(st, values, c, room_for(q - p)):
         return NEED_MORE
     o, form = st.size[values], st.byte[TYPE_CLASS, j]
-    if form == PLAIN:
-        o = put_string(b, p + 1, q - 1, escaped, out, o)
-    elif form >= INTEGER:
-        stop = put_string(b, p + 1, q - 1, escaped, out, o)
-        o = stop if holds_integer(out, o, stop, form - INTEGER) else fault_at(NOT_OF_TYPE, p)
-    else:
+    if form == BYTES:
         stop = put_string(b, p + 1, q - 1, escaped, st.text, 0)
-        if form == BINARY:
-            o = put_latin1_hex(st.text, 0, stop, out, o)
-        elif is_number(st.text, 0, stop):
-            o = put_float(st.text, 0, stop, out, o)
-        else:
-            o = fault_at(NOT_OF_TYPE, p)
+        o = put_latin1_hex(st.text, 0, stop, out, o)
+    elif form == FINITE:
+        stop = put_string(b, p + 1, q - 1, escaped, st.text, 0)
+        o = put_float(st.text, 0, stop, out, o) if is_number(st.text, 0, stop) else fault_at(NOT_OF_TYPE, p)
+    else:
+        stop = put_string(b, p + 1, q - 1, escaped, out, o)
+        o = stop if form == ANYTHING or holds(form, out, o, stop) else fault_at(NOT_OF_TYPE, p)
     if o < 0:
         return fault_at(-o >> 40, p)
     close(st, values, c, o)

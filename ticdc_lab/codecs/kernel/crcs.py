@@ -1,4 +1,4 @@
-"""What TiCDC's dispatchers hash of each row, over what a kernel has decoded: :data:`ticdc_lab.schema.DISPATCH`.
+"""What TiCDC's dispatchers hash of each row, over what a kernel has decoded: :data:`ticdc_lab.events.schema.DISPATCH`.
 
 Rows of a table have the same column names in the same order again and again, so each such layout of a batch is kept
 with the crc of each name, and the crc of a column goes on from there with the bytes of its value.

@@ -10,6 +10,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 from ticdc_lab.codecs.kernel.pointer import Arrays
@@ -37,7 +38,7 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )  # fmt: skip
 
-OK, NEED_MORE, BAD_UTF8, OUT_OF_RANGE = faults.OK, faults.NEED_MORE, faults.BAD_UTF8, faults.OUT_OF_RANGE
+OK, NEED_MORE, BAD_UTF8, NOT_OF_TYPE = faults.OK, faults.NEED_MORE, faults.BAD_UTF8, faults.NOT_OF_TYPE
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = (
     S.N_AFTER,
@@ -69,8 +70,9 @@ QUOTED, ESCAPED = 1, 2
 class Layout(Arrays):
     """How a file's records look, and its table's columns. Text ``i`` of ``x`` is ``x[x_end[i]:x_end[i + 1]]``.
 
-    ``given`` holds: the quote (-1 for none), whether commit_ts, is-update and a handle key are there. Labels of column
-    ``j`` are those from ``first_label[j]`` to before ``first_label[j + 1]``.
+    ``given`` holds: the quote (-1 for none), whether commit_ts, is-update and a handle key are there; ``held`` what
+    fits each column's type (``MySQLType.holds``). Labels of column ``j`` are those from ``first_label[j]`` to before
+    ``first_label[j + 1]``.
     """
 
     given: np.ndarray
@@ -82,6 +84,7 @@ class Layout(Arrays):
     types: np.ndarray
     types_end: np.ndarray
     kinds: np.ndarray
+    held: np.ndarray
     is_key: np.ndarray
     labels: np.ndarray
     labels_end: np.ndarray
@@ -181,6 +184,20 @@ def field(b: np.ndarray, p: int, end: int, given: Layout) -> tuple[int, int, int
             q += 1
         q += 1
     return p, q, q, form
+
+
+@kernel
+def fields(b: np.ndarray, p: int, end: int, given: Layout, starts: np.ndarray, stops: np.ndarray) -> int:
+    """Find where the texts of a record's fields start and stop; how many, up to one that does not end."""
+    n = 0
+    while p <= end and n < len(starts):
+        start, stop, p, _ = field(b, p, end, given)
+        if p < 0:
+            break
+        starts[n], stops[n] = start, stop
+        n += 1
+        p += len(given.delimiter)
+    return n
 
 
 @part
@@ -306,11 +323,14 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: L
         return end if end >= 0 else fault_at(-end >> 40, where)
     if kind == HEX:
         return _put_hex_digits(b, start, stop, out, o, where)
-    if kind == FLOAT and is_number(b, start, stop):
-        return put_float(b, start, stop, out, o)
+    if kind == FLOAT:
+        end = put_float(b, start, stop, out, o) if is_number(b, start, stop) else fault_at(NOT_OF_TYPE, where)
+        return end if end >= 0 else fault_at(-end >> 40, where)
     if kind in (ENUM, SET):
         return _put_number_of_label(b, start, stop, j, given, out, o, where)
     end = unescaped(b, start, stop, form, out, o)
+    if given.held[j]:
+        return end if holds(given.held[j], out, o, end) else fault_at(NOT_OF_TYPE, where)
     return end if checked_utf8(out, o, end, where) >= 0 else fault_at(BAD_UTF8, where)
 
 

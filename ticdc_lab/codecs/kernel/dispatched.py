@@ -1,4 +1,4 @@
-"""The columns of :data:`ticdc_lab.schema.DISPATCH` of the events in a filled state, as Arrow arrays."""
+"""The columns of :data:`ticdc_lab.events.schema.DISPATCH` of the events in a filled state, as Arrow arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hashes of :mod:`ticdc_lab.keys`, over what a kernel has decoded."""
+"""The hashes of :mod:`ticdc_lab.codecs.keys`, over what a kernel has decoded."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _both(names: np.uint64, values: np.uint64) -> np.int64:
 
 @part
 def _set_images(st: State, i: int, op: int, a0: int, a1: int, b0: int, b1: int) -> None:
-    """The hashes of :data:`ticdc_lab.schema.IMAGE_HASHES`; a column that the old image lacks is as in the new one."""
+    """The hashes of :data:`ticdc_lab.events.schema.IMAGE_HASHES`; what the old image lacks is as in the new one."""
     names, after, before = np.uint64(0), np.uint64(0), np.uint64(0)
     for c in range(a0, a1):
         name, value = _column(st, AFTER, c)

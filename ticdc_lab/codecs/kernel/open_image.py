@@ -6,6 +6,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.open_types import (
     AS_BASE64,
@@ -14,7 +15,7 @@ from ticdc_lab.codecs.kernel.open_types import (
     AS_QUOTED,
     AS_TEXT,
     form_of,
-    integer_bytes_of,
+    held_by_code,
     type_text,
 )
 from ticdc_lab.codecs.kernel.scan import (
@@ -28,7 +29,6 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import State, close, column_fits, end_column, index_names, put_null, put_text
 from ticdc_lab.codecs.kernel.text import (
-    holds_integer,
     int64_of,
     put_base64,
     put_bytes,
@@ -54,11 +54,11 @@ def _type_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     texts = [type_text(code, binary=b, unsigned=u) for code in range(256) for b in flags for u in flags]
     ends = np.cumsum([0] + [len(t) for t in texts]).astype(np.int32)
     form = np.array([form_of(code) for code in range(256)], np.uint8)
-    more_bytes = np.array([integer_bytes_of(code) - 1 for code in range(256)], np.int64)
-    return np.frombuffer("".join(texts).encode(), np.uint8).copy(), ends, form, more_bytes
+    held = np.array([held_by_code(code) for code in range(256)], np.int64)
+    return np.frombuffer("".join(texts).encode(), np.uint8).copy(), ends, form, held
 
 
-_TYPE_TEXT, _TYPE_END, _FORM, _MORE_BYTES = _type_tables()
+_TYPE_TEXT, _TYPE_END, _FORM, _HELD = _type_tables()
 
 
 @part
@@ -167,21 +167,23 @@ def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, fl
     if b[v] == 0x6E:
         put_null(st, values, c)
         return OK
-    form = _FORM[code]
+    form, kind = _FORM[code], _HELD[code]
     o = st.size[values]
     if b[v] != 0x22:
         if b[v] == 0x74 or b[v] == 0x66:
             return fault_at(BAD_TYPE, v)
         if form == AS_INTEGER:
             o = put_integer(b, v, v_stop, out, o)
-            if o >= 0 and not holds_integer(b, v, v_stop, _MORE_BYTES[code]):
+            if o >= 0 and kind and not holds(kind, b, v, v_stop):
                 return fault_at(NOT_OF_TYPE, v)
         elif form == AS_FLOAT:
             o = put_float(b, v, v_stop, out, o)
         else:
             return fault_at(BAD_TYPE, v)
     elif form == AS_TEXT or (form == AS_QUOTED and not binary):
-        o = put_string(b, v + 1, v_stop - 1, escaped, out, o)
+        begin, o = o, put_string(b, v + 1, v_stop - 1, escaped, out, o)
+        if kind and not holds(kind, out, begin, o):
+            return fault_at(NOT_OF_TYPE, v)
     elif form in (AS_QUOTED, AS_BASE64):
         text, start, stop = b, v + 1, v_stop - 1
         if escaped:

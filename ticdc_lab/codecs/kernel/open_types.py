@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.mysql_types import INTEGER_BYTES
+from ticdc_lab.events.mysql_types import held_by
 
 # As text, as a JSON integer, as a JSON float, in base64, as text that is quoted as Go does where it is binary.
 AS_TEXT, AS_INTEGER, AS_FLOAT, AS_BASE64, AS_QUOTED = 1, 2, 3, 4, 5
@@ -28,9 +28,9 @@ def form_of(code: int) -> int:
     return _TYPES.get(code, ("", 0))[1]
 
 
-def integer_bytes_of(code: int) -> int:
-    """How many bytes an integer of the type has, as MySQL keeps it; ENUM, SET and BIT as many as any."""
-    return INTEGER_BYTES.get(_TYPES.get(code, ("", 0))[0], 8)
+def held_by_code(code: int) -> int:
+    """What fits the type (``MySQLType.holds``)."""
+    return held_by(_TYPES.get(code, ("", 0))[0])
 
 
 def type_text(code: int, *, binary: bool, unsigned: bool) -> str:

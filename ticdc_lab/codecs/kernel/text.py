@@ -12,10 +12,12 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
 from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, string_end, utf8_step
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
+from ticdc_lab.events.mysql_types import INFINITE
 
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
 NOT_LATIN1, OUT_OF_RANGE = faults.NOT_LATIN1, faults.OUT_OF_RANGE
 
+_INFINITE = np.frombuffer(INFINITE.encode(), np.uint8).copy()
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 _BASE64 = np.full(256, 255, np.uint8)
 for _i, _c in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):
@@ -263,29 +265,15 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
 
     Works on the digits, so that nothing is rounded.
     """
-    p = start
-    if b[p] == 0x2D:
+    if b[start] == 0x2D:
         out[o] = 0x2D
         o += 1
-        p += 1
-    mantissa_end = p
-    while mantissa_end < stop and b[mantissa_end] | 0x20 != 0x65:
-        mantissa_end += 1
-    exponent = _exponent(b, mantissa_end, stop)
-    point = mantissa_end
-    first = last = -1
-    for i in range(p, mantissa_end):
-        if b[i] == 0x2E:
-            point = i
-        elif b[i] != 0x30:
-            if first < 0:
-                first = i
-            last = i
+    first, last, exp10 = _digits(b, start, stop)
     if first < 0:
         out[o] = 0x30
         return o + 1
-    exp10 = exponent + (point - first - 1 if first < point else point - first)
-    if exp10 > 400 or exp10 < -400:
+    most = len(_INFINITE) - 1
+    if exp10 < -400 or exp10 > most or (exp10 == most and not _is_below_infinity(b, first, stop)):
         return fault_at(OUT_OF_RANGE, start)
     if exp10 < -15 or exp10 >= 15:
         out[o] = b[first]
@@ -311,6 +299,39 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
     if i <= last and b[i] == 0x2E:
         i += 1
     return _put_digits(b, i, last + 1, out, o, True)
+
+
+@part
+def _digits(b: np.ndarray, start: int, stop: int) -> tuple[int, int, int]:
+    """The first and the last digit of a number that is no zero (-1 where all are), and the first one's power of ten."""
+    mantissa_end = start
+    while mantissa_end < stop and b[mantissa_end] | 0x20 != 0x65:
+        mantissa_end += 1
+    exponent = _exponent(b, mantissa_end, stop)
+    point = mantissa_end
+    first = last = -1
+    for i in range(start + (b[start] == 0x2D), mantissa_end):
+        if b[i] == 0x2E:
+            point = i
+        elif b[i] != 0x30:
+            if first < 0:
+                first = i
+            last = i
+    return first, last, exponent + (point - first - 1 if first < point else point - first)
+
+
+@part
+def _is_below_infinity(b: np.ndarray, first: int, stop: int) -> bool:
+    """Whether a number whose first digit stands for 10^308 is one that a DOUBLE can hold: digit by digit."""
+    p = first
+    for i in range(len(_INFINITE)):
+        if p < stop and b[p] == 0x2E:
+            p += 1
+        digit = b[p] if p < stop and 0x30 <= b[p] <= 0x39 else 0x30
+        if digit != _INFINITE[i]:
+            return digit < _INFINITE[i]
+        p += 1
+    return False
 
 
 @part
@@ -406,16 +427,14 @@ def int64_of(b: np.ndarray, start: int, stop: int) -> tuple[int, bool]:
 def holds_integer(b: np.ndarray, start: int, stop: int, more_bytes: int) -> bool:
     """Whether text is an integer that a type of ``1 + more_bytes`` bytes can hold, signed or not."""
     p = start + (start < stop and b[start] == 0x2D)
-    n = stop - p
+    n, value = stop - p, 0
     if n < 1 or n > 20:
         return False
     for i in range(p, stop):
         if b[i] < 0x30 or b[i] > 0x39:
             return False
+        value = 10 * value + b[i] - 0x30  # of 19 digits and more it is not asked for
     if more_bytes == 7:
         return n < 19 or fits_64_bits(b, p, stop, p > start)
-    value = 0
-    for i in range(p, min(stop, p + 18)):
-        value = 10 * value + b[i] - 0x30
     half = 1 << (8 * more_bytes + 7)
     return n <= 18 and (value <= half if p > start else value < 2 * half)

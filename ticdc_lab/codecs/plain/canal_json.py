@@ -27,6 +27,7 @@ from ticdc_lab.codecs.kernel.numbering import (
     WATERMARK,
 )
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.plain.holding import holds
 from ticdc_lab.codecs.plain.json_text import (
     FALSE,
     LIST,
@@ -48,16 +49,16 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import float_text, holds_integer, is_number, latin1_hex
+from ticdc_lab.codecs.plain.numbers import float_text, latin1_hex
 from ticdc_lab.codecs.plain.reasons import at_place
-from ticdc_lab.mysql_types import INTEGER_BYTES
+from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE
 
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
 _OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
-_BINARY = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
-_FLOAT = frozenset(("float", "double"))
-_NOT_PLAIN = _BINARY | _FLOAT | INTEGER_BYTES.keys()
+_BYTES = -1
+_CLASSES = {name: of.holds for name, of in BY_NAME.items() if of.holds} | dict.fromkeys(BINARIES, _BYTES)
+"""By a type's name what fits it, or that its values are bytes; of the others any text is a value."""
 _BASE = re.compile(r"[^( ]*")
 _MEMBER = re.compile(
     rb'"([^"\\\x00-\x1f\x80-\xff]*+)"[ \n\r\t]*+:[ \n\r\t]*+(?:"([^"\\\x00-\x1f\x80-\xff]*+)"|null)'
@@ -66,8 +67,8 @@ _MEMBER = re.compile(
 _UTF8_BYTES = 4
 """Bytes that a character may take."""
 
-Type = tuple[str, str]
-"""A column's type, and the class of types that says how its values are written."""
+Type = tuple[str, int]
+"""A column's type, and what fits it."""
 Place = tuple[int, int]
 
 
@@ -202,7 +203,7 @@ class _Message:
                 raise Fault(faults.BAD_TYPE, p)
             text, q = read_text(b, p)
             twice |= name in types
-            types[name] = text, _BASE.match(text)[0]  # type: ignore[index]
+            types[name] = text, _CLASSES.get(_BASE.match(text)[0], 0)  # type: ignore[index]
             p, more = next_member(b, q, OBJECT_END)
         if twice:
             raise Fault(faults.DUPLICATE_KEY, start)
@@ -258,28 +259,29 @@ class _Message:
                 raise Fault(faults.NO_COLUMN_TYPE, p)
             if name in image:
                 raise Fault(faults.DUPLICATE_KEY, p)
-            text, base = types[name]
-            if plain and base not in _NOT_PLAIN:
+            text, kind = types[name]
+            if plain and not kind:
                 value, q = None if plain[2] is None else plain[2].decode("ascii"), plain.end()
             else:
-                value, q = self._value(after_name(b, q) if not plain else read_name(b, p)[1], base)
+                value, q = self._value(after_name(b, q) if not plain else read_name(b, p)[1], kind)
             image[name] = name, text, value, name in keys, -1
             p, more = next_member(b, q, OBJECT_END)
         return p
 
-    def _value(self, p: int, base: str) -> tuple[str | None, int]:
+    def _value(self, p: int, kind: int) -> tuple[str | None, int]:
         """The value at ``p``, and the position after it."""
         if first(self.b, p) == NULL:
             return None, literal_end(self.b, p)
         if first(self.b, p) != QUOTE:
             raise Fault(faults.BAD_TYPE, p)
         text, q = read_text(self.b, p)
-        if base in _BINARY:
+        if kind == _BYTES:
             return latin1_hex(text, p), q
-        n_bytes = INTEGER_BYTES.get(base)
-        if (n_bytes and not holds_integer(text, n_bytes)) or (base in _FLOAT and not is_number(text)):
+        if kind == FINITE:
+            return float_text(text, p), q
+        if not holds(kind, text):
             raise Fault(faults.NOT_OF_TYPE, p)
-        return (float_text(text, p) if base in _FLOAT else text), q
+        return text, q
 
     def _required(self, name: str) -> Place:
         if name not in self.places:

@@ -1,4 +1,4 @@
-"""What TiCDC's dispatchers hash of each row, in plain Python: :data:`ticdc_lab.schema.DISPATCH`.
+"""What TiCDC's dispatchers hash of each row, in plain Python: :data:`ticdc_lab.events.schema.DISPATCH`.
 
 Compiled, for large logs: :mod:`ticdc_lab.codecs.kernel.crcs`.
 """

@@ -1,4 +1,4 @@
-"""The hashes of :mod:`ticdc_lab.keys` in numpy: many texts at once, each step of a chain of hashes over all rows.
+"""The hashes of :mod:`ticdc_lab.codecs.keys` in numpy: many texts at once, each step of a chain over all rows.
 
 Compiled, for large logs: :mod:`ticdc_lab.codecs.kernel.identity` and :mod:`ticdc_lab.codecs.kernel.xxh64`.
 """
@@ -139,7 +139,7 @@ class _Folded:
 
 
 def hash_columns(laid: LaidOut) -> dict[str, pa.Array]:
-    """The columns of :data:`ticdc_lab.schema.KEYS` and :data:`~ticdc_lab.schema.IMAGE_HASHES` of the events."""
+    """Columns of :data:`ticdc_lab.events.schema.KEYS` and :data:`~ticdc_lab.events.schema.IMAGE_HASHES` of events."""
     n, op = len(laid.is_row), laid.op
     after, before = _Folded(laid.after), _Folded(laid.before)
     every = np.arange(n)

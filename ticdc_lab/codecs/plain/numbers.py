@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 
-from ticdc_lab.codecs.kernel.faults import BAD_BASE64, BAD_ESCAPE, BAD_UTF8, NOT_LATIN1, OUT_OF_RANGE
+from ticdc_lab.codecs.kernel.faults import BAD_BASE64, BAD_ESCAPE, BAD_UTF8, NOT_LATIN1, NOT_OF_TYPE, OUT_OF_RANGE
 from ticdc_lab.codecs.plain.json_text import Fault
+from ticdc_lab.events.mysql_types import INFINITE
 
 _FLOAT = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -16,9 +17,26 @@ _GO_SIMPLE = dict(zip(b"abfnrtv\\\"'", b"\a\b\f\n\r\t\v\\\"'", strict=True))
 _GO_ESCAPE = re.compile(rb"\\(?:([abfnrtv\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|)")
 
 
-def is_number(text: str) -> bool:
-    """Whether text is a decimal number, leading zeros or not."""
-    return _FLOAT.fullmatch(text) is not None
+def _parts(number: str) -> tuple[str, str, int] | None:
+    """Sign and digits of a decimal number, from the first that is no zero, and its power of ten; None for no number."""
+    found = _FLOAT.fullmatch(number)
+    if found is None:
+        return None
+    sign, whole, part, exponent_sign, exponent = found.groups(default="")
+    digits = (whole + part).lstrip("0")
+    exponent = exponent.lstrip("0") or "0"
+    shift = int(exponent) if len(exponent) <= _EXPONENT_DIGITS_MAX else 1 << 40
+    return sign, digits, len(digits) - 1 - len(part) + (-shift if exponent_sign == "-" else shift)
+
+
+def is_finite(text: str) -> bool:
+    """Whether text is a decimal number, leading zeros or not, that a DOUBLE can hold."""
+    parts = _parts(text)
+    return parts is not None and _is_below_infinity(*parts[1:])
+
+
+def _is_below_infinity(digits: str, tens: int) -> bool:
+    return not digits or tens < len(INFINITE) - 1 or (tens == len(INFINITE) - 1 and digits < INFINITE)
 
 
 def float_text(number: str, at: int) -> str:
@@ -26,14 +44,13 @@ def float_text(number: str, at: int) -> str:
 
     Works on the digits, so that nothing is rounded.
     """
-    sign, whole, part, exponent_sign, exponent = _FLOAT.fullmatch(number).groups(default="")  # type: ignore[union-attr]
-    digits = (whole + part).lstrip("0")
+    parts = _parts(number)
+    if parts is None:
+        raise Fault(NOT_OF_TYPE, at)
+    sign, digits, tens = parts
     if not digits:
         return sign + "0"
-    exponent = exponent.lstrip("0") or "0"
-    shift = int(exponent) if len(exponent) <= _EXPONENT_DIGITS_MAX else 1 << 40
-    tens = len(digits) - 1 - len(part) + (-shift if exponent_sign == "-" else shift)
-    if abs(tens) > _EXPONENT_MAX:
+    if tens < -_EXPONENT_MAX or not _is_below_infinity(digits, tens):
         raise Fault(OUT_OF_RANGE, at)
     digits = digits.rstrip("0")
     if not -15 <= tens < 15:

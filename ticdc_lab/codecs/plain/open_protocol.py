@@ -31,10 +31,11 @@ from ticdc_lab.codecs.kernel.open_types import (
     AS_QUOTED,
     AS_TEXT,
     form_of,
-    integer_bytes_of,
+    held_by_code,
     type_text,
 )
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.plain.holding import holds
 from ticdc_lab.codecs.plain.json_text import (
     FALSE,
     LIST,
@@ -56,7 +57,7 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import base64_text, float_text, go_quoted_hex, holds_integer, integer_text
+from ticdc_lab.codecs.plain.numbers import base64_text, float_text, go_quoted_hex, integer_text
 from ticdc_lab.codecs.plain.reasons import at_place
 
 VERSION = (1).to_bytes(8, "big")
@@ -296,20 +297,25 @@ def _value(b: bytes, p: int, q: int, code: int, binary: bool) -> str | None:
     if b[p] == QUOTE:
         text, _ = read_text(b, p)
         if form == AS_TEXT or (form == AS_QUOTED and not binary):
-            return text
+            return _fitting(text, text, code, p)
         if form == AS_QUOTED:
             return go_quoted_hex(text, p)
         if form == AS_BASE64:
             return base64_text(text, binary, p)
     elif b[p] not in (TRUE, FALSE):
         if form == AS_INTEGER:
-            text = integer_text(b[p:q].decode(), p)
-            if not holds_integer(text, integer_bytes_of(code)):
-                raise Fault(faults.NOT_OF_TYPE, p)
-            return text
+            text = b[p:q].decode()
+            return _fitting(integer_text(text, p), text, code, p)
         if form == AS_FLOAT:
             return float_text(b[p:q].decode(), p)
     raise Fault(faults.BAD_TYPE, p)
+
+
+def _fitting(shown: str, written: str, code: int, p: int) -> str:
+    """What is shown of a text, which must fit the type."""
+    if not holds(held_by_code(code), written):
+        raise Fault(faults.NOT_OF_TYPE, p)
+    return shown
 
 
 def _object(b: bytes) -> int:

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.catalog import DDL, TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Change
 from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.facts.catalog import DDL, TableDef, TableName
 
 Note = tuple[int, str, str]
 """commit_ts (TSO), table and what the target cannot hold or tell, one sentence."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import DDL, TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Change, moves
 from ticdc_lab.consumer.replay_plan import Batch, Progress
 from ticdc_lab.consumer.replay_rows import partly_known
@@ -35,6 +35,9 @@ from ticdc_lab.consumer.sinks.delta_rows import (
     survey,
 )
 from ticdc_lab.consumer.sinks.delta_state import Place, State, read_state, version_of, write_state
+from ticdc_lab.engine.columns import named
+from ticdc_lab.engine.delta_table import replace_table
+from ticdc_lab.facts.catalog import DDL, TableDef, TableName
 from ticdc_lab.tables.stretches import carried
 
 
@@ -107,7 +110,7 @@ class DeltaSink:
         if not table.handle_columns:
             counted(rows, target.toDF(), batch, table).write.format("delta").mode("overwrite").save(path)
             return
-        values: dict[str, str | Column] = {f"`{c.name}`": F.col(f"s.`{c.name}`") for c in carried(table)}
+        values: dict[str, str | Column] = {named(c.name): F.col(f"s._row.{named(c.name)}") for c in carried(table)}
         there = F.expr("NOT s._gone")
         (
             target.alias("t")
@@ -122,9 +125,8 @@ class DeltaSink:
         """What a DDL does to the folders, and to what ``_state`` will say of them."""
         tables, name, after = dict(state.tables), change.name, change.after
         if change.kind == "create" and after is not None:
-            folder = re.sub(r"[^\w.-]", "_", f"{name[0]}.{name[1]}") + f"-{ts}"
-            empty = self.spark.createDataFrame([], schema_of(after))
-            empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self._path(folder))
+            folder = _folder_of(name, ts, taken={at.folder for at in tables.values()})
+            replace_table(self.spark.createDataFrame([], schema_of(after)), self._path(folder))
             tables[name] = Place(folder, 0)
         elif change.kind == "drop":
             tables.pop(name, None)
@@ -137,7 +139,7 @@ class DeltaSink:
         elif change.kind == "reshape" and change.before is not None and after is not None:
             path, columns = self._path(tables[name].folder), moves(change.before, after)
             shaped = self.spark.read.format("delta").load(path).select(*map(moved_column, columns))
-            shaped.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+            replace_table(shaped, path, columns_were=tuple(c.name for c in carried(change.before)))
             for m in columns:
                 state = (
                     _noted(state, ts, name, f"values of {m.column.name} became NULL: {m.reason}") if m.reason else state
@@ -167,6 +169,13 @@ class DeltaSink:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _folder_of(name: TableName, ts: int, taken: set[str]) -> str:
+    """A folder that no file system refuses, and no other table has: characters of a name may be left out of it."""
+    short = re.sub(r"[^\w.-]", "_", f"{name[0]}.{name[1]}")[:50]
+    others = (f"{short}-{ts}{'-' * (n > 0)}{n or ''}" for n in count())
+    return next(folder for folder in others if folder not in taken)
 
 
 def _noted(state: State, ts: int, name: TableName, said: str) -> State:

@@ -8,9 +8,10 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.catalog import TableDef, TableName
 from ticdc_lab.consumer.replay_ddl import Move
 from ticdc_lab.consumer.replay_plan import Batch
+from ticdc_lab.engine.columns import named
+from ticdc_lab.facts.catalog import TableDef, TableName
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
 from ticdc_lab.tables.stretches import Stretch, carried, key_traces, traces
@@ -40,7 +41,7 @@ def _stretch(batch: Batch, table: TableDef) -> list[Stretch]:
 
 
 def newest(rows: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
-    """The newest change of each key: the table's columns, ``_gone`` (boolean) and ``_k0``, .. (the key)."""
+    """The newest change of each key: ``_row`` (the table's columns), ``_gone`` (boolean) and ``_k0``, .. (the key)."""
     found = _stretch(batch, table)
     key, columns = key_traces(found, table=f"{table.schema_name}.{table.table_name}"), traces(found, all_columns=False)
     each = keyed_changes(changes_of(rows, found), found, key, columns)
@@ -50,7 +51,8 @@ def newest(rows: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
         F.col("_row.missing").alias("_missing"), "_row._stretch", "_row.protocol",
     )  # fmt: skip
     keys = [typed(F.col("_key")[i], parsed(k.newest.mysql_type))[0].alias(f"_k{i}") for i, k in enumerate(key)]
-    return flat.select(*valued(columns, found, as_of=True)[:-2], (F.col("_op") == "delete").alias("_gone"), *keys)
+    values = F.struct(*valued(columns, found, as_of=True)[:-2]).alias("_row")
+    return flat.select(values, (F.col("_op") == "delete").alias("_gone"), *keys)
 
 
 def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
@@ -58,11 +60,12 @@ def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) ->
     found = _stretch(batch, table)
     columns = traces(found, all_columns=False)
     values = valued(columns, found, as_of=True)[:-2]
-    names = [f"`{c.name}`" for c in columns]
-    changes = signed(changes_of(rows, found), found, columns).select(*values, F.col("_by"))
-    every = there.select(*names).withColumn("_by", F.lit(1)).unionByName(changes)
-    net = every.groupBy(*names).agg(F.sum("_by").alias("_n")).where("_n > 0")
-    return net.select(*names, F.explode(F.array_repeat(F.lit(1), F.col("_n").cast("int"))).alias("_copy")).drop("_copy")
+    changes = signed(changes_of(rows, found), found, columns).select(F.struct(*values).alias("_row"), "_by")
+    own = F.struct(*[named(c.name) for c in columns]).alias("_row")
+    every = there.select(own, F.lit(1).alias("_by")).unionAll(changes)
+    net = every.groupBy("_row").agg(F.sum("_by").alias("_n")).where("_n > 0")
+    copies = F.explode(F.array_repeat(F.lit(1), F.col("_n").cast("int"))).alias("_copy")
+    return net.select("_row", copies).select("_row.*")
 
 
 def moved_column(move: Move) -> Column:
@@ -74,18 +77,18 @@ def moved_column(move: Move) -> Column:
     elif move.how == "unknown":
         value = F.lit(None)
     else:
-        value = F.col(f"`{move.source.name}`").try_cast(target.spark)
+        value = F.col(named(move.source.name)).try_cast(target.spark)
     return value.cast(target.spark).alias(move.column.name)
 
 
 def schema_of(table: TableDef) -> str:
     """The columns of a table as Spark's DDL."""
-    return ", ".join(f"`{c.name}` {parsed(c.mysql_type).spark}" for c in carried(table))
+    return ", ".join(f"{named(c.name)} {parsed(c.mysql_type).spark}" for c in carried(table))
 
 
 def same_key(table: TableDef) -> Column:
     """Whether a row ``t`` of the table has the key of a change ``s``."""
     key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
     key.sort(key=lambda c: (c.id, c.name))  # as key_traces does
-    differ = [~F.col(f"t.`{c.name}`").eqNullSafe(F.col(f"s._k{i}")) for i, c in enumerate(key)]
+    differ = [~F.col(f"t.{named(c.name)}").eqNullSafe(F.col(f"s._k{i}")) for i, c in enumerate(key)]
     return ~reduce(or_, differ)

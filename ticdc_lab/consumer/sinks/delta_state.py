@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.catalog import TableName
 from ticdc_lab.consumer.replay_plan import Progress
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
+from ticdc_lab.facts.catalog import TableName
 
 _COLUMNS = (
     "mode string, origin string, ddl_ts bigint, kind string, topic string, partition int, applied_ts bigint, "

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.quoting import literal
+from ticdc_lab.events.quoting import literal
 from ticdc_lab.tables.mysql_types import MySQLType, parsed
 
 _UNSIGNED = {"TINYINT": "UTINYINT", "SMALLINT": "USMALLINT", "INTEGER": "UINTEGER", "BIGINT": "UBIGINT"}

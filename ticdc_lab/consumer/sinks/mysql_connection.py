@@ -13,7 +13,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.redaction import HIDDEN
+from ticdc_lab.errors.redaction import HIDDEN
 
 PASSWORD, OPTION_FILE = "MYSQL_PWD", "MYSQL_OPTION_FILE"
 """Environment variables: the password, or an option file with ``[client]`` and ``password = ..`` in it."""

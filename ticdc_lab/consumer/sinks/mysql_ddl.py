@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ticdc_lab.ddl import Cursor, DDLSyntaxError, words_of
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
 
 _TIDB_ONLY = re.compile(
     r"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ticdc_lab.catalog import ColumnDef, TableDef
-from ticdc_lab.quoting import literal
+from ticdc_lab.events.quoting import literal
+from ticdc_lab.facts.catalog import ColumnDef, TableDef
 from ticdc_lab.tables.mysql_types import parsed
 from ticdc_lab.tables.stretches import carried
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from ticdc_lab.change_log import ChangeLog
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.errors import SourceError
-from ticdc_lab.redaction import without_secrets
+from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.sources import local_path
+from ticdc_lab.sources.change_log import ChangeLog
 
 
 def open_sink(target: str, log: ChangeLog) -> Sink:

@@ -12,9 +12,43 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.ddl_service.assignment import assign
+    from ticdc_lab.simulate.ddl_service.fleet import fleet_in
+    from ticdc_lab.simulate.ddl_service.play import play
+    from ticdc_lab.simulate.ddl_service.progress import job_progress
+    from ticdc_lab.simulate.ddl_service.replicated import done_jobs, load_with_ddl
     from ticdc_lab.simulate.ddl_service.run import simulate
+    from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
+    from ticdc_lab.simulate.ddl_service.settings import Duties
     from ticdc_lab.simulate.ddl_service.world import Settings
 
-__all__ = ["Settings", "simulate"]
+__all__ = [
+    "Duties",
+    "Habits",
+    "Settings",
+    "Submit",
+    "assign",
+    "done_jobs",
+    "fleet_in",
+    "job_progress",
+    "load_with_ddl",
+    "play",
+    "simulate",
+]
 
-lazily(__name__, __all__, {"Settings": "world", "simulate": "run"})
+lazily(
+    __name__,
+    __all__,
+    {
+        "Duties": "settings",
+        "Habits": "server_state",
+        "Settings": "world",
+        "Submit": "server_state",
+        "assign": "assignment",
+        "done_jobs": "replicated",
+        "fleet_in": "fleet",
+        "job_progress": "progress",
+        "load_with_ddl": "replicated",
+        "simulate": "run",
+    },
+)

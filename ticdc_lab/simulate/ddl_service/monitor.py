@@ -37,7 +37,7 @@ from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES
 from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.ddl_service.world import cluster_of
+from ticdc_lab.simulate.ddl_service.world import cluster_of, store_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
 
@@ -99,6 +99,8 @@ class Monitor:
             old = before.serves if before is not None else None
             if before is not None and before.ddl is not after.ddl and (found := self._campaigns(kernel, at, outputs)):
                 return found
+            if before is not None and before.reads != after.reads and (found := self._reads(kernel, at, outputs)):
+                return found
             if before is not None and before.upgrading != after.upgrading and (found := self._upgrades(at, after)):
                 return found
             return self._serves(at, after) if after.serves is not old else None
@@ -118,6 +120,16 @@ class Monitor:
             if type(output) is Changed and output.subject.startswith("ddl-owner:"):
                 found = found or self._owned(kernel, at, output.subject[10:], output.after)
         return found
+
+    def _reads(self, kernel: Kernel, at: Address, outputs: Sequence[Any]) -> Found:
+        """A transaction that commits has read as of its start_ts up to now."""
+        state = kernel.states[kernel.address[store_of(cluster_of(at))]]
+        for output in outputs:
+            if type(output) is Changed and output.subject.startswith("transaction:") and output.after == "committed":
+                start_ts = int(output.subject.partition(":")[2])
+                if safe_ts(state) > start_ts:
+                    return KEPT, f"a transaction of {at} reads as of {start_ts}, and GC has come to {safe_ts(state)}"
+        return None
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
         """A node owns and serves nothing from now on."""

@@ -110,6 +110,14 @@ class SlowServer:
     for_us: Duration | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """A user's transaction on a tidb-server reads for so long."""
+
+    server: Node
+    for_us: Duration
+
+
 EVENTS: dict[str, type] = FAULTS | {
     "join": Join,
     "leave": Leave,
@@ -123,4 +131,5 @@ EVENTS: dict[str, type] = FAULTS | {
     "cancel": CancelDdl,
     "set_global": SetGlobal,
     "slow_server": SlowServer,
+    "transact": Transact,
 }

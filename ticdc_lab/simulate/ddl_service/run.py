@@ -3,77 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-import pyarrow as pa
+from dataclasses import dataclass
+from functools import partial
 
 from ticdc_lab.simulate.ddl_service.checks import Found
 from ticdc_lab.simulate.ddl_service.monitor import Monitor
 from ticdc_lab.simulate.ddl_service.quiet import unsettled
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
-from ticdc_lab.simulate.faults import Chaos, Fault, drawn, replanned
-from ticdc_lab.simulate.kernel import End, Kernel, Violation
+from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 
-QUIET = Network()
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Run:
-    """What happened.
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Run(SimulatedRun[Settings]):
+    """A run of the service.
 
     Attributes
     ----------
-    settings, faults, seed, until_us
-        What gives this run again.
-    end
-        How it ended.
     unsettled
         (invariant, because) of what should be so after a quiet while and is not.
     monitor
         What the auditor counted.
-    messages
-        How many were sent.
     """
 
-    settings: Settings
-    faults: tuple[Fault, ...]
-    seed: int
-    until_us: int
-    end: End
     unsettled: Found
     monitor: Monitor
-    messages: int
-    kernel: Kernel = field(repr=False)
-    network: Network = QUIET
-    level: str = EVENTS
-
-    @property
-    def violation(self) -> Violation | None:
-        """The invariant that does not hold, if one does not."""
-        return self.end.violation
-
-    @property
-    def trace(self) -> pa.Table:
-        """The trace as an Arrow table (:data:`ticdc_lab.simulate.trace.TRACE`)."""
-        return self.kernel.recorder.table()
-
-    def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
-        """Run once more with other faults from ``at_us`` on: the same world up to there.
-
-        Workers that would have joined later still do, unless another ``Join`` says when.
-
-        Raises
-        ------
-        ValueError
-            A new fault lies before ``at_us``.
-        """
-        planned = replanned(self.faults, at_us, faults)
-        return simulate(
-            self.settings, faults=planned, seed=self.seed, until_us=self.until_us, network=self.network,
-            level=self.level,
-        )  # fmt: skip
 
 
 def simulate(
@@ -135,16 +92,20 @@ def simulate(
         begun(kernel)
     end = kernel.run(until_us)
     found = None if end.violation else unsettled(kernel, settings)
-    return Run(settings, planned, seed, until_us, end, found, monitor, kernel.n_sent, kernel, network, level)
+    return Run(
+        settings=settings, faults=planned, seed=seed, until_us=until_us, network=network, level=level, end=end,
+        kernel=kernel, simulate=partial(simulate, settings), unsettled=found, monitor=monitor,
+    )  # fmt: skip
 
 
 def mishaps(settings: Settings, chaos: Chaos, seed: int) -> list[Fault]:
     """Draw faults of workers, servers, and of the links between them and their stores."""
     found = drawn(chaos, settings.worker_names(), PD, seed)
-    for cluster in settings.cluster_names():
+    kinds = tuple(k for k in chaos.kinds if k != "skew")
+    for cluster in settings.cluster_names() if kinds else ():
         servers = [s for s in settings.server_names() if cluster_of(s) == cluster]
         nodes = [*servers, *settings.worker_names()]
-        rare = chaos._replace(every_us=chaos.every_us * 2, kinds=tuple(k for k in chaos.kinds if k != "skew"))
+        rare = chaos._replace(every_us=chaos.every_us * 2, kinds=kinds)
         links = [f for f in drawn(rare, nodes, store_of(cluster), hash_of(seed, cluster)) if not _twice(f, settings)]
         found += links
     return sorted(found, key=lambda f: f.at_us)

@@ -63,7 +63,8 @@ class Server:
         if self.habits.enables_ddl:
             state = state._replace(ddl=self._candidate(address, 1))
         state, outputs = self._acted(state, now)
-        return state, [Wake(self.habits.tick_us, "tick"), Wake(self.habits.gc_us, "gc"), *outputs]
+        wakes = [(self.habits.tick_us, "tick"), (self.habits.gc_us, "gc"), (self.habits.topology_us, "topology")]
+        return state, [*(Wake(after_us, name) for after_us, name in wakes), *outputs]
 
     def step(self, state: ServerState, event: Event, now: Now) -> tuple[ServerState, list[Output]]:
         """Take an answer, a timer or a wish, after a look at the clock."""
@@ -89,6 +90,10 @@ class Server:
         elif event.name == "gc":
             state, outputs = server_duties.collected(state, self.habits, now)
             outputs = [Wake(self.habits.gc_us, "gc"), *outputs]
+        elif event.name == "topology":
+            state, outputs = server_duties.alive(state, self.habits, now)
+        elif isinstance(event.name, tuple):
+            state, outputs = server_duties.committed(state, event.name[1])
         elif event.name == "tick":
             outputs = [Wake(self.habits.tick_us, "tick")]
         state, more = self._acted(state, now)

@@ -11,6 +11,7 @@ from immutables import Map
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import asked, reading
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, unchanged, winner
+from ticdc_lab.simulate.ddl_service.owner import snapshot_ts
 from ticdc_lab.simulate.ddl_service.records import CANCELLING, DONE, QUEUEING, RUNNING, Job
 from ticdc_lab.simulate.ddl_service.server_state import (
     Cancel,
@@ -20,10 +21,11 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     ShowDdl,
     ShownDdl,
     Submit,
+    Transact,
 )
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Done, Entry, Found, Op, Put
 from ticdc_lab.simulate.ddl_service.versions import parsed
-from ticdc_lab.simulate.machine import Now, Output, Told, Wake
+from ticdc_lab.simulate.machine import Changed, Now, Output, Told, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
@@ -43,8 +45,10 @@ def shown(state: ServerState) -> list[Put]:
 
 
 def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
-    """Bootstrap if that is due, and see to the first wish."""
+    """Bootstrap if that is due, let GC go on behind transactions that have ended, and see to the first wish."""
     state, outputs = _bootstrapped(state, mirror, habits, now)
+    state, more = _let_go(state, now)
+    outputs = [*outputs, *more]
     if not state.wishes or state.serves is None or any(w in state.link.pending for w in WISHES):
         return state, outputs
     wish: Any = state.wishes[0]
@@ -54,7 +58,11 @@ def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[
     if isinstance(wish, Submit) and not wish.request:
         wish = wish._replace(request=f"{state.ddl_id}-{state.sent + 1}")
         state = state._replace(wishes=(wish, *state.wishes[1:]), sent=state.sent + 1)
-    txn = _wished(wish, mirror, habits, now)
+    txn: Txn | str
+    if isinstance(wish, Transact):
+        state, txn = _begun(state, mirror, now)
+    else:
+        txn = _wished(wish, mirror, habits, now)
     if isinstance(txn, str):
         return granted(state), [*outputs, Told(wish, txn)]
     link, more = asked(state.link, "wish", *txn, now)
@@ -77,6 +85,8 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
     if isinstance(message, Found):
         found = dict(message.entries).get(keys.REQUESTS + wish.request)
         return (granted(state), [Told(wish, int(found.value))]) if found else (state, [])
+    if isinstance(wish, Transact) and message.succeeded:
+        return _open(granted(state), wish, now)
     if not isinstance(wish, Submit):
         return (granted(state), [Told(wish, DONE)]) if message.succeeded else (state, [])
     link, outputs = reading(state.link, "looks up", (keys.REQUESTS + wish.request,), now)
@@ -151,6 +161,54 @@ def collected(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState
     same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.SAFE_POINT, keys.NEWEST_TS))
     link, outputs = asked(state.link, "gc", same, (Put(keys.SAFE_POINT, str(safe_ts)),), now)
     return state._replace(link=link), outputs
+
+
+# Transactions, which GC must not overtake
+
+
+def _begun(state: ServerState, mirror: Mirror, now: Now) -> tuple[ServerState, Txn]:
+    """Let GC keep what a transaction will read before it reads; one that has not heard of it writes nothing."""
+    ts = snapshot_ts(mirror, now)
+    same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.NEWEST_TS, keys.SAFE_POINT))
+    lowest = min([ts, *(start_ts for start_ts, _ in state.reads)])
+    puts = (Put(keys.MIN_START_TS + state.ddl_id, str(lowest), state.link.lease), Put(keys.NEWEST_TS, str(ts)))
+    return state._replace(asked_ts=ts), (same, puts)
+
+
+def _open(state: ServerState, wish: Transact, now: Now) -> tuple[ServerState, list[Output]]:
+    ts = state.asked_ts
+    reads = (*state.reads, (ts, now.at_us + wish.for_us))
+    state = state._replace(reads=reads, held_ts=min(start_ts for start_ts, _ in reads), asked_ts=0)
+    return state, [Changed(f"transaction:{ts}", None, "open", ""), Wake(wish.for_us, ("commit", ts)), Told(wish, ts)]
+
+
+def committed(state: ServerState, start_ts: int) -> tuple[ServerState, list[Output]]:
+    """End a transaction that a session of before has not taken along."""
+    left = tuple(one for one in state.reads if one[0] != start_ts)
+    if left == state.reads:
+        return state, []
+    return state._replace(reads=left), [Changed(f"transaction:{start_ts}", "open", "committed", "")]
+
+
+def _let_go(state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:
+    """Say from where on it reads now."""
+    lowest = min((start_ts for start_ts, _ in state.reads), default=0)
+    if lowest == state.held_ts or any(w in state.link.pending for w in (*WISHES, "reads")):
+        return state, []
+    key = keys.MIN_START_TS + state.ddl_id
+    op: Op = Put(key, str(lowest), state.link.lease) if lowest else Delete(key)
+    link, outputs = asked(state.link, "reads", (), (op,), now)
+    return state._replace(link=link, held_ts=lowest), outputs
+
+
+def alive(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
+    """Say in the topology that it is alive (``topologySyncerKeeper``)."""
+    again: list[Output] = [Wake(habits.topology_us, "topology")]
+    if not state.link.lease or state.published < 0:
+        return state, again
+    put = Put(f"{keys.TOPOLOGY}{state.address}/ttl", str(now.at_us), state.link.lease)
+    link, outputs = asked(state.link, "topology", (), (put,), now)
+    return state._replace(link=link), [*again, *outputs]
 
 
 # Wishes

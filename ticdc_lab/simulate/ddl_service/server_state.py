@@ -77,6 +77,13 @@ class SetVariable(NamedTuple):
     request: str = ""
 
 
+class Transact(NamedTuple):
+    """Asked of a server: a user's transaction, which reads as of its start_ts until it commits, so long after."""
+
+    for_us: int
+    request: str = ""
+
+
 class EnableDdl(NamedTuple):
     """Asked of a server: ``set instance tidb_enable_ddl``; with it the server campaigns for its cluster's DDL."""
 
@@ -107,6 +114,8 @@ class Habits:
         How often it looks what GC may delete, and how old that must be.
     tick_us
         How often it looks at everything without being told.
+    topology_us
+        How often it says in its topology that it is alive, for TiDB-Dashboard.
     enables_ddl
         Whether it begins with ``tidb_enable_ddl``; a cluster that delegates its DDL to the service has it off.
     """
@@ -118,6 +127,7 @@ class Habits:
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
     tick_us: int = 250_000
+    topology_us: int = 30_000_000
     enables_ddl: bool = False
 
 
@@ -160,6 +170,10 @@ class ServerState(NamedTuple):
         The owner that it may be, with a session of its own; None without ``tidb_enable_ddl``.
     ddl_lives
         How often it was let campaign.
+    reads
+        Its transactions: start_ts, and when each commits, µs.
+    asked_ts, held_ts
+        The start_ts for which it asks GC now, and the lowest one under its minstartts; 0 for none.
     """
 
     address: Address
@@ -170,11 +184,14 @@ class ServerState(NamedTuple):
     publishing: int = -1
     published: int = -1
     upgrading: bool = False
-    wishes: tuple[Submit | Cancel | ShowDdl | SetVariable, ...] = ()
+    wishes: tuple[Submit | Cancel | ShowDdl | SetVariable | Transact, ...] = ()
     slow_us: int = 0
     sent: int = 0
     ddl: OwnerState | None = None
     ddl_lives: int = 1
+    reads: tuple[tuple[int, int], ...] = ()
+    asked_ts: int = 0
+    held_ts: int = 0
 
     @property
     def ddl_id(self) -> str:

@@ -152,3 +152,8 @@ def _(what: own.SlowServer, event: Planned, scenario: Scenario) -> Iterator[kern
     yield kernel.Ask(event.at_us, what.server, server_state.Slow(what.load_us))
     if what.for_us is not None:
         yield kernel.Ask(event.at_us + what.for_us, what.server, server_state.Slow(0))
+
+
+@happens.register
+def _(what: own.Transact, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    yield kernel.Ask(event.at_us, what.server, server_state.Transact(what.for_us))

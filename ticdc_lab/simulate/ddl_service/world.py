@@ -45,7 +45,7 @@ class Settings:
     servers: int = 2
     duties: Duties = DUTIES
     habits: Habits = HABITS
-    slow: Map[str, Habits] = Map()
+    slow: Mapping[str, Habits] = Map()
     bootstrapped: str = "v6.5.0"
     joining: tuple[str, ...] = ()
     unregistered: int = 0

@@ -7,9 +7,81 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.balance import unfit
+    from ticdc_lab.simulate.pd.create import move_peer
+    from ticdc_lab.simulate.pd.explained import Explained
+    from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
+    from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
+    from ticdc_lab.simulate.pd.looking.futures import costs
+    from ticdc_lab.simulate.pd.looking.left import time_left
+    from ticdc_lab.simulate.pd.looking.shares import peers
+    from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
+    from ticdc_lab.simulate.pd.operators import Kind
+    from ticdc_lab.simulate.pd.regions import Peer
+    from ticdc_lab.simulate.pd.world.changes import SetFlow
+    from ticdc_lab.simulate.pd.world.pd_policies import BALANCE_LEADER_POLICY, DEFAULT_POLICIES
+    from ticdc_lab.simulate.pd.world.policy import NOTHING, Answer, Policy
     from ticdc_lab.simulate.pd.world.run import simulate
     from ticdc_lab.simulate.pd.world.start import Start
 
-__all__ = ["Start", "simulate"]
+__all__ = [
+    "BALANCE_LEADER_POLICY",
+    "DEFAULT_POLICIES",
+    "NOTHING",
+    "Answer",
+    "Explained",
+    "Kind",
+    "Peer",
+    "Policy",
+    "SetFlow",
+    "Start",
+    "changes_at",
+    "costs",
+    "decision_at",
+    "move_peer",
+    "peers",
+    "real_runs",
+    "reference_cases",
+    "said",
+    "scenario_cases",
+    "simulate",
+    "time_left",
+    "tried",
+    "unfit",
+    "wanting",
+    "why_operator",
+    "why_region",
+]
 
-lazily(__name__, __all__, {"Start": "world.start", "simulate": "world.run"})
+lazily(
+    __name__,
+    __all__,
+    {
+        "BALANCE_LEADER_POLICY": "world.pd_policies",
+        "DEFAULT_POLICIES": "world.pd_policies",
+        "NOTHING": "world.policy",
+        "Answer": "world.policy",
+        "Explained": "explained",
+        "Kind": "operators",
+        "Peer": "regions",
+        "Policy": "world.policy",
+        "SetFlow": "world.changes",
+        "Start": "world.start",
+        "changes_at": "looking.tryout",
+        "costs": "looking.futures",
+        "decision_at": "looking.decisions",
+        "move_peer": "create",
+        "peers": "looking.shares",
+        "real_runs": "looking.tryout",
+        "reference_cases": "looking.tryout",
+        "said": "looking.tryout",
+        "scenario_cases": "looking.tryout",
+        "simulate": "world.run",
+        "time_left": "looking.left",
+        "tried": "looking.tryout",
+        "unfit": "balance",
+        "wanting": "looking.decisions",
+        "why_operator": "looking.asked",
+        "why_region": "looking.asked",
+    },
+)

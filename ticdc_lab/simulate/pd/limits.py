@@ -15,6 +15,8 @@ UNLIMITED_PER_S = 1e8
 _RATE_PER_MINUTE = 60.0
 
 WINDOW_MIB, LEAST_WINDOW_MIB = 100, 10
+_PROPORTION, _INTEGRAL, _LEAST_SENT_S = 20, 10, 5.0
+"""Of the feedback on windows; pkg/core/storelimit/sliding_window.go, server/cluster/cluster.go."""
 
 
 def step_cost(size: float) -> int:
@@ -68,10 +70,14 @@ def taken(b: Bucket, at_s: float, cost: float = LARGE_COST) -> Bucket:
 
 
 class Windows(NamedTuple):
-    """Snapshots in flight to a store, MiB, a window a priority; ``total`` is the capacity of the lowest."""
+    """Snapshots that a store sends, MiB, a window a priority; ``total`` is the capacity of the lowest.
+
+    ``errors`` is the sum of what feedback said so far.
+    """
 
     total: float = WINDOW_MIB
     used: tuple[float, float, float, float] = (0, 0, 0, 0)
+    errors: float = 0.0
 
 
 def window_capacity(w: Windows, priority: Priority) -> float:
@@ -92,3 +98,25 @@ def with_snapshot(w: Windows, priority: Priority, size: float) -> Windows | None
             used[p] += size
             return w._replace(used=(used[0], used[1], used[2], used[3]))
     return None
+
+
+def without_snapshot(w: Windows, size: float) -> Windows:
+    """Give the windows when an operator has ended: the highest is emptied first."""
+    used = list(w.used)
+    for p in reversed(range(len(used))):
+        freed = min(size, used[p])
+        used[p] -= freed
+        size -= freed
+    return w._replace(used=(used[0], used[1], used[2], used[3]))
+
+
+def with_feedback(w: Windows, executing_s: float, total_s: float) -> Windows:
+    """Let the capacity follow a snapshot: more where it was sent for most of the time, less where it mostly waited.
+
+    One that was sent in less than five seconds counts for five; while the lowest window has room nothing is learned.
+    """
+    if window_open(w, Priority.LOW):
+        return w
+    error = 2 * max(executing_s, _LEAST_SENT_S) - total_s
+    errors = w.errors + error
+    return w._replace(total=max(WINDOW_MIB, _PROPORTION * error + _INTEGRAL * errors), errors=errors)

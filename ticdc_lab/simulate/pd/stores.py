@@ -24,7 +24,8 @@ class Store(NamedTuple):
     ``capacity``, ``available`` and ``used`` are bytes as last reported, ``averaged`` is PD's average of the available
     ones, None where there is none; ``region_size`` and ``leader_size`` are MiB by PD's own sum, ``heartbeat_age_s``
     seconds. ``labels`` has its keys in lower case. ``add_open`` and ``remove_open`` say whether the store's limits have
-    room now, see :mod:`ticdc_lab.simulate.pd.limits`.
+    room now, see :mod:`ticdc_lab.simulate.pd.limits`. ``slow_score`` goes from 1 to 100, ``write_mib_s`` is what
+    clients write.
     """
 
     id: int
@@ -52,6 +53,8 @@ class Store(NamedTuple):
     physically_destroyed: bool = False
     witness_count: int = 0
     averaged: float | None = None
+    slow_score: float = 1.0
+    write_mib_s: float = 0.0
 
     @property
     def smoothed(self) -> float:

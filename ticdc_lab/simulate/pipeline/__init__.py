@@ -11,9 +11,63 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.pipeline.chains import chain, chains
+    from ticdc_lab.simulate.pipeline.keys import key_of
+    from ticdc_lab.simulate.pipeline.looking import why_at
     from ticdc_lab.simulate.pipeline.run import simulate
-    from ticdc_lab.simulate.pipeline.settings import Settings
+    from ticdc_lab.simulate.pipeline.samples import families_in, seen_in
+    from ticdc_lab.simulate.pipeline.semantics import compare_semantics
+    from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, Settings
+    from ticdc_lab.simulate.pipeline.starts import told, transactions
+    from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop, tried
 
-__all__ = ["Settings", "simulate"]
+__all__ = [
+    "FAULTS",
+    "LONG_KEY",
+    "MEMORY_ROWS",
+    "RULES",
+    "SAMPLE_US",
+    "CaptureSettings",
+    "DownstreamSettings",
+    "Settings",
+    "chain",
+    "chains",
+    "compare_semantics",
+    "design_example",
+    "families_in",
+    "key_of",
+    "seen_in",
+    "shop",
+    "simulate",
+    "told",
+    "transactions",
+    "tried",
+    "why_at",
+]
 
-lazily(__name__, __all__, {"Settings": "settings", "simulate": "run"})
+lazily(
+    __name__,
+    __all__,
+    {
+        "FAULTS": "tryout",
+        "LONG_KEY": "tryout",
+        "MEMORY_ROWS": "tryout",
+        "RULES": "settings",
+        "SAMPLE_US": "tryout",
+        "CaptureSettings": "settings",
+        "DownstreamSettings": "settings",
+        "Settings": "settings",
+        "chain": "chains",
+        "compare_semantics": "semantics",
+        "families_in": "samples",
+        "key_of": "keys",
+        "design_example": "tryout",
+        "seen_in": "samples",
+        "shop": "tryout",
+        "simulate": "run",
+        "told": "starts",
+        "transactions": "starts",
+        "tried": "tryout",
+        "why_at": "looking",
+    },
+)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from ticdc_lab.simulate.machine import Address, Broken, Changed, Now, Output, Send, Wake
-from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, shown
+from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import (
     BatchCommands,
     BatchResponses,
@@ -324,13 +324,3 @@ class Clients:
         """Learn where regions are."""
         routes = self.state.routes.learned(answer.start, answer.end, answer.regions)
         self.state = self.state._replace(routes=routes, asked_us=None)
-
-
-def long_transactions(state: TidbState, items: Sequence[Item], ts: int) -> Iterable[tuple[int, str]]:
-    """Give the open transactions that began at or before ``ts``: start_ts and what is known of them."""
-    for start_ts in sorted(s for s in state.open if s <= ts):
-        item = items[state.open[start_ts].item]
-        yield (
-            start_ts,
-            f"{state.open[start_ts].phase}, {len(item.mutations)} keys, primary {shown(item.mutations[0].key)}",
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -139,20 +139,26 @@ class Downstream:
     ----------
     settings, semantics
         What it is, and what it does against repetition.
-    forgets_places
-        A planted bug: what it has taken before is taken again.
+    route
+        Gives what goes to partitions; None where nobody reads them in the run.
     """
 
     settings: DownstreamSettings
     semantics: str
-    forgets_places: bool = False
+    route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], list[Output]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Begin empty."""
         return DownstreamState(rows_per_s=self.settings.rows_per_s, partitions=self.settings.partitions), []
 
     def step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
-        """Take rows, watermarks and DDLs."""
+        """Take rows, watermarks and DDLs; a consumer's partitions are written as well."""
+        after, outputs = self._step(state, event, now)
+        if self.route is None or after.log is state.log:
+            return after, outputs
+        return after, [*outputs, *self.route(state, after, self.settings)]
+
+    def _step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
         if isinstance(event, ReceivedMany):
@@ -238,7 +244,7 @@ class Downstream:
         changes = message.changes
         if self.semantics == BY_SNAPSHOT:
             return self._stage(state, one.sender, message)
-        if self.semantics == BY_DEDUPLICATION and not self.forgets_places:
+        if self.semantics == BY_DEDUPLICATION:
             state, changes = _new_ones(state, message)
         if changes:
             state = state._replace(log=(Rows(now.at_us, one.sender, changes), state.log))

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.scheduler.clock import us_of
 
-TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = (
-    "transaction", "scan", "store", "region", "ddl", "ddl puller", "sink", "capture", "scheduler", "report", "passing",
+TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = (
+    "transaction", "scan", "store", "region", "ddl", "ddl puller", "mounter", "sink", "capture", "scheduler", "report",
+    "passing",
 )  # fmt: skip
-KINDS = (TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING)
+KINDS = (TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING)
 """Of what can hold a watermark; ``passing``: nothing does any more, and what is newer is on its way."""
 
 RESOLVED, CHECKPOINT = "resolved_ts", "checkpoint_ts"

@@ -8,6 +8,7 @@ from ticdc_lab.simulate.pipeline.hold import (
     CAPTURE,
     CHECKPOINT,
     DDL,
+    MOUNTER,
     REPORT,
     SCHEDULER,
     SINK,
@@ -30,14 +31,14 @@ def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
         processor = Step("processor", capture.address, lowest_ts(moment, tables, CHECKPOINT))
         for table in tables:
             if table.state in WRITING:
-                yield from _of_sink(capture, table, (processor,), rule, current_us)
+                yield from _of_sink(capture, table, (processor,), rule, current_us, moment.at_us)
         if rule == BASE and is_unexplained(capture.limit_ts, [moment.resolved_ts], current_us):
             because = f"{capture.address} has not heard of the global resolved_ts {moment.resolved_ts}"
             yield Hold(("limit", capture.address), REPORT, capture.limit_ts, (processor,), because)
 
 
 def _of_sink(
-    capture: CaptureFacts, table: TableFacts, path: tuple[Step, ...], rule: str, current_us: int
+    capture: CaptureFacts, table: TableFacts, path: tuple[Step, ...], rule: str, current_us: int, at_us: int
 ) -> Iterator[Hold]:
     path = (*path, Step("table", f"{table.name} ({table.table})", table.checkpoint_ts))
     key, oldest_ts = (SINK, str(table.table)), table.oldest_under_way_ts
@@ -48,7 +49,12 @@ def _of_sink(
         yield Hold(key, SINK, oldest_ts - 1, own, because, table.oldest_since_us)
     explained = [table.resolved_ts, *([capture.limit_ts] if rule == BASE else [])]
     explained += [oldest_ts] if oldest_ts is not None else []
-    if is_unexplained(table.checkpoint_ts, explained, current_us):
+    if not is_unexplained(table.checkpoint_ts, explained, current_us):
+        return
+    if capture.mounting_until_us > at_us:
+        because = f"the mounters of {capture.address} are busy: {table.mounting} rows of {table.name} wait for them"
+        yield Hold((MOUNTER, capture.address), MOUNTER, table.checkpoint_ts, path, because)
+    else:
         because = f"the sink of {table.name} takes nothing: {waiting}"
         yield Hold(key, SINK, table.checkpoint_ts, path, because)
 

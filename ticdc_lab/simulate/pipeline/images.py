@@ -18,7 +18,7 @@ COLUMN = pa.struct(
         ("flags", pa.int64()),
     ]
 )
-"""One column of an image (:data:`ticdc_lab.schema.COLUMN`)."""
+"""One column of an image (:data:`ticdc_lab.events.schema.COLUMN`)."""
 
 Image = tuple[TableInfo, tuple[Cell, ...] | None]
 

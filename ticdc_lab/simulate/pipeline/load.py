@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pipeline.kv_messages import Mutation
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.kv_messages import DELETE, Mutation
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
 
 
@@ -38,7 +41,8 @@ class Load(NamedTuple):
         The tables that exist at moment 0.
     transactions
         In ``start_us`` order. Transactions that share a key do not overlap (one has committed before the other starts)
-        but where the load is meant to have conflicts.
+        but where the load is meant to have conflicts. Each deletes only rows that are there: TiDB writes no other
+        delete.
     jobs
         DDL jobs by the moment at which they are done, in that order. No transaction that writes the table of a job is
         open at its moment.
@@ -52,3 +56,39 @@ class Load(NamedTuple):
     def rows(self) -> int:
         """Count the row changes of the transactions that commit."""
         return sum(len(txn.mutations) for txn in self.transactions if not txn.rolls_back)
+
+
+class Rows:
+    """Which rows there are, from one transaction of a load to the next: changes of a key keep the load's order."""
+
+    def __init__(self) -> None:
+        self._there: set[int] = set()
+
+    def missing(self, mutations: tuple[Mutation, ...]) -> Iterator[Mutation]:
+        """Give the deletes that find no row."""
+        return (m for m in mutations if m.op == DELETE and m.key not in self._there)
+
+    def take(self, txn: Txn) -> None:
+        """Go on behind a transaction."""
+        if not txn.rolls_back:
+            self._there.difference_update(m.key for m in txn.mutations if m.op == DELETE)
+            self._there.update(m.key for m in txn.mutations if m.op != DELETE)
+
+
+def require_rows(load: Load) -> None:
+    """Refuse a load that deletes a row that is not there.
+
+    Raises
+    ------
+    ContractError
+        With the transaction and the row.
+    """
+    rows = Rows()
+    for n, txn in enumerate(load.transactions):
+        for mutation in rows.missing(txn.mutations):
+            raise ContractError(
+                f"Transaction {n} of the load, at {txn.start_us / 1e6:g} s, deletes {shown(mutation.key)}, and no row "
+                "is there; expected a row that an earlier transaction has written.",
+                hint="Write the row first, or leave the delete out: TiDB writes none for a row that is not there.",
+            )
+        rows.take(txn)

@@ -14,7 +14,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.schema import EVENTS, MESSAGES
+from ticdc_lab.events.schema import EVENTS, MESSAGES
 from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.images import images, text_of
 from ticdc_lab.simulate.pipeline.keys import handle_of
@@ -120,7 +120,7 @@ def messages(log: pa.Table, protocol: str) -> pa.Table:
     Returns
     -------
     pyarrow.Table
-        :data:`ticdc_lab.schema.MESSAGES`.
+        :data:`ticdc_lab.events.schema.MESSAGES`.
 
     Raises
     ------

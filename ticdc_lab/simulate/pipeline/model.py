@@ -5,13 +5,15 @@ from __future__ import annotations
 from ticdc_lab.simulate.models import Model
 from ticdc_lab.simulate.pipeline import scenario_cluster, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
+from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
+from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.log import DISPATCHERS
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.play import play
 from ticdc_lab.simulate.pipeline.scenario_load import load
-from ticdc_lab.simulate.pipeline.settings import DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     Admin,
     AdminWritten,
@@ -30,6 +32,7 @@ from ticdc_lab.simulate.scheduler.variants import VARIANTS
 _OWN = (
     Register, Deregister, Entries, ResolvedTs, RegionFailed, BatchCommands, BatchResponses, GetRegions, Regions,
     RegionHeartbeat, Begin, Write, Written, Publish, Resolved, Execute, Executed, Admin, AdminWritten,
+    Append, Polled, Fetch,
 )  # fmt: skip
 
 
@@ -50,7 +53,7 @@ MODEL = Model(
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,
-        "dispatcher": DISPATCHERS,
+        "dispatcher": DISPATCHERS, "consumer": CONSUMERS,
     },
     events=EVENTS,
     random=SCHEDULER.random,
@@ -58,10 +61,11 @@ MODEL = Model(
     claim=vocabulary.claim,
     measure=vocabulary.measure,
     facts=scenario_cluster.facts,
-    invariants=(*SCHEDULER.invariants, *INVARIANTS),
+    invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
     figures=SCHEDULER.figures,
     play=play,
     steady=SCHEDULER.steady,
     balanced=SCHEDULER.balanced,
     load=load,
+    refused=SCHEDULER.refused,
 )  # fmt: skip

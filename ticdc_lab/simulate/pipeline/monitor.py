@@ -23,6 +23,8 @@ from typing import Any
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER
+from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import WIDTH, shown, table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT, MQ
@@ -101,6 +103,8 @@ class PipelineMonitor:
         commit_ts, start_ts and item of every transaction that got a commit_ts, in that order.
     told
         The last resolved_ts of each stream, by capture and request.
+    consumer
+        Watches what reads the topic, where the run has one.
     written
         The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
     """
@@ -130,6 +134,7 @@ class PipelineMonitor:
     snapshots: list[tuple[int, dict[Address, Any]]] = field(default_factory=list)
     sampled_us: int = -1
     n_violations: int = 0
+    consumer: ConsumerMonitor | None = None
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""
@@ -143,6 +148,8 @@ class PipelineMonitor:
         elif role == TIDB:
             self._committed(after)
             found = None
+        elif role == CONSUMER and self.consumer is not None:
+            found = self.consumer.saw(before, after)
         elif role == ETCD:
             found = self.scheduler.saw(kernel, at, before, after, outputs) or self._published(before, after)
         else:
@@ -185,6 +192,8 @@ class PipelineMonitor:
                 self.keys[commit_ts] = Counter(map(table_of, set(item.keys)))
             self.order.append(commit_ts)
             self.measures.committed += len(item.keys)
+            if self.consumer is not None:
+                self.consumer.owes(commit_ts, set(item.keys))
 
     def _told(self, outputs: Iterable[Any]) -> Found:
         told = self.told

@@ -106,7 +106,10 @@ class TableFacts(NamedTuple):
 
 
 class CaptureFacts(NamedTuple):
-    """A capture: ``limit_ts`` is up to where it may write, ``barrier_ts`` and ``jobs`` are the owner's next DDLs."""
+    """A capture: ``limit_ts`` is up to where it may write, ``barrier_ts`` and ``jobs`` are the owner's next DDLs.
+
+    ``mounting_until_us`` is when its pool of mounters is free.
+    """
 
     address: str
     is_owner: bool
@@ -118,3 +121,4 @@ class CaptureFacts(NamedTuple):
     jobs: tuple[tuple[int, str], ...]
     executing_ts: int | None
     tables: tuple[TableFacts, ...]
+    mounting_until_us: int = 0

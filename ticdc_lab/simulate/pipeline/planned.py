@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab.simulate.planned import Duration, Node, TableId, Text
+from ticdc_lab.simulate import planned as common
+from ticdc_lab.simulate.planned import Disk, Duration, Node, TableId, Text
 from ticdc_lab.simulate.scheduler.planned import EVENTS as OF_SCHEDULER
+
+
+@dataclass(frozen=True, slots=True)
+class Restart(common.Restart):
+    """A crashed node comes back; a store with its disk, with all of it but a torn last write, or without it."""
+
+    disk: Disk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Repartition:
 _NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table")
 
 EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NOT_OF_THE_PIPELINE} | {
+    "restart": Restart,
     "split": Split,
     "merge": Merge,
     "transfer_leader": TransferLeader,

@@ -40,7 +40,7 @@ class Played(playing.Played[Run, Facts]):
     @property
     def messages(self) -> int:
         """How many were sent."""
-        return self.run.kernel.n_sent
+        return self.run.messages
 
     @property
     def happened(self) -> list[Line]:

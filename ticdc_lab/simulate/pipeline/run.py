@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.cycles import no_cycles
-from ticdc_lab.simulate.faults import Chaos, Fault, Join, Restart, drawn, replanned
-from ticdc_lab.simulate.kernel import End, Kernel, Violation
+from ticdc_lab.simulate.faults import Ask, Chaos, Fault, Join, drawn
+from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
-from ticdc_lab.simulate.pipeline.capture.mutants import MUTANTS
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, routed
+from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.keys import handle_of
-from ticdc_lab.simulate.pipeline.load import Load
+from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
-from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, MEASURED, MQ, MYSQL, Settings
-from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_PROCESSOR, MEASURED, MQ, MYSQL, Settings
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Repartition
 from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
@@ -35,47 +38,22 @@ from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
-QUIET = Network()
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Run:
-    """What happened.
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Run(SimulatedRun[Settings]):
+    """A run of the pipeline.
 
     Attributes
     ----------
-    settings, load, faults, seed, until_us, network, also
-        What gives this run again.
-    end
-        How it ended.
+    load
+        What clients did upstream.
     measures
         Rows committed, delivered, repeated; DDLs.
-    snapshots
-        (time_us, state by address) of every ``sample_us``; empty where none were asked for.
     """
 
-    settings: Settings
     load: Load
-    faults: tuple[Fault, ...]
-    seed: int
-    until_us: int
-    network: Network
-    end: End
     measures: Measures
-    kernel: Kernel = field(repr=False)
     monitor: PipelineMonitor = field(repr=False)
-    level: str = EVENTS
-    also: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def violation(self) -> Violation | None:
-        """The invariant that does not hold, if one does not."""
-        return self.end.violation
-
-    @property
-    def trace(self) -> pa.Table:
-        """The trace (:data:`ticdc_lab.simulate.trace.TRACE`)."""
-        return self.kernel.recorder.table()
 
     @property
     def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
@@ -127,20 +105,6 @@ class Run:
         states, at = self.kernel.states, self.kernel.address
         return list(committed_in(states[at[store]] for store in self.settings.stores()))
 
-    def again(self, at_us: int, faults: Sequence[Fault]) -> Run:
-        """Run once more with other faults from ``at_us`` on: the same world up to there.
-
-        Raises
-        ------
-        ValueError
-            A new fault lies before ``at_us``.
-        """
-        planned = replanned(self.faults, at_us, faults)
-        return simulate(
-            self.settings, self.load, faults=planned, seed=self.seed, until_us=self.until_us,
-            network=self.network, level=self.level, **self.also,
-        )  # fmt: skip
-
 
 def simulate(
     settings: Settings,
@@ -155,7 +119,6 @@ def simulate(
     recorder: Recorder | None = None,
     step_limit: int = 50_000_000,
     name: str = "",
-    bugs: Mapping[str, Any] | None = None,
     stops_at_violation: bool = True,
     sample_us: int | None = None,
     begun: Callable[[Kernel], None] | None = None,
@@ -180,9 +143,6 @@ def simulate(
         How messages travel.
     level, recorder, step_limit, name, stops_at_violation
         As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
-    bugs
-        Planted ones, by field of the store's, the downstream's or the scheduler's machines, or of
-        :data:`ticdc_lab.simulate.pipeline.capture.mutants.MUTANTS`.
     sample_us
         How often the states of all nodes are kept for pictures; None for never.
     begun
@@ -193,6 +153,11 @@ def simulate(
     Run
         The same arguments give the same run, byte for byte.
 
+    Raises
+    ------
+    ContractError
+        The load deletes a row that is not there.
+
     Examples
     --------
     >>> from ticdc_lab.simulate.pipeline.tryout import shop
@@ -200,28 +165,32 @@ def simulate(
     >>> run.violation is None, run.measures.delivered == run.measures.committed
     (True, True)
     """
+    require_rows(load)
     with no_cycles():
         return _simulate(
-            settings, load, faults, chaos, seed, until_us, network, level, recorder, step_limit, name, dict(bugs or {}),
+            settings, load, faults, chaos, seed, until_us, network, level, recorder, step_limit, name,
             stops_at_violation, sample_us, begun,
         )  # fmt: skip
 
 
 def _simulate(
     settings: Settings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
-    network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str, planted: dict[str, Any],
+    network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str,
     stops_at_violation: bool, sample_us: int | None, begun: Callable[[Kernel], None] | None,
 ) -> Run:  # fmt: skip
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
     start_ts = ts_of(settings.created_us) if settings.start_ts is None else settings.start_ts
     late = [Join(settings.created_us, node) for node in (ETCD, *captures) if settings.created_us]
-    all_faults = (*late, *faults, *(_drawn(chaos, captures, stores, seed) if chaos else ()))
-    machines = _machines(settings, scheduler, load, start_ts, planted)
+    all_faults = (*late, *faults, *(drawn(chaos, [*captures, *stores], ETCD, seed) if chaos else ()))
+    asked = [f.command for f in all_faults if isinstance(f, Ask)]
+    partitions = max([settings.downstream.partitions, *(c.partitions for c in asked if isinstance(c, Repartition))])
+    machines = _machines(settings, scheduler, load, start_ts, partitions)
     monitor = PipelineMonitor(
-        Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items, _roles(captures, stores),
-        start_ts, settings.capture.semantics, settings.capture.rule, settings.capture.order == BY_PROCESSOR,
-        settings.downstream.kind == MYSQL, stops_at_violation, sample_us,
+        Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items,
+        _roles(captures, stores, partitions), start_ts, settings.capture.semantics, settings.capture.rule,
+        settings.capture.order == BY_PROCESSOR, settings.downstream.kind == MYSQL, stops_at_violation, sample_us,
+        consumer=_watched(settings),
     )  # fmt: skip
     recorder = recorder or Recorder(name or f"pipeline seed {seed}", level)
     kernel = Kernel(
@@ -231,43 +200,37 @@ def _simulate(
     if begun is not None:
         begun(kernel)
     end = kernel.run(until_us)
-    also = {
-        "step_limit": step_limit, "name": recorder.run, "bugs": planted, "stops_at_violation": stops_at_violation,
-        "sample_us": sample_us,
-    }  # fmt: skip
+    again = partial(
+        simulate, settings, load, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation,
+        sample_us=sample_us,
+    )  # fmt: skip
     kept = tuple(f for f in all_faults if f not in late)
-    return Run(settings, load, kept, seed, until_us, network, end, monitor.measures, kernel, monitor, level, also)
+    return Run(
+        settings=settings, faults=kept, seed=seed, until_us=until_us, network=network, level=level, end=end,
+        kernel=kernel, simulate=again, load=load, measures=monitor.measures, monitor=monitor,
+    )  # fmt: skip
 
 
-def _machines(
-    settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, planted: Mapping[str, Any]
-) -> dict[str, Any]:
+def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, partitions: int) -> dict[str, Any]:
     stores = settings.stores()
     regions = initial_regions(settings.tikv, [t.id for t in load.tables], _handles(load))
-    of_store = {k: v for k, v in planted.items() if k in Store.__dataclass_fields__}
-    of_capture = frozenset(name for name in planted if name in MUTANTS)
     machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
     for store in stores:
-        machines[store] = Store(settings.tikv, stores, regions, **of_store)
+        machines[store] = Store(settings.tikv, stores, regions)
     free_ts = MAX_TS if settings.capture.rule == MQ else None
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
     capture = replace(settings.capture, sink=settings.downstream.kind)
     for node in scheduler.nodes():
         own = replace(scheduler, version=scheduler.versions.get(node, scheduler.version))
         inner = Capture(
-            VARIANTS[own.variant](own, **planted), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us,
+            VARIANTS[own.variant](own), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us,
             own.stop_lag_us, own.restart_us,
         )  # fmt: skip
-        machines[node] = DataCapture(inner, capture, load.tables, start_ts, of_capture)
-    forgets = bool(planted.get("forgets_places"))
-    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, forgets)
-    return machines
-
-
-def _drawn(chaos: Chaos, captures: Sequence[str], stores: Sequence[str], seed: int) -> list[Fault]:
-    """Draw faults; a store comes back with its disk, since a majority that lost theirs is no upstream any more."""
-    found = drawn(chaos, [*captures, *stores], ETCD, seed)
-    return [f._replace(keep_state=True) if isinstance(f, Restart) and f.node in stores else f for f in found]
+        machines[node] = DataCapture(inner, capture, load.tables, start_ts)
+    consumer = consumer_nodes(settings.downstream, partitions)
+    route = routed if consumer else None
+    machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, route)
+    return machines | consumer
 
 
 def _handles(load: Load) -> int:
@@ -275,6 +238,12 @@ def _handles(load: Load) -> int:
     return 1 + max((handle_of(m.key) for t in load.transactions for m in t.mutations), default=0)
 
 
-def _roles(captures: Sequence[str], stores: Sequence[str]) -> dict[str, str]:
-    roles = {node: node for node in (TIDB, PD, ETCD, DOWNSTREAM)}
+def _watched(settings: Settings) -> ConsumerMonitor | None:
+    mode = settings.downstream.consumer
+    return None if mode is None else ConsumerMonitor(mode, settings.capture.semantics == AT_MOST_ONCE)
+
+
+def _roles(captures: Sequence[str], stores: Sequence[str], partitions: int) -> dict[str, str]:
+    roles = {node: node for node in (TIDB, PD, ETCD, DOWNSTREAM, CONSUMER)}
+    roles |= dict.fromkeys(map(partition_node, range(partitions)), "partition")
     return roles | dict.fromkeys(captures, "capture") | dict.fromkeys(stores, "tikv")

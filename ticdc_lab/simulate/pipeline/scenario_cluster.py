@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER, partition_node
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
@@ -15,6 +16,8 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.planned import Join
 
+OF_CONSUMER = (CONSUMER, *map(partition_node, range(64)))
+"""Nodes that are there in a run with a consumer."""
 MOST_CAPTURES, MOST_STORES, MOST_TABLES, MOST_REGIONS = 100, 100, 1_000, 100
 
 
@@ -35,7 +38,7 @@ class Cluster:
     @property
     def nodes(self) -> frozenset[str]:
         """Whatever a fault can hit."""
-        return frozenset({*self.fallible, ETCD, PD, TIDB, DOWNSTREAM})
+        return frozenset({*self.fallible, ETCD, PD, TIDB, DOWNSTREAM, *OF_CONSUMER})
 
 
 def cluster(value: Value) -> Cluster:

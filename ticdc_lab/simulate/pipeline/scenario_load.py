@@ -13,14 +13,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.load import Load, Rows, Txn
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -67,7 +67,7 @@ class LoadSettings:
     from_us, until_us
         When steady transactions begin and end; None for the end of the run less three seconds.
     rolled_back, deleted
-        The share of transactions that roll back, and of changes that delete.
+        The share of transactions that roll back, and of changes that delete; without a row one is inserted.
     ddl
         Of a service; its jobs come at the moments at which they were done there.
     workload
@@ -159,9 +159,20 @@ def made(
         The end of the run.
     """
     named = [_transaction(n, i) for i, n in enumerate(settings.transactions)]
-    steady = list(_steady(settings, tables, jobs, random.Random(f"load {seed}"), until_us))
-    transactions = tuple(sorted([*steady, *named], key=lambda t: t.start_us))
-    return Load(tuple(table_info(t) for t in tables), transactions, jobs)
+    steady = _steady(settings, tables, jobs, random.Random(f"load {seed}"), until_us)
+    return Load(tuple(table_info(t) for t in tables), tuple(_with_rows(steady, named)), jobs)
+
+
+def _with_rows(steady: Iterable[Txn], named: Iterable[Txn]) -> Iterator[Txn]:
+    """Merge transactions; a steady one inserts the row that its delete would not find: TiDB writes no such delete."""
+    rows = Rows()
+    both = [*((t, True) for t in steady), *((t, False) for t in named)]
+    for n, (txn, is_steady) in enumerate(sorted(both, key=lambda b: b[0].start_us)):
+        if is_steady and (missing := {m.key for m in rows.missing(txn.mutations)}):
+            made = (_change(m.key, n, deletes=False) if m.key in missing else m for m in txn.mutations)
+            txn = txn._replace(mutations=tuple(made))
+        rows.take(txn)
+        yield txn
 
 
 def _steady(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate import planned as file
 from ticdc_lab.simulate.pipeline import kv_messages as kv
 from ticdc_lab.simulate.pipeline import planned as own
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.load import Load
+from ticdc_lab.simulate.pipeline.scenario_cluster import OF_CONSUMER
 from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, SCHEMA, Named, ServiceDdl, made, table_info
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Repartition
@@ -20,8 +22,7 @@ from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
-from ticdc_lab.simulate.scheduler.planned import Join
-from ticdc_lab.simulate.scheduler.translation import happens
+from ticdc_lab.simulate.scheduler.translation import happens, joined
 from ticdc_lab.workload.load import load_of
 
 ADDED = Column(0, "", "bigint", default=0)
@@ -31,11 +32,34 @@ ADDED = Column(0, "", "bigint", default=0)
 def settings_of(scenario: Scenario) -> Settings:
     """Give the settings with the cluster; captures that join later are in it too."""
     cluster, settings = scenario.cluster, scenario.settings
-    joins = [e.what.capture for e in scenario.events if isinstance(e.what, Join)]
-    scheduler = replace(settings.scheduler, variant=scenario.variant, captures=(*cluster.captures, *joins))
+    joins, versions = joined(scenario)
+    captures = (*cluster.captures, *joins)
+    scheduler = replace(settings.scheduler, variant=scenario.variant, captures=captures, versions=versions)
     tikv = replace(settings.tikv, stores=cluster.stores, regions_per_table=cluster.regions)
     found: Settings = replace(settings, scheduler=scheduler, tikv=tikv)
+    _require_consumer(scenario, found)
     return found
+
+
+def _require_consumer(scenario: Scenario, settings: Settings) -> None:
+    """Refuse an event of a partition or a consumer that this run does not have."""
+    for event in scenario.events:
+        if isinstance(event.what, file.Crash) and event.what.node in OF_CONSUMER[1:]:
+            raise ScenarioError(
+                f"{scenario.file}:{event.line}: expected a node that can crash; found {event.what.node}.",
+                hint="A partition is replicated by Kafka: pause it, or crash the consumer.",
+            )
+    asked = [e.what.partitions for e in scenario.events if isinstance(e.what, own.Repartition)]
+    n = max([settings.downstream.partitions, *asked]) if settings.downstream.consumer else -1
+    absent = OF_CONSUMER[n + 1 :]
+    for event in scenario.events:
+        values = [getattr(event.what, f.name) for f in fields(event.what)]
+        named = {v for value in values for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str)}
+        if there := sorted(named.intersection(absent)):
+            raise ScenarioError(
+                f"{scenario.file}:{event.line}: expected a node of this run; found {there[0]}.",
+                hint="Set `settings.downstream.consumer` to rows or transactions, and enough `partitions`.",
+            )
 
 
 def load_of_scenario(scenario: Scenario, seed: int) -> Load:
@@ -94,6 +118,16 @@ def _of_stores(event: Planned, scenario: Scenario, command: Any) -> Iterator[ker
     """Ask every store: the one that leads the region does it."""
     for i in range(scenario.cluster.stores):
         yield kernel.Ask(event.at_us, f"tikv-{i + 1}", command)
+
+
+@happens.register
+def _(what: own.Restart, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    if what.disk is not None and (what.keep_state or not what.node.startswith("tikv-")):
+        raise ScenarioError(
+            f"{scenario.file}:{event.line}: expected a `disk` of a store that begins anew; found one of {what.node}.",
+            hint="Leave `disk` out: a capture has none, and who keeps its state does not read it.",
+        )
+    yield kernel.Restart(event.at_us, what.node, what.keep_state, what.disk or kernel.KEPT)
 
 
 @happens.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.scheduler.executor import Pace
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
@@ -22,6 +23,9 @@ BY_PROCESSOR, BY_TABLE = "processor", "table"
 ORDERS = (BY_PROCESSOR, BY_TABLE)
 KAFKA, MYSQL = "kafka", "mysql"
 DOWNSTREAMS = (KAFKA, MYSQL)
+BY_ROW, BY_TRANSACTION = "rows", "transactions"
+"""What a consumer executes: rows of each partition at its watermark, or transactions once all partitions have it."""
+CONSUMERS = (BY_ROW, BY_TRANSACTION)
 
 MEASURED = Pace(measured=True)
 
@@ -84,6 +88,9 @@ class CaptureSettings:
     retry_us
         After how long without an answer a request is sent again, and a silent store given up: longer than
         ``resolved_us`` and than a batch of a scan takes, or streams begin again for ever.
+    mounter_workers, mounter_rows_per_s
+        The pool of a capture, for all its tables together, and how many rows each worker mounts in a second; None for
+        at once.
     incremental_scan_concurrency
         Regions that a capture has scanned at the same time.
     """
@@ -97,6 +104,12 @@ class CaptureSettings:
     sink_window_rows: int = 16_384
     retry_us: int = 2_000_000
     incremental_scan_concurrency: int = 8
+    mounter_workers: int = 16
+    mounter_rows_per_s: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mounter_workers < 1 or self.mounter_rows_per_s == 0:
+            raise ContractError("A pool that mounts nothing.", hint="Give it a worker and a row a second at least.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +127,8 @@ class DownstreamSettings:
         How fast it takes rows, of all writers together; None for at once.
     ddl_us
         How long a DDL takes.
+    consumer
+        Of :data:`CONSUMERS`: what reads the topic in the run itself, or None.
     """
 
     kind: str = KAFKA
@@ -121,6 +136,11 @@ class DownstreamSettings:
     dispatcher: str = "index-value"
     rows_per_s: int | None = None
     ddl_us: int = 100_000
+    consumer: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.consumer is not None and self.kind != KAFKA:
+            raise ContractError(f"A {self.kind} has no consumer.", hint="Set kind to kafka, or leave consumer out.")
 
 
 @dataclass(frozen=True, slots=True)

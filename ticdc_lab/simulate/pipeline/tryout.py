@@ -67,7 +67,7 @@ def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = N
     return Load(TABLES, tuple(sorted(often + held, key=lambda t: t.start_us)), tuple(jobs))
 
 
-def seed_example() -> tuple[Settings, Load]:
+def design_example() -> tuple[Settings, Load]:
     """Give the seed's example: the changefeed begins at @TS1 and is created after @TS5.
 
     ``@TS1`` begin, ``@TS2`` update id 1, ``@TS3`` another begin, ``@TS4`` commit, ``@TS5`` update id 2, whose commit
@@ -126,7 +126,7 @@ FAULTS: Mapping[str, Callable[[int], Sequence[Fault]]] = MappingProxyType(
             Ask(at, s, TransferLeader(key_of(102, 0), STORES[2])) for s in STORES[:2]
         ],
         "a region of customers splits": lambda at: [Ask(at, s, Split(key_of(102, 200))) for s in STORES],
-        "tikv-1 crashes for 5 s": lambda at: [Crash(at, STORES[0]), Restart(at + _BACK_US, STORES[0], True)],
+        "tikv-1 crashes for 5 s": lambda at: [Crash(at, STORES[0]), Restart(at + _BACK_US, STORES[0])],
         "capture-1 is cut off from tikv-1 for 3 s": lambda at: [Part(at, CAPTURES[0], STORES[0], for_us=3_000_000)],
     }
 )

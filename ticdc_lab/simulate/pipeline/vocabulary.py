@@ -14,6 +14,7 @@ Numbers and durations::
 
     rows committed     rows delivered   rows repeated      rows owed     rows lost     rows regressed
     rows in memory     rows on disk     resolved_ts lag    DDLs executed
+    rows executed      rows not executed                   consumer lag
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from typing import Any
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER
+from ticdc_lab.simulate.pipeline.consumer import resolved_ts as read_upto
+from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.hold import KINDS
 from ticdc_lab.simulate.planned_reading import Names
@@ -134,6 +138,17 @@ def _rows(facts: Any, what: str) -> int:
     return sum(getattr(t, what) for s in live for t in capture_facts(s).tables)
 
 
+def _consumed(facts: Any) -> ConsumerMonitor:
+    """Give what watches the consumer; one that watches none where the run has none."""
+    return _monitor(facts).consumer or ConsumerMonitor(None)
+
+
+def _consumer_lag_us(facts: Any, at_us: int) -> int:
+    """How long ago the lowest watermark was that the consumer has read."""
+    state = facts.kernel.states.get(CONSUMER)
+    return max(0, at_us - us_of(read_upto(state))) if state is not None and read_upto(state) else at_us
+
+
 def _lag_us(facts: Any, at_us: int) -> int:
     ts = facts.kernel.states[facts.kernel.address[ETCD]].resolved_ts
     return max(0, at_us - us_of(ts))
@@ -157,6 +172,11 @@ _MEASURES: Mapping[str, Callable[[str], Measure]] = {
     "rows regressed": lambda text: Measure(text, lambda f, t: _at_end(f, "regressed")),
     "rows in memory": lambda text: Measure(text, lambda f, t: _rows(f, "sorting"), ages=True, live=True),
     "rows on disk": lambda text: Measure(text, lambda f, t: _rows(f, "spilled"), ages=True, live=True),
+    "rows executed": lambda text: Measure(text, lambda f, t: _consumed(f).n_executed, ages=True, live=True),
+    "rows not executed": lambda text: Measure(
+        text, lambda f, t: sum(map(len, _consumed(f).owed.values())), ages=True, live=True
+    ),
+    "consumer lag": lambda text: Measure(text, _consumer_lag_us, "us", ages=True, live=True),
     "resolved_ts lag": lambda text: Measure(text, _lag_us, "us", ages=True, live=True),
 }
 

@@ -7,9 +7,35 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.scheduler.capture_state import Stick
+    from ticdc_lab.simulate.scheduler.executor import Pace
+    from ticdc_lab.simulate.scheduler.retold import retold
     from ticdc_lab.simulate.scheduler.run import simulate
-    from ticdc_lab.simulate.scheduler.variants import Settings
+    from ticdc_lab.simulate.scheduler.small import Small
+    from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+    from ticdc_lab.simulate.scheduler.world import Bounds
 
-__all__ = ["Settings", "simulate"]
+__all__ = [
+    "VARIANTS",
+    "Bounds",
+    "Pace",
+    "Settings",
+    "Small",
+    "Stick",
+    "retold",
+    "simulate",
+]
 
-lazily(__name__, __all__, {"Settings": "variants", "simulate": "run"})
+lazily(
+    __name__,
+    __all__,
+    {
+        "VARIANTS": "variants",
+        "Bounds": "world",
+        "Pace": "executor",
+        "Settings": "variants",
+        "Small": "small",
+        "Stick": "capture_state",
+        "simulate": "run",
+    },
+)

@@ -96,18 +96,10 @@ class Agent:
         How fast its pipelines are.
     version
         Of the processor; owners of another major version are not obeyed.
-    obeys_stale_owner, obeys_old_epoch, keeps_epoch, answers_at_once, reports_the_newest, tells_all_running
-        Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
     """
 
     pace: Pace = STEADY
     version: str = "v6.1.0"
-    obeys_stale_owner: bool = False
-    obeys_old_epoch: bool = False
-    keeps_epoch: bool = False
-    answers_at_once: bool = False
-    reports_the_newest: bool = False
-    tells_all_running: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
         """Give a processor without tables that knows no owner."""
@@ -139,17 +131,8 @@ class Agent:
             return state, [refusal]
         if isinstance(message, Announce):
             return state._replace(owes_sync=True), []
-        if not self.obeys_old_epoch:
-            if state.owes_sync:
-                return state, [
-                    Ignored(message, f"epoch {message.epoch} ends with the Sync that the owner is to be told")
-                ]
-            if message.epoch != state.epoch:
-                return state, [Ignored(message, f"epoch {message.epoch} is not this processor's {state.epoch}")]
-        state, outputs = self._ordered(state, message, now)
-        if self.answers_at_once and message.is_delete:
-            outputs = [*outputs, Send(sender, DispatchTableResponse(message.id, state.epoch))]
-        return state, outputs
+        void = _void(state, message)
+        return (state, [Ignored(message, void)]) if void else self._ordered(state, message, now)
 
     def _received_many(self, state: AgentState, event: ReceivedMany, now: Now) -> tuple[AgentState, list[Output]]:
         """Take a stretch of orders to add tables in one go, which gives what one after another would give."""
@@ -177,7 +160,7 @@ class Agent:
         """Learn of a new owner, or say why this one is not obeyed."""
         owner = state.owner
         stale = owner is not None and message.owner_rev < owner.rev
-        if owner is None or message.owner_rev > owner.rev or (stale and self.obeys_stale_owner):
+        if owner is None or message.owner_rev > owner.rev:
             new = Owner(sender, message.owner_rev)
             return state._replace(owner=new, owes_sync=True, reported=None), None
         if stale:
@@ -211,27 +194,32 @@ class Agent:
             return state, outputs
         owner = state.owner.address
         if state.owes_sync:
-            if not self.keeps_epoch:
-                outputs.append(Changed("epoch", state.epoch, state.epoch + 1, "a Sync begins it"))
-                state = state._replace(epoch=state.epoch + 1)
+            state = _begun(state, outputs)
             outputs.append(Send(owner, self._sync(state)))
             state = state._replace(owes_sync=False)
         if state.operations:
             state = _finished(state, owner, now, outputs)
-        if self.reports_the_newest:
-            newest = state.executor._replace(pending=Map(), behind=Map())
-            return _reported(state._replace(executor=newest), owner, now, outputs)._replace(
-                executor=state.executor
-            ), outputs
         return _reported(state, owner, now, outputs), outputs
 
     def _sync(self, state: AgentState) -> Sync:
-        if self.tells_all_running:
-            return Sync(self.version, tuple(sorted(state.executor.pipelines, key=order)), (), (), state.epoch)
         adding = tuple(sorted((k for k, o in state.operations.items() if not o.is_delete), key=order))
         removing = tuple(sorted((k for k, o in state.operations.items() if o.is_delete), key=order))
         running = tuple(sorted((k for k in state.executor.pipelines if k not in state.operations), key=order))
         return Sync(self.version, running, adding, removing, state.epoch)
+
+
+def _void(state: AgentState, message: DispatchTable) -> str | None:
+    """Say why an order is of a former epoch, None where it is not."""
+    if state.owes_sync:
+        return f"epoch {message.epoch} ends with the Sync that the owner is to be told"
+    if message.epoch != state.epoch:
+        return f"epoch {message.epoch} is not this processor's {state.epoch}"
+    return None
+
+
+def _begun(state: AgentState, outputs: list[Output]) -> AgentState:
+    outputs.append(Changed("epoch", state.epoch, state.epoch + 1, "a Sync begins it"))
+    return state._replace(epoch=state.epoch + 1)
 
 
 def _restarted(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:

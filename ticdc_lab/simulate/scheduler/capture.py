@@ -78,7 +78,6 @@ class Capture:
     stop_lag_us: int = 0
     restart_us: int = 1_000_000
     stall_us: int = 2_000_000
-    forgets_monotony: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[CaptureState, list[Output]]:
         """Register; the processor begins empty."""
@@ -207,8 +206,8 @@ class Capture:
         """Persist the watermarks, which never fall, and say what holds them."""
         outputs: list[Output] = []
         if marks.checkpoint_ts is not None and marks.resolved_ts is not None:
-            checkpoint_ts = self._monotone(marks.checkpoint_ts, state.checkpoint_ts, state.put_ts[0])
-            resolved_ts = max(checkpoint_ts, self._monotone(marks.resolved_ts, state.resolved_ts, state.put_ts[1]))
+            checkpoint_ts = max(marks.checkpoint_ts, state.checkpoint_ts, state.put_ts[0])
+            resolved_ts = max(checkpoint_ts, marks.resolved_ts, state.resolved_ts, state.put_ts[1])
             if (checkpoint_ts, resolved_ts) != (state.checkpoint_ts, state.resolved_ts):
                 state = state._replace(put_ts=(checkpoint_ts, resolved_ts))
                 outputs.append(Send(ETCD, PutStatus(owner_rev(state) or 0, checkpoint_ts, resolved_ts)))
@@ -224,9 +223,6 @@ class Capture:
             outputs.append(Changed("stuck", state.stuck, because, _since(marks, state) if because else "it moves"))
             state = state._replace(stuck=because)
         return state, outputs
-
-    def _monotone(self, new_ts: int, *known_ts: int) -> int:
-        return new_ts if self.forgets_monotony else max(new_ts, *known_ts)
 
     # Users and faults
 

@@ -33,7 +33,6 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import (
     counted,
     in_flight,
     unsynced,
-    without_removals,
     without_the_lost,
 )
 from ticdc_lab.simulate.scheduler.messages import (
@@ -43,7 +42,7 @@ from ticdc_lab.simulate.scheduler.messages import (
     Sync,
     compatible,
 )
-from ticdc_lab.simulate.scheduler.roles import OwnerOutput, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.tables import ADDING, REMOVING, RUNNING, Record
 from ticdc_lab.simulate.scheduler.work import Work
 
@@ -58,22 +57,10 @@ class Dispatcher:
         Announced to the processors, and compared with theirs.
     balance
         Where tables go, and which of them move.
-    dispatches_before_sync, skips_minimum, ignores_running_of_sync, keeps_old_watermark, takes_any_response,
-    keeps_the_lost, starts_at_the_newest, advances_in_flight, forgets_removals
-        Planted bugs (:mod:`ticdc_lab.simulate.scheduler.mutants`).
     """
 
     version: str = "v6.1.0"
     balance: Balance = BY_COUNT
-    dispatches_before_sync: bool = False
-    skips_minimum: bool = False
-    ignores_running_of_sync: bool = False
-    keeps_old_watermark: bool = False
-    takes_any_response: bool = False
-    keeps_the_lost: bool = False
-    starts_at_the_newest: bool = False
-    advances_in_flight: bool = False
-    forgets_removals: bool = False
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Give an owner that has heard of nobody."""
@@ -124,7 +111,7 @@ class Dispatcher:
         for key in draft.of(sender):
             draft.remove(key)
         for keys, told in ((sync.running, RUNNING), (sync.adding, ADDING), (sync.removing, REMOVING)):
-            for key in () if self.ignores_running_of_sync else keys:
+            for key in keys:
                 old = draft.get(key)
                 if old is not None:
                     because = f"{sender} and {old.capture} both report table {key}"
@@ -138,7 +125,7 @@ class Dispatcher:
         self, state: DispatcherState, sender: Address, status: CaptureStatus, response: DispatchTableResponse
     ) -> tuple[DispatcherState, list[OwnerOutput]]:
         record = state.tables.get(response.id)
-        if response.epoch != status.epoch and not self.takes_any_response:
+        if response.epoch != status.epoch:
             because = f"epoch {response.epoch} is not {status.epoch}, which {sender} has now"
             return state, [Ignored(response, because)]
         if record is None:
@@ -149,14 +136,7 @@ class Dispatcher:
         if record.status == REMOVING:
             return state._replace(tables=state.tables.removed(response.id, record)), []
         tables = state.tables.running(response.id, record)
-        start_ts = record.start_ts
-        if start_ts is not None and start_ts < status.checkpoint_ts and not self.keeps_old_watermark:
-            # What the capture reported before did not count this table.
-            status = status._replace(
-                checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=response.id
-            )
-            return state._replace(tables=tables, captures=state.captures.set(sender, status)), []
-        return state._replace(tables=tables), []
+        return _lowered(state._replace(tables=tables), sender, record.start_ts, response.id), []
 
     def _received_many(
         self, state: DispatcherState, event: ReceivedMany, now: Now
@@ -174,11 +154,8 @@ class Dispatcher:
             return one_by_one(self, state, event, now)
         tables = state.tables.all_running({k: r for k, r in records.items() if r})
         starts = [(r.start_ts, k) for k, r in records.items() if r and r.start_ts is not None]
-        if not starts or self.keeps_old_watermark or min(starts, key=lambda s: s[0])[0] >= status.checkpoint_ts:
-            return state._replace(tables=tables), []
-        start_ts, key = min(starts, key=lambda s: s[0])
-        status = status._replace(checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=key)
-        return state._replace(tables=tables, captures=state.captures.set(sender, status)), []
+        lowest = min(starts, key=lambda s: s[0], default=(None, None))
+        return _lowered(state._replace(tables=tables), sender, *lowest), []
 
     # The periodic call
 
@@ -189,9 +166,9 @@ class Dispatcher:
             state = state._replace(members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
         state = self._announced(state, tick, now, outputs)
         because = unsynced(state)
-        if because is None or self.dispatches_before_sync:
+        if because is None:
             state, because = self._scheduled(state, tick, now, outputs)
-        if because is None or (self.advances_in_flight and unsynced(state) is None):
+        if because is None:
             return self._advanced(state, tick, outputs)
         if state.stuck is None or state.stuck[0] != because:
             state = state._replace(stuck=(because, now.at_us))
@@ -217,20 +194,16 @@ class Dispatcher:
         self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]
     ) -> tuple[DispatcherState, str | None]:
         """Send what is to be sent; why the checkpoint cannot proceed."""
-        if not self.keeps_the_lost:
-            state = without_the_lost(state, tick, outputs)
+        state = without_the_lost(state, tick, outputs)
         tables = state.tables
         if now.at_us - state.checked_us >= self.balance.check_us:
             state = state._replace(checked_us=now.at_us, needs_rebalance=True)
         idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
         if idle and tick.tables is tables.wanted:
             return state, in_flight(tables)
-        if self.starts_at_the_newest:
-            newest = max(s.checkpoint_ts for s in state.captures.values())
-            tick = tick._replace(checkpoint_ts=max(tick.checkpoint_ts, newest))
         work = Work(state, tick, now, self.balance, outputs)
         because = work.run()
-        return (without_removals(work.done()) if self.forgets_removals else work.done()), because
+        return work.done(), because
 
     def _advanced(
         self, state: DispatcherState, tick: Tick, outputs: list[OwnerOutput]
@@ -241,9 +214,8 @@ class Dispatcher:
         if not found:
             outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, "no capture has a table"))
             return state, outputs
-        pick = max if self.skips_minimum else min
-        checkpoint_ts = pick(s.checkpoint_ts for _, s in found)
-        resolved_ts = pick(s.resolved_ts for _, s in found)
+        checkpoint_ts = min(s.checkpoint_ts for _, s in found)
+        resolved_ts = min(s.resolved_ts for _, s in found)
         capture, slowest = next((c, s.slowest) for c, s in found if s.checkpoint_ts == checkpoint_ts)
         because = f"{capture} is the slowest" + (f", held by table {slowest}" if slowest is not None else "")
         if tick.barrier_ts is not None and resolved_ts >= tick.barrier_ts:
@@ -251,3 +223,12 @@ class Dispatcher:
             because = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
         outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
         return state, outputs
+
+
+def _lowered(state: DispatcherState, capture: Address, start_ts: int | None, table: Key | None) -> DispatcherState:
+    """Take a table's start into the watermarks of its capture: what that reported before did not count the table."""
+    status = state.captures[capture]
+    if start_ts is None or start_ts >= status.checkpoint_ts:
+        return state
+    status = status._replace(checkpoint_ts=start_ts, resolved_ts=min(start_ts, status.resolved_ts), slowest=table)
+    return state._replace(captures=state.captures.set(capture, status))

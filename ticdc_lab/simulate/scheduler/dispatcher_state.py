@@ -98,15 +98,6 @@ def without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutp
     return state._replace(tables=draft.done())
 
 
-def without_removals(state: DispatcherState) -> DispatcherState:
-    """Forget tables that are being removed (a planted bug)."""
-    draft = state.tables.draft()
-    for key, record in state.tables.records.items():
-        if record.status == REMOVING:
-            draft.remove(key)
-    return state._replace(tables=draft.done())
-
-
 def in_flight(tables: Tables) -> str | None:
     """Say which table keeps the checkpoint from proceeding."""
     key = first(tables.in_flight)

@@ -86,8 +86,6 @@ class Etcd:
         What the changefeed replicates, and from where.
     ttl_us
         Of leases.
-    trusts_every_owner
-        A planted bug: the status is taken from an owner of the past.
     resolved_ts
         The global resolved_ts of the beginning, which no owner lowers; None for :attr:`start_ts`. MaxUint64 (the
         executor's ``MAX_TS`` stands for it) lets no table wait for another one.
@@ -96,7 +94,6 @@ class Etcd:
     tables: frozenset[Key]
     start_ts: int
     ttl_us: int = 5_000_000
-    trusts_every_owner: bool = False
     resolved_ts: int | None = None
 
     def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:
@@ -123,8 +120,6 @@ class Etcd:
             changed = Changed(f"session:{sender}", None, revision, f"{sender} registered")
             return state, [changed, Wake(self.ttl_us, sender), *self._told(state)]
         lease = state.leases.get(sender)
-        if isinstance(message, PutStatus) and self.trusts_every_owner:
-            return self._put(state, message, now)
         if lease is None:
             return state, [Ignored(message, f"the lease of {sender} has expired"), Send(sender, NoLease())]
         if isinstance(message, KeepAlive):
@@ -137,7 +132,7 @@ class Etcd:
 
     def _put(self, state: EtcdState, put: PutStatus | PutTables, now: Now) -> tuple[EtcdState, list[Output]]:
         current = put.owner_rev in (owner_of(state)[1], state.rival[1] if state.rival else None)
-        if not current and not self.trusts_every_owner:
+        if not current:
             return state, [Ignored(put, f"owner-rev {put.owner_rev} is not the current one, {owner_of(state)[1]}")]
         if isinstance(put, PutTables):
             return self._put_tables(state, put)

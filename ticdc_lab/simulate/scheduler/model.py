@@ -38,6 +38,18 @@ def messages(variant: str) -> frozenset[str]:
     return frozenset(c.__name__ for c in (*own, *_ETCD))
 
 
+_V3 = {r"settings(\.scheduler)?\.(max_task_concurrency|add_table_batch_size)": "it is of v3 alone"}
+_V4 = {r"settings(\.scheduler)?\.batch_size": "it is of v4 alone"}
+_BALANCES = {
+    r"settings(\.scheduler)?\.balance\.(policy|move_cost|at_most)": "it balances by count, as its TiCDC does",
+    r"(cluster\.tables|events)\[\d+\]\.traffic": "it balances by count, whatever tables write",
+}
+_VERSIONS = {
+    r"settings(\.scheduler)?\.version|cluster\.versions|events\[\d+\]\.version": "its nodes do not compare versions"
+}
+REFUSED = {"v2": _V3 | _V4, "v3": _V4 | _BALANCES, "v4": _V3 | _BALANCES | _VERSIONS}
+"""What variants have no use for."""
+
 MODEL = Model(
     name="scheduler",
     variants=tuple(VARIANTS),
@@ -57,4 +69,5 @@ MODEL = Model(
     play=play,
     steady=vocabulary.STEADY,
     balanced=vocabulary.BALANCED,
+    refused=REFUSED,
 )

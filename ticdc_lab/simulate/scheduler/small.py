@@ -55,28 +55,16 @@ class Small:
     bounds
         What may happen.
     dispatcher, agent
-        The machines; mutants are explored as the real ones are.
-    forgets_monotony, trusts_every_owner
-        Planted bugs of what stands around them (:mod:`ticdc_lab.simulate.scheduler.mutants`).
+        The machines.
     """
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        dispatcher: Dispatcher | None = None,
-        agent: Agent | None = None,
-        *,
-        forgets_monotony: bool = False,
-        trusts_every_owner: bool = False,
-    ) -> None:
+    def __init__(self, bounds: Bounds, dispatcher: Dispatcher | None = None, agent: Agent | None = None) -> None:
         if bounds.captures > MOST or bounds.tables > MOST:
             raise ContractError(
                 f"a small world has {MOST} captures and tables at most, this one {bounds.captures} and {bounds.tables}",
                 hint="Every order of equals is tried, and there are too many; run many seeds instead (--seeds).",
             )
         self.bounds = bounds
-        self._forgets_monotony = forgets_monotony
-        self._trusts_every_owner = trusts_every_owner
         self.names = tuple(f"capture-{i + 1}" for i in range(bounds.captures))
         self.tables = tuple(range(1, bounds.tables + 1))
         still = Balance(check_us=1 << 60)
@@ -271,7 +259,7 @@ class Small:
 
     def _pruned(self, world: World, name: str, before: Any, agent: Any) -> World:
         """Leave out what a processor will ignore whenever it comes."""
-        if agent.owner == before.owner or self.agent.obeys_stale_owner:
+        if agent.owner == before.owner:
             return world
         return without_stale(world, name, agent)
 
@@ -313,10 +301,9 @@ class Small:
         """The owner persists the checkpoint, if etcd still takes it for the owner."""
         owner = dict(world.nodes)[name].owner
         current = {world.campaign[0][1] if world.campaign else 0, world.rival[1] if world.rival else 0}
-        if owner is None or (owner.owner_rev not in current and not self._trusts_every_owner):
+        if owner is None or owner.owner_rev not in current:
             return world, None
-        if not self._forgets_monotony:
-            checkpoint_ts = max(checkpoint_ts, world.checkpoint_ts)  # as a capture does
+        checkpoint_ts = self._monotone(checkpoint_ts, world.checkpoint_ts)
         if checkpoint_ts == world.checkpoint_ts:
             return world, None
         if checkpoint_ts < world.checkpoint_ts:
@@ -326,6 +313,10 @@ class Small:
             if own_ts < checkpoint_ts:
                 return world, (LOST, f"the checkpoint is {checkpoint_ts}, table {key} is written up to {own_ts} only")
         return world._replace(checkpoint_ts=checkpoint_ts), None
+
+    def _monotone(self, new_ts: int, known_ts: int) -> int:
+        """Take no checkpoint below the one that is known, as a capture does."""
+        return max(new_ts, known_ts)
 
     def code(self, world: World) -> int:
         """Give a number that is the same for states that differ by names alone."""

@@ -41,11 +41,9 @@ UNCOUNTED = frozenset(_WORDS | _COUNTERS)
 """What does not count for a state: words, and numbers that only say in which order messages of one link were sent."""
 
 
-def two_phases(*, planted: frozenset[str] = frozenset()) -> Variant:
+def two_phases() -> Variant:
     """Give v3 as a small world has it: a heartbeat with each tick, the balance looked at once."""
-    own = TwoPhases(
-        heartbeat_ticks=1, collect_stats_ticks=NEVER_US, check_balance_us=NEVER_US, pace=AT_ONCE, planted=planted
-    )
+    own = TwoPhases(heartbeat_ticks=1, collect_stats_ticks=NEVER_US, check_balance_us=NEVER_US, pace=AT_ONCE)
     return Variant("v3", Coordinator(own), Agent(own), TO_COORDINATOR)
 
 

@@ -27,19 +27,24 @@ _SEEDS_APART = 1_000_003
 def settings_of(scenario: Scenario) -> Settings:
     """Give the settings with the cluster; captures that join later are in it too."""
     cluster, settings = scenario.cluster, scenario.settings
-    joins = [e.what for e in scenario.events if isinstance(e.what, own.Join)]
-    versions = dict(cluster.versions) | {j.capture: j.version for j in joins if j.version}
+    joins, versions = joined(scenario)
     added = [e.what for e in scenario.events if isinstance(e.what, own.AddTable)]
     traffic = {t.id: t.traffic for t in cluster.tables if t.traffic != 1} | {t.table: t.traffic for t in added}
     found: Settings = replace(
         settings,
         variant=scenario.variant,
-        captures=(*cluster.captures, *(j.capture for j in joins)),
+        captures=(*cluster.captures, *joins),
         tables=tuple(t.id for t in cluster.tables),
-        versions=Map(versions),
+        versions=Map(cluster.versions).update(versions),
         balance=replace(settings.balance, traffic=Map(traffic)),
     )
     return found
+
+
+def joined(scenario: Scenario) -> tuple[tuple[str, ...], Map[str, str]]:
+    """Give the captures that join later, and the versions of those that have one of their own."""
+    joins = [e.what for e in scenario.events if isinstance(e.what, own.Join)]
+    return tuple(j.capture for j in joins), Map({j.capture: j.version for j in joins if j.version})
 
 
 def network_of(settings: NetworkSettings) -> net.Network:

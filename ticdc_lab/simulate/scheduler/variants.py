@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from immutables import Map
 
@@ -71,37 +70,34 @@ class Settings:
         return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
 
 
-def seed_protocol(settings: Settings, **bugs: Any) -> Variant:
-    """Give the seed's protocol; ``bugs`` plants some in the owner's or the processor's machine."""
-    of_owner = {k: v for k, v in bugs.items() if k in Dispatcher.__dataclass_fields__}
-    of_agent = {k: v for k, v in bugs.items() if k in Agent.__dataclass_fields__}
+def seed_protocol(settings: Settings) -> Variant:
+    """Give the seed's protocol."""
     return Variant(
         "v2",
-        Dispatcher(settings.version, settings.balance, **of_owner),
-        Agent(settings.pace, settings.version, **of_agent),
+        Dispatcher(settings.version, settings.balance),
+        Agent(settings.pace, settings.version),
         (DispatchTableResponse, Sync, Checkpoint),
     )
 
 
-def two_phases(settings: Settings, *, planted: frozenset[str] = frozenset(), **_: Any) -> Variant:
-    """Give the scheduler of two phases; ``planted`` names bugs of :data:`ticdc_lab.simulate.scheduler.v3.MUTANTS`."""
+def two_phases(settings: Settings) -> Variant:
+    """Give the scheduler of two phases."""
     own = v3.Settings(
         version=settings.version,
         max_task_concurrency=settings.max_task_concurrency,
         add_table_batch_size=settings.add_table_batch_size,
         check_balance_us=settings.balance.check_us,
         pace=settings.pace,
-        planted=planted,
     )
     return Variant("v3", v3.Coordinator(own), v3.Agent(own), (TwoPhaseResponse, HeartbeatResponse))
 
 
-def maintainer(settings: Settings, **_: Any) -> Variant:
+def maintainer(settings: Settings) -> Variant:
     """Give the maintainer with its operators."""
     own = v4.Settings(batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace)
     return Variant("v4", v4.Maintainer(own), v4.Dispatchers(own), v4.TO_OWNER)
 
 
-VARIANTS: Mapping[str, Callable[..., Variant]] = MappingProxyType(
+VARIANTS: Mapping[str, Callable[[Settings], Variant]] = MappingProxyType(
     {"v2": seed_protocol, "v3": two_phases, "v4": maintainer}
 )

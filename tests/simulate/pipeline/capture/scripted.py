@@ -335,7 +335,6 @@ class World:
     variant: str = "v2"
     stores: int = 1
     faults: Sequence[Any] = ()
-    planted: frozenset[str] = frozenset()
     downstream: Downstream = field(default_factory=Downstream)
     store: dict[str, Any] = field(default_factory=dict)
     pd_late_us: int = 0
@@ -358,7 +357,7 @@ class World:
         machines["downstream"] = self.downstream
         for name in settings.nodes():
             capture = Capture(VARIANTS[self.variant](settings))
-            machines[name] = DataCapture(capture, self.settings, known, START_TS, self.planted)
+            machines[name] = DataCapture(capture, self.settings, known, START_TS)
         monitor = Monitor(START_TS, keys) if self.audited else None
         self.recorder = Recorder("test", CHANGES)
         self.kernel = Kernel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import planted_pipeline as mutants
 import pytest
 from checks import broken
 from scripted import MS, Downstream, Txn, World, ddl, history, regions, row
@@ -10,7 +11,6 @@ from test_regions import BEFORE, LEADER_CHANGE, SPLIT
 
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Relink, Restart
 from ticdc_lab.simulate.network import Link
-from ticdc_lab.simulate.pipeline.capture import mutants
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, MQ, CaptureSettings
 from ticdc_lab.simulate.scheduler.roles import MoveTable
@@ -102,12 +102,13 @@ WORLDS = {
 
 def test_each_mutant_has_a_world():
     """None is planted for nothing."""
-    assert set(WORLDS) == set(mutants.MUTANTS)
+    assert set(WORLDS) == set(mutants.CAPTURE)
 
 
-@pytest.mark.parametrize("mutant", mutants.MUTANTS)
+@pytest.mark.parametrize("mutant", mutants.CAPTURE)
 def test_the_checks_catch_each_mutant(mutant):
     """The same world is clean without it."""
     until_ms = 9500 if WORLDS[mutant] in (cut_crash, cut_move) else 4000
     assert broken(WORLDS[mutant]().run(until_ms)) == []
-    assert broken(WORLDS[mutant](planted=frozenset({mutant})).run(until_ms))
+    with mutants.planted(mutant):
+        assert broken(WORLDS[mutant]().run(until_ms))

@@ -24,7 +24,7 @@ AT_US = 1000 * MS
 
 def desk_of(of, **pipeline):
     """A capture at 1 s whose pipeline of table 1 has become another one."""
-    desk = Desk(of, CaptureSettings(), frozenset(), Now(AT_US), START_TS)
+    desk = Desk(of, CaptureSettings(), Now(AT_US), START_TS)
     executor = desk.executor
     old = executor.pipelines[1]
     changed = executor._replace(pipelines=executor.pipelines.set(1, old._replace(**pipeline)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from ticdc_lab.simulate.pipeline.capture.mutants import FRONTIER_MAX
 from ticdc_lab.simulate.pipeline.capture.path_state import STREAMING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.capture.puller import begun, failed, frontier_ts, parts_of, span_of_key
 from ticdc_lab.simulate.pipeline.keys import LAST, key_of
@@ -45,7 +44,6 @@ def test_the_frontier_is_the_slowest_part_and_never_falls():
     )
     assert frontier_ts(puller) == 20
     assert frontier_ts(puller._replace(resolved_ts=25)) == 25
-    assert frontier_ts(puller, frozenset({FRONTIER_MAX})) == 40
     ended = failed(puller, puller.streams[2], 8, 9)
     assert frontier_ts(ended) == 20 and not ended.initialized
     assert [(g.start, g.end, g.resolved_ts, g.ask_us, g.tries) for g in ended.gaps] == [

@@ -28,7 +28,7 @@ def load(seed, until_ms):
     """Give transactions, long ones and rolled back ones among them, and a DDL every second or two."""
     chance = random.Random(seed)
     width, tables = dict.fromkeys(TABLES, 2), list(TABLES)
-    txns, jobs, busy = [], [], {}
+    txns, jobs, busy, there = [], [], {}, set()
     at, next_ddl = 100, 2000
     while at < until_ms:
         if at >= next_ddl:
@@ -42,11 +42,14 @@ def load(seed, until_ms):
             if busy.get(key, -999) <= at - 400:
                 busy[key] = at
                 cells = tuple(chance.randrange(1000) for _ in range(width[table]))
-                value = Raw(tuple(range(1, width[table] + 1)), cells) if chance.random() < 0.85 else None
+                stays = chance.random() < 0.85 or key not in there
+                value = Raw(tuple(range(1, width[table] + 1)), cells) if stays else None
                 puts[key] = Mutation(key, PUT if value else DELETE, value)
         if puts:
             hold_us = chance.choice([0, 0, 0, 20_000, 80_000])
             txns.append(Txn(at * MS, hold_us, tuple(puts.values()), chance.random() < 0.05))
+            if not txns[-1].rolls_back:
+                there = there.union(puts) - {m.key for m in puts.values() if m.op == DELETE}
         at += chance.choice([2, 5, 9, 15])
     return Load(tuple(info(t) for t in TABLES), tuple(txns), tuple(jobs))
 
@@ -81,7 +84,7 @@ def faults(seed, until_ms):
         found += chance.choice(
             [
                 [Crash(at, capture), Restart(at + 900 * MS, capture)],
-                [Crash(at, store), Restart(at + 2000 * MS, store, keep_state=True)],
+                [Crash(at, store), Restart(at + 2000 * MS, store)],
                 [Ask(at, s, Split(key)) for s in STORES],
                 [Ask(at, s, Merge(key)) for s in STORES],
                 [Ask(at, s, TransferLeader(key, store)) for s in others],

@@ -22,8 +22,8 @@ SETTINGS = TikvSettings(stores=1, replicas=1, apply_us=0, scan_rows_per_s=1_000_
 class Alone:
     """One store, without followers: what it is given is applied at once."""
 
-    def __init__(self, **bugs):
-        self.store = Store(SETTINGS, ("tikv-1",), initial_regions(SETTINGS), **bugs)
+    def __init__(self):
+        self.store = Store(SETTINGS, ("tikv-1",), initial_regions(SETTINGS))
         self.state, _ = self.store.start("tikv-1", Now(0))
 
     def take(self, event, second):
@@ -52,9 +52,9 @@ def prewrite(start_ts, key, value):
     return Prewrite(1, 1, start_ts, key, (Mutation(key, PUT, value),))
 
 
-def at_ts1(**bugs):
+def at_ts1():
     """Both rows are there, inserted before @TS1."""
-    alone = Alone(**bugs)
+    alone = Alone()
     start_ts = BEFORE_TS - 1
     both = (Mutation(KEY_1, PUT, OLD_1), Mutation(KEY_2, PUT, OLD_2))
     alone.command(Prewrite(1, 1, start_ts, KEY_1, both), 0)
@@ -62,9 +62,9 @@ def at_ts1(**bugs):
     return alone
 
 
-def at_ts5(**bugs):
+def at_ts5():
     """The example is through: the first transaction is committed at @TS4, the second holds a lock since @TS5."""
-    alone = at_ts1(**bugs)
+    alone = at_ts1()
     alone.command(prewrite(TS[1], KEY_1, NEW_1), 2)
     alone.command(Commit(1, 1, TS[1], TS[4], (KEY_1,)), 4)
     alone.command(prewrite(TS[3], KEY_2, NEW_2), 5)

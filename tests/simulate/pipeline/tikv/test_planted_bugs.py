@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from one_store import COMMITTED_1, INITIALIZED, LOCKED_2, TS, at_ts5, scanned
+from planted_pipeline import planted
 from tikv_world import TABLE, Client, world
 
 from ticdc_lab.simulate import faults as fault
@@ -59,19 +60,21 @@ BUGS = {
 def test_a_run_shows_the_bug(bug):
     """With the bug the rule is broken, without it no rule is."""
     faults, client, start_us, broken = BUGS[bug]
-    with_bug = world(seed=1, faults=faults, client=client(), start_us=start_us, **{bug: True})
-    assert broken(with_bug)
+    with planted(bug):
+        assert broken(world(seed=1, faults=faults, client=client(), start_us=start_us))
     sound = world(seed=1, faults=faults, client=client(), start_us=start_us)
     assert not violated(sound) and not missing(sound) and not unmatched(sound)
 
 
 def test_a_scan_of_its_checkpoint_too_repeats_it():
     """``scans_checkpoint_too``: the version at the checkpoint_ts comes again, which the rule excludes."""
-    assert scanned(at_ts5(scans_checkpoint_too=True), TS[4]) == [Entries(7, 1, (COMMITTED_1, LOCKED_2, INITIALIZED))]
+    with planted("scans_checkpoint_too"):
+        assert scanned(at_ts5(), TS[4]) == [Entries(7, 1, (COMMITTED_1, LOCKED_2, INITIALIZED))]
 
 
 def test_what_no_majority_has_is_not_observed():
     """``observes_early``: a leader that is cut off streams what is lost with it, or what comes in another order."""
-    with_bug = world(seed=1, faults=CUT_OFF, observes_early=True)
+    with planted("observes_early"):
+        with_bug = world(seed=1, faults=CUT_OFF)
     assert missing(with_bug) or unmatched(with_bug)
     assert not missing(world(seed=1, faults=CUT_OFF))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from one_store import NEW_1, OLD_1, TS, prewrite
+from planted_pipeline import planted
 
+from ticdc_lab.simulate.faults import KEPT, LOST, TORN
 from ticdc_lab.simulate.machine import Asked, Changed, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
@@ -17,7 +20,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     TransferLeader,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tikv import Store, initial_regions, region_facts
+from ticdc_lab.simulate.pipeline.tikv import Store, initial_regions, region_facts, store
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,
     Append,
@@ -38,8 +41,8 @@ KEY = key_of(104, 1)
 class Three:
     """Three stores with one region, led by tikv-1; messages wait until they are delivered."""
 
-    def __init__(self, **bugs):
-        self.store = Store(SETTINGS, NAMES, initial_regions(SETTINGS), **bugs)
+    def __init__(self):
+        self.store = Store(SETTINGS, NAMES, initial_regions(SETTINGS))
         self.states = {name: self.store.start(name, Now(0))[0] for name in NAMES}
         self.waiting = []
         self.outputs = []
@@ -81,9 +84,12 @@ class Three:
 
     def lose_disk(self, name):
         """Let a store begin a second life without anything."""
-        del self.states[name]
-        self.states[f"{name}.2"], _ = self.store.start(f"{name}.2", Now(self.at_us))
+        self.begin_anew(name, LOST)
         self.take("tikv-1", Received(f"{name}.2", CheckedLeader(0, ())))
+
+    def begin_anew(self, name, disk):
+        """Let a store begin a second life with what is on its disk."""
+        self.states[f"{name}.2"], _ = self.store.again(f"{name}.2", self.states.pop(name), disk, Now(self.at_us))
 
     def leaders(self):
         """Who leads."""
@@ -114,9 +120,10 @@ def test_an_answer_and_a_row_wait_for_a_majority():
 
 def test_a_bug_that_observes_early_is_seen_here():
     """``observes_early``: the row comes although no follower has it."""
-    three = Three(observes_early=True)
+    three = Three()
     three.take("tikv-1", Received("capture-1", Register(1, 1, 1, 0, FIRST, LAST)))
-    three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
+    with planted("observes_early"):
+        three.command("tikv-1", prewrite(TS[1], KEY, NEW_1))
     assert len(three.told("capture-1")) == 1
 
 
@@ -232,6 +239,45 @@ def test_a_peer_that_lost_its_disk_votes_when_it_is_admitted():
     three.waiting = [(a, "tikv-2.2" if b == "tikv-2" else b, m) for a, b, m in three.waiting]
     three.deliver()
     assert three.leaders() == ["tikv-1"]
+
+
+@pytest.mark.parametrize("disk", [KEPT, TORN])
+def test_a_peer_that_lost_its_last_write_does_not_vote_and_one_that_kept_it_tells_it(disk):
+    """It had acknowledged what nobody else but the old leader has: with a vote that knows nothing it would be lost."""
+    three = Three()
+    three.command("tikv-1", prewrite(TS[1], KEY, OLD_1))
+    three.deliver(Append, Appended, to=("tikv-1", "tikv-2"))
+    three.drop(Append)
+    three.begin_anew("tikv-2", disk)
+    three.drop(Append)
+    assert three.locks("tikv-2.2") == ([KEY] if disk == KEPT else [])
+    three.take("tikv-3", Received("pd", Campaign((1,), "a test")))
+    three.drop(Vote, to="tikv-1")
+    three.waiting = [(a, "tikv-2.2" if b == "tikv-2" else b, m) for a, b, m in three.waiting]
+    three.deliver(Vote, Voted)
+    if disk == KEPT:
+        assert "tikv-3" in three.leaders() or three.locks("tikv-3") == [KEY]
+    else:
+        assert three.states["tikv-3"].peers[1].led is None
+
+
+def test_a_torn_write_that_is_taken_for_whole_loses_what_was_acknowledged(monkeypatch):
+    """The planted bug: the peer votes although it does not know what it forgot."""
+    sound = store._on_disk
+    monkeypatch.setattr(store, "_on_disk", lambda peer, before: sound(peer, before)._replace(voter=True))
+    three = Three()
+    three.command("tikv-1", prewrite(TS[1], KEY, OLD_1))
+    three.deliver(Append, Appended, to=("tikv-1", "tikv-2"))
+    assert three.told("tidb") == [BatchResponses(1, (None,))]
+    three.drop(Append)
+    three.begin_anew("tikv-2", TORN)
+    three.drop(Append)
+    three.take("tikv-3", Received("pd", Campaign((1,), "a test")))
+    three.drop(Vote, to="tikv-1")
+    three.waiting = [(a, "tikv-2.2" if b == "tikv-2" else b, m) for a, b, m in three.waiting]
+    three.deliver(Vote, Voted)
+    assert three.states["tikv-3"].peers[1].led is not None
+    assert three.locks("tikv-3") == []
 
 
 def test_what_only_a_peer_without_vote_holds_has_no_majority():

@@ -37,11 +37,21 @@ FAULTS = {
     ),
     "a store restarts": (fault.Crash(SECOND, "tikv-2"), fault.Restart(SECOND + 1000, "tikv-2", keep_state=True)),
     "a store stays down": (fault.Crash(SECOND, "tikv-2"),),
-    "a disk is lost": (fault.Crash(SECOND, "tikv-2"), fault.Restart(SECOND + 1000, "tikv-2")),
+    "a store begins anew with its disk": (fault.Crash(SECOND, "tikv-2"), fault.Restart(SECOND + 1000, "tikv-2")),
+    "all stores crash at once": tuple(
+        f
+        for i in (1, 2, 3)
+        for f in (fault.Crash(SECOND, f"tikv-{i}"), fault.Restart(SECOND + i * 200_000, f"tikv-{i}"))
+    ),
+    "a last write is torn": (fault.Crash(SECOND, "tikv-2"), fault.Restart(SECOND + 1000, "tikv-2", disk=fault.TORN)),
+    "a disk is lost": (fault.Crash(SECOND, "tikv-2"), fault.Restart(SECOND + 1000, "tikv-2", disk=fault.LOST)),
     "one disk after the other is lost": tuple(
         f
         for i in (1, 2, 3)
-        for f in (fault.Crash(i * SECOND, f"tikv-{i}"), fault.Restart(i * SECOND + 300_000, f"tikv-{i}"))
+        for f in (
+            fault.Crash(i * SECOND, f"tikv-{i}"),
+            fault.Restart(i * SECOND + 300_000, f"tikv-{i}", disk=fault.LOST),
+        )
     ),
     "a leader is cut off": tuple(fault.Part(SECOND, "tikv-2", other, for_us=2 * SECOND) for other in OTHERS),
     "a leader is cut off from its followers": tuple(
@@ -65,12 +75,11 @@ def test_streams_bring_what_is_committed(name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_streams_bring_what_is_committed_in_chaos(seed):
-    """Faults drawn by a seed; disks survive, as two of three must."""
+    """Faults drawn by a seed: processes begin anew with their disks."""
     kinds = ("crash", "restart", "pause", "part", "lossy")
     chaos = fault.Chaos(4 * SECOND, 400_000, kinds, SECOND, SECOND, SECOND)
     drawn = fault.drawn(chaos, stores_of(TikvSettings()), "pd", seed)
-    faults = [f._replace(keep_state=True) if isinstance(f, fault.Restart) else f for f in drawn]
-    whole(world(seed=seed, faults=faults))
+    whole(world(seed=seed, faults=drawn))
 
 
 def test_a_late_vote_does_not_elect_again():

@@ -153,8 +153,7 @@ def test_streams_bring_what_is_committed_while_regions_change(seed):
     kinds = ("crash", "restart", "pause", "part", "lossy")
     chaos = fault.Chaos(4 * SECOND, 500_000, kinds, SECOND, SECOND, SECOND)
     mishaps = fault.drawn(chaos, stores_of(TikvSettings()), "pd", seed) if seed % 2 else []
-    faults = [f._replace(keep_state=True) if isinstance(f, fault.Restart) else f for f in mishaps]
-    run = world(seed=seed, faults=[*faults, *drawn(seed)])
+    run = world(seed=seed, faults=[*mishaps, *drawn(seed)])
     whole(run)
     covered(run)
 
@@ -194,7 +193,6 @@ def test_many_seeds(seed):
     chaos = fault.Chaos(4 * SECOND, 400_000, kinds, SECOND, SECOND, SECOND)
     settings = TikvSettings(stores=3 + seed % 3, resolved_us=50_000, store_down_us=600_000, scan_batch=4)
     mishaps = fault.drawn(chaos, stores_of(settings), "pd", seed)
-    faults = [f._replace(keep_state=True) if isinstance(f, fault.Restart) else f for f in mishaps]
-    run = world(seed=seed, faults=[*faults, *drawn(seed)], settings=settings, settle_us=8 * SECOND)
+    run = world(seed=seed, faults=[*mishaps, *drawn(seed)], settings=settings, settle_us=8 * SECOND)
     whole(run)
     covered(run)

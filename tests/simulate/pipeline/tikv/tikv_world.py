@@ -382,7 +382,6 @@ def world(
     network=None,
     start_us=0,
     client=None,
-    **bugs,
 ):
     """Run transactions until a moment, let it settle, and give the world."""
     settings = settings or TikvSettings(resolved_us=50_000, store_down_us=600_000, scan_batch=4, scan_rows_per_s=2_000)
@@ -392,7 +391,7 @@ def world(
     client = client or Client(seed, keys, until_us)
     subscriber = Subscriber(start_us=start_us)
     machines = {"pd": Pd(settings, stores, regions)}
-    machines |= {name: Store(settings, stores, regions, **bugs) for name in stores}
+    machines |= {name: Store(settings, stores, regions) for name in stores}
     machines |= {"tidb": client, "capture-1": subscriber}
     kernel = Kernel(machines, network=network or Network(), faults=faults, seed=seed, recorder=Recorder("t", CHANGES))
     end = kernel.run(until_us + settle_us)

@@ -158,7 +158,7 @@ def about_store(decisions: Sequence[Decision], store: int) -> list[Decision]:
     return [d for d in decisions if any(r.store == store for r in choice_of(d.told).rows)]
 
 
-def at(decisions: Sequence[Decision], at_us: int, by: str = "", *, fruitless: bool = False) -> Decision | None:
+def decision_at(decisions: Sequence[Decision], at_us: int, by: str = "", *, fruitless: bool = False) -> Decision | None:
     """Give the last decision up to a moment, of one scheduler or of any, or the last that led to nothing."""
     found = [d for d in decisions if d.at_us <= at_us and by in ("", d.by) and not (fruitless and d.told.operators)]
     return found[-1] if found else None

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.pd.looking.recording import Recording, record
 from ticdc_lab.simulate.pd.replay.fields import Fields
 from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, Timed, UsePolicy
@@ -24,10 +23,6 @@ from ticdc_lab.simulate.scenario import Scenario, read_scenario
 
 _FEW_REGIONS = 20_000
 _SAMPLES = 120
-
-
-class NoSuchCase(TiCDCLabError):
-    """A case that the file does not hold."""
 
 
 class RealRun(NamedTuple):
@@ -133,10 +128,10 @@ def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:
     """
     lines = words.splitlines() if isinstance(words, str) else list(words)
     kept = [line.strip().removeprefix("pd-ctl ").strip() for line in lines]
-    return at(at_s, *(Pdctl(line) for line in kept if line and not line.startswith("#")))
+    return changes_at(at_s, *(Pdctl(line) for line in kept if line and not line.startswith("#")))
 
 
-def at(at_s: float, *changes: Change | Policy) -> tuple[Timed, ...]:
+def changes_at(at_s: float, *changes: Change | Policy) -> tuple[Timed, ...]:
     """Give changes, or policies to use, at a moment (s)."""
     at_us = round(at_s * SECOND_US)
     return tuple(Timed(at_us, UsePolicy(c) if isinstance(c, Policy) else c) for c in changes)

@@ -48,6 +48,13 @@ class SetFlow(NamedTuple):
     bytes_s: float
 
 
+class SlowDisk(NamedTuple):
+    """A store's disk gives clients and snapshots so many MiB/s from now on; None: what it gave at first."""
+
+    store: int
+    mib_s: float | None
+
+
 class Grow(NamedTuple):
     """A region, or the one that its right end becomes, grows by so many MiB a tick; 0 ends it."""
 
@@ -62,7 +69,7 @@ class UsePolicy(NamedTuple):
     policy: Policy
 
 
-Change: TypeAlias = Pdctl | StopStore | ResumeStore | StartStore | SetRules | SetFlow | Grow | UsePolicy
+Change: TypeAlias = Pdctl | StopStore | ResumeStore | StartStore | SetRules | SetFlow | SlowDisk | Grow | UsePolicy
 
 
 class Timed(NamedTuple):
@@ -96,6 +103,12 @@ def text_of(change: Change) -> str:
             return f"{len(rules)} placement rules"
         case SetFlow(kind, regions, bytes_s):
             return f"{len(regions)} regions: {kind} {bytes_s / (1 << 20):.1f} MiB/s"
+        case SlowDisk(store, mib_s):
+            return (
+                f"the disk of store {store} is as before"
+                if mib_s is None
+                else f"the disk of store {store} gives {mib_s:g} MiB/s"
+            )
         case Grow(region, mib):
             return f"region {region} grows by {mib} MiB a tick"
         case UsePolicy(policy):

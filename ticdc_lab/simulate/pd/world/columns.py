@@ -54,6 +54,7 @@ class Regions:
         self.before = np.arange(-1, n - 1, dtype=np.int64)
         self.start_key = list(start.start_key) or keys_of(n)
         self.down: dict[int, float] = {}
+        self.down_rows: dict[int, set[int]] = {}
         self.total_mib = float(self.size.sum())
         self.count = n
         self.members = Members(len(store_ids))
@@ -81,7 +82,7 @@ class Regions:
         if row in self.members.pending_rows:
             flags = self.pending[row].tolist()
             pending = frozenset(ids[s] for s, p in zip(stores, flags, strict=True) if s >= 0 and p)
-        down, seconds = self._down(stores)
+        down, seconds = self._down(row, stores)
         leader = int(self.leader[row])
         following = int(self.after[row])
         return Region(
@@ -95,10 +96,11 @@ class Regions:
         following = int(self.after[row])
         return self.start_key[row], self.start_key[following] if following >= 0 else ""
 
-    def _down(self, stores: list[int]) -> tuple[frozenset[int], float]:
+    def _down(self, row: int, stores: list[int]) -> tuple[frozenset[int], float]:
+        """Give the peers that the region's leader reports as down: of a store all regions do, or those in its rows."""
         if not self.down:
             return frozenset(), 0.0
-        down = [s for s in stores if s in self.down]
+        down = [s for s in stores if s in self.down and row in self.down_rows.get(s, (row,))]
         return frozenset(self.store_ids[s] for s in down), max((self.down[s] for s in down), default=0.0)
 
     def put(self, row: int, region: Region, conf: int = 0) -> None:

@@ -20,12 +20,13 @@ from ticdc_lab.simulate.pd.lifecycle import (
     TIMEOUT,
     impossible,
 )
-from ticdc_lab.simulate.pd.limits import available, step_cost
+from ticdc_lab.simulate.pd.limits import available, step_cost, window_open, without_snapshot
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     Kind,
     MergeRegion,
     Operator,
+    Priority,
     RemovePeer,
     limited_as,
     timeout_s,
@@ -34,7 +35,7 @@ from ticdc_lab.simulate.pd.world.applied import is_done
 from ticdc_lab.simulate.pd.world.influence import Fast, Sums, effects_of, together
 from ticdc_lab.simulate.pd.world.running import Finished, Running, merges, told_again_after_us
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
+from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE, SEND
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.cluster import Cluster, Influence
@@ -47,12 +48,14 @@ ALREADY, LIMIT, EPOCH, GONE, OLD, FULL = (
     "the region is gone", "it waited too long", "as many of its name wait as scheduler-max-waiting-operator allows",
 )  # fmt: skip
 _SMALL_MIB = 20
+_SOON_US = 200_000
 
 
 class Controller:
     """All running operators, one a region.
 
-    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started.
+    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``has_windows``
+    says whether store limits are windows of snapshots (v2).
     """
 
     def __init__(self, regions: Regions, nodes: Nodes, tasks: Tasks) -> None:
@@ -69,6 +72,7 @@ class Controller:
         self.number = 0
         self.on_change: Callable[[Running, str], None] = lambda running, before: None
         self.on_end: Callable[[Running], None] = lambda running: None
+        self.has_windows: Callable[[], bool] = lambda: False
 
     def influence(self, *, fast_too: bool) -> dict[int, Influence]:
         """Give the net effect of running operators on stores, and of those that finished quickly."""
@@ -88,6 +92,8 @@ class Controller:
 
     def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
         """Give the limits, of stores by position, that have no room for what operators add or remove."""
+        if self.has_windows():
+            return self._shut_windows(ops, now_us)
         costs: Counter[tuple[int, int]] = Counter()
         for op in ops:
             for store, which, cost in self._costs(op):
@@ -96,6 +102,19 @@ class Controller:
         return tuple(
             (i, w) for (i, w), cost in costs.items() if cost and not available(self.nodes.all[i].limits[w], at_s, cost)
         )
+
+    def _shut_windows(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
+        """Give those of the stores that are to send snapshots; when an operator ends there may be room again."""
+        found = dict.fromkeys(self._sends(op)[0] for op in ops if self._sends(op)[1])
+        priority = max((op.priority for op in ops), default=Priority.LOW)
+        shut = tuple((i, SEND) for i in found if not window_open(self.nodes.all[i].windows, priority))
+        self.nodes.closed |= dict.fromkeys(shut, (now_us + _SOON_US) / SECOND_US)
+        return shut
+
+    def _sends(self, op: Operator) -> tuple[int, float]:
+        """Give the store whose leader sends the snapshots of an operator, and their MiB."""
+        n = sum(isinstance(step, AddLearner) and not step.witness for step in op.steps)
+        return int(self.regions.leader[self.regions.row_of[op.region]]), n * op.size
 
     def _costs(self, op: Operator) -> list[tuple[int, int, int]]:
         found = []
@@ -160,10 +179,7 @@ class Controller:
         r.effects = tuple(effects_of(step, region) for step in r.op.steps)
         for effects in r.effects:
             self.unfinished.add(effects, 1)
-        urgent, at_s = r.op.kind & Kind.ADMIN, now_us / SECOND_US
-        for i, which, cost in self._costs(r.op):
-            if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
-                self.nodes.take_tokens(i, which, cost, now_us)
+        self._take_limits(r, now_us)
         before = r.status
         r.become(STARTED, now_us)
         r.started_us = now_us
@@ -171,6 +187,18 @@ class Controller:
         self.on_change(r, before)
         self._tell(r, now_us, tick)
         return True
+
+    def _take_limits(self, r: Running, now_us: int) -> None:
+        if self.has_windows():
+            sender, mib = self._sends(r.op)
+            if mib and window_open(self.nodes.all[sender].windows, r.op.priority):
+                self.nodes.take_window(sender, r.op.priority, mib)
+                r.sends = sender, mib
+            return
+        urgent, at_s = r.op.kind & Kind.ADMIN, now_us / SECOND_US
+        for i, which, cost in self._costs(r.op):
+            if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
+                self.nodes.take_tokens(i, which, cost, now_us)
 
     def _tell(self, r: Running, now_us: int, tick: int) -> None:
         if r.step is not None:
@@ -209,6 +237,9 @@ class Controller:
         self.counts[limited_as(r.op.kind)] -= 1
         for effects in r.effects[r.at_step :]:
             self.unfinished.add(effects, -1)
+        if r.sends is not None:
+            i, mib = r.sends
+            self.nodes.all[i].windows = without_snapshot(self.nodes.all[i].windows, mib)
         before = r.status
         r.become(status, now_us, because)
         self.ended.append(r.finished(now_us))

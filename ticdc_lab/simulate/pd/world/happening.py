@@ -13,12 +13,14 @@ from ticdc_lab.simulate.pd.world.changes import (
     ResumeStore,
     SetFlow,
     SetRules,
+    SlowDisk,
     StartStore,
     StopStore,
     UsePolicy,
 )
 from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
 from ticdc_lab.simulate.pd.world.rounds import scheduler_of
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -48,9 +50,18 @@ def _carry_out(world: World, change: Change) -> object:
             world.rules = rules or None
         case SetFlow(kind, regions, bytes_s):
             flow = world.regions.read if kind == "read" else world.regions.write
+            world.demand_us = world.now_us
             flow[[world.regions.row_of[r] for r in regions if r in world.regions.row_of]] = bytes_s
+        case SlowDisk(store, mib_s):
+            _slow_disk(world, store, mib_s)
         case Grow(region, mib, until_us):
             world.growing[region] = (mib, until_us)
         case UsePolicy(policy):
             world.schedulers[policy.name] = scheduler_of(policy, world.now_us, world.settings)
     return None
+
+
+def _slow_disk(world: World, store: int, mib_s: float | None) -> None:
+    s = world.settings
+    rate = s.disk_mib_a_tick if mib_s is None else mib_s * s.tick_us / SECOND_US
+    world.nodes.all[world.regions.at[store]].disk.change_rate(rate, world.tick, s)

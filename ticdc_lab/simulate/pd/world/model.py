@@ -28,8 +28,10 @@ MODEL = Model(
     play=play,
     steady=vocabulary.STEADY,
     balanced=vocabulary.BALANCED,
-    ignored={
-        "network": "heartbeats and answers take a tick and are not lost; let a store fall silent with `stop_store`",
-        "step_limit": "a run ends at `until`, however many operators it makes",
+    refused={
+        "pd": {
+            "network": "heartbeats and answers take a tick and are not lost; let a store fall silent with `stop_store`",
+            "step_limit": "a run ends at `until`, however many operators it makes",
+        }
     },
 )

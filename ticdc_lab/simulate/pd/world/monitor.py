@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ticdc_lab.simulate.pd.balance_leader import BATCH
 from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, rules_of
 from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
-from ticdc_lab.simulate.pd.operators import Kind, limited_as
+from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
+from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.world.rounds import LIMITS
@@ -103,6 +104,15 @@ class Monitor:
             raise Violated(LIMIT, f"{count} operators run as {kind.name}, the limit is {limit}")
         if r.op.kind & Kind.ADMIN:
             return
+        if r.sends is not None:
+            sender, mib = r.sends
+            windows = world.nodes.all[sender].windows
+            fits = (
+                used >= mib and used - mib + LEAST_WINDOW_MIB <= window_capacity(windows, Priority(p))
+                for p, used in enumerate(windows.used[: r.op.priority + 1])
+            )
+            if not any(fits):
+                raise Violated(STORE_LIMIT, f"store {world.regions.store_ids[sender]} sends more than its window holds")
         for node in world.nodes.all:
             for name, bucket in zip(("add-peer", "remove-peer"), node.limits, strict=True):
                 if bucket.tokens < 0:

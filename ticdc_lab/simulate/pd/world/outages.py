@@ -27,7 +27,7 @@ def stop(world: World, store: int, down_s: float | None = None) -> None:
     store
         The store's id.
     down_s
-        For how long leaders say at once that its peers are down; None: they say so after
+        For how long leaders say at once that its peers are down; None: they say so with their next heartbeat after
         ``peer_down_after_s`` of silence.
     """
     i = world.regions.at[store]
@@ -45,6 +45,8 @@ def resume(world: World, store: int) -> None:
     node = world.nodes.all[i]
     node.runs = True
     world.regions.down.pop(i, None)
+    world.regions.down_rows.pop(i, None)
+    world.heartbeats.expect_stale(i)
     leaderless = [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE]
     elect(world, leaderless)
     world.patrol.mark_all(rows_on(world, i))
@@ -96,7 +98,9 @@ def report_down(world: World) -> None:
             continue
         silent_s = (world.now_us - node.silent_us) / SECOND_US
         if silent_s >= node.down_after_s:
-            if i not in world.regions.down:
+            if i not in world.regions.down and node.down_after_s > 0:
+                world.heartbeats.expect_down(i)
+            elif i not in world.regions.down:
                 world.patrol.mark_all(rows_on(world, i))
             world.regions.down[i] = silent_s + max(0.0, -node.down_after_s)
 

@@ -12,7 +12,7 @@ from ticdc_lab.simulate.pd.arrays import leader_scores, region_scores
 from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
 from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.create import transfer_leader
-from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.filters import (
     LEADER_SOURCE,
     LEADER_TARGET,
@@ -23,12 +23,17 @@ from ticdc_lab.simulate.pd.filters import (
 )
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
 from ticdc_lab.simulate.pd.regions import Region, voters
+from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING
+from ticdc_lab.simulate.pd.world.disks import SLOW, SLOWEST, SOUND
 from ticdc_lab.simulate.pd.world.hot_policy import HOT_REGION_POLICY
 from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.store_table import StoreTable
 
 BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
+EVICT_SLOW = "evict-slow-store-scheduler"
+_RECOVERY_US = 600 * SECOND_US
 EVICT_BATCH = 3
 _AMPLIFICATION = 5
 _MOST_FOLLOWERS = 6
@@ -145,19 +150,45 @@ def evict_leaders(store: int) -> Policy:
     """
 
     def schedule(seen: Seen) -> Answer:
-        notes = Notes()
-        found: dict[int, Operator] = {}
-        for _ in range(EVICT_BATCH):
-            region = next((r for r in seen.draw(store, LEADER_HERE) if balance_leader.may_transfer(r)), None)
-            if region is None or region.id in found:
-                continue
-            targets = _followers(seen, region, notes)
-            if targets:
-                _transfer(seen, region, targets[0], EVICT_LEADER, found, notes)
-        because = f"leaders leave store {store}" if found else f"store {store} has no leader that could leave"
-        return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+        return _leaders_off(seen, store, EVICT_LEADER)
 
     return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store)
+
+
+def _leaders_off(seen: Seen, store: int, desc: str) -> Answer:
+    notes = Notes()
+    found: dict[int, Operator] = {}
+    for _ in range(EVICT_BATCH):
+        region = next((r for r in seen.draw(store, LEADER_HERE) if balance_leader.may_transfer(r)), None)
+        if region is None or region.id in found:
+            continue
+        targets = _followers(seen, region, notes)
+        if targets:
+            _transfer(seen, region, targets[0], desc, found, notes)
+    because = f"leaders leave store {store}" if found else f"store {store} has no leader that could leave"
+    return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+
+
+def evict_slow_store(seen: Seen) -> Answer:
+    """Let the leaders leave the one store whose slow score is at its worst, until it has been sound for ten minutes.
+
+    With two slow stores nothing is done: leaders would go from one to the other.
+    """
+    stores, memory = seen.cluster.stores, seen.memory
+    if "store" not in memory:
+        slow = [s for s in stores.values() if s.state in (PREPARING, SERVING) and s.slow_score >= SLOW]
+        if len(slow) != 1 or slow[0].slow_score < SLOWEST:
+            why = f"{len(slow)} stores are slow" if len(slow) != 1 else f"store {slow[0].id} is not at its worst yet"
+            return Answer((), Explained((), why))
+        memory["store"] = slow[0].id
+        return _leaders_off(seen, slow[0].id, EVICT_SLOW)._replace(evicted=((slow[0].id, True),))
+    store = stores[memory["store"]]
+    if store.slow_score > SOUND:
+        memory.pop("sound_us", None)
+    elif seen.now_us - memory.setdefault("sound_us", seen.now_us) >= _RECOVERY_US or store.state == REMOVED:
+        memory.clear()
+        return Answer((), Explained((), f"store {store.id} is not slow any more"), ((store.id, False),))
+    return _leaders_off(seen, store.id, EVICT_SLOW)
 
 
 def grant_leaders(store: int) -> Policy:
@@ -193,4 +224,5 @@ def _transfer(
 
 BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)
 BALANCE_LEADER_POLICY = Policy(BALANCE_LEADER, balance_leaders, Kind.LEADER, no_leader_pays)
-DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY, HOT_REGION_POLICY)
+EVICT_SLOW_POLICY = Policy(EVICT_SLOW, evict_slow_store, Kind.LEADER, tries=1, sleeps=True)
+DEFAULT_POLICIES = (BALANCE_REGION_POLICY, BALANCE_LEADER_POLICY, HOT_REGION_POLICY, EVICT_SLOW_POLICY)

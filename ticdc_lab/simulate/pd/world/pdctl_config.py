@@ -28,7 +28,11 @@ _FIELDS = {f.name: f for f in fields(Config)}
 _NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {v: k for k, v in _OTHER_NAMES.items()}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_WORDS = {"leader_schedule_policy": ("count", "size"), "region_score_formula_version": ("v1", "v2")}
+_WORDS = {
+    "leader_schedule_policy": ("count", "size"),
+    "region_score_formula_version": ("v1", "v2"),
+    "store_limit_version": ("v1", "v2"),
+}
 DONE = "Success!"
 _IN_DEFAULT_RULE = ("max-replicas", "location-labels", "isolation-level")
 _REPLICATION = ("max-replicas", "location-labels", "isolation-level", "enable-placement-rules")
@@ -47,6 +51,8 @@ def config(world: World, words: list[str]) -> Any:
             changed = with_setting(world.config, name, " ".join(value))
             if world.rules is not None and name in _IN_DEFAULT_RULE:
                 world.rules = _with_default_rule(world, changed)
+            if changed.store_limit_version != world.config.store_limit_version:
+                world.nodes.use_limits(changed.store_limit_version, world.now_us)
             world.config = changed
             return DONE
         case ["placement-rules", "show"]:

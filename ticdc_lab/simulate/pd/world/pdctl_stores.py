@@ -86,6 +86,8 @@ def described(world: World, s: Store) -> dict[str, Any]:
             "pending_peer_count": s.pending_peers,
             "sending_snap_count": s.sending_snapshots,
             "receiving_snap_count": s.receiving_snapshots,
+            "is_busy": s.busy,
+            "slow_score": round(s.slow_score),
             "last_heartbeat_ts": datetime.fromtimestamp(heard_ms / 1000, UTC).isoformat(),
             "last_heartbeat_age_s": s.heartbeat_age_s,
         },

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.pd.stores import shown_state
+from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate
 from ticdc_lab.simulate.pd.world.scenario_cluster import start_of
 from ticdc_lab.simulate.pd.world.scenario_events import changes_of
@@ -71,7 +72,9 @@ def moment(world: World) -> Moment:
     r = world.regions
     short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
     errors = tuple(e for h in world.happened for e in _ERROR.findall(h.error)[:1])
-    down = sum(members.count[i] for i in r.down)
+    down = sum(len(r.down_rows.get(i, outages.rows_on(world, i))) for i in r.down)
+    nodes, a_tick = world.nodes.all, world.settings
+    waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
     ended = [f._asdict() for f in world.controller.ended]
     violated = world.recording.violated if world.recording is not None else ""
     return Moment(
@@ -79,6 +82,7 @@ def moment(world: World) -> Moment:
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
         world.tasks.moved_mib / 1024, thrash(ended) if len(ended) <= _MOST_CHECKED else 0.0, errors, violated,
+        sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
     )  # fmt: skip
 
 

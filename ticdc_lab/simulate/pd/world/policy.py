@@ -79,10 +79,11 @@ class Seen(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Operators to make, none where nothing pays, and the reasons."""
+    """Operators to make, none where nothing pays, and the reasons; of stores, whether they take no leaders now."""
 
     operators: tuple[Operator, ...]
     told: Explained
+    evicted: tuple[tuple[int, bool], ...] = ()
 
 
 class Policy(NamedTuple):
@@ -104,6 +105,8 @@ class Policy(NamedTuple):
         Attempts a round.
     store
         The store that an evict or grant scheduler is about.
+    sleeps
+        Whether it has no rounds before a store is slow.
     """
 
     name: str
@@ -113,6 +116,7 @@ class Policy(NamedTuple):
     hot: bool = False
     tries: int = 10
     store: int = 0
+    sleeps: bool = False
 
 
 NOTHING = Answer((), Explained((), "nothing to do"))

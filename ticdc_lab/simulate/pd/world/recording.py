@@ -44,6 +44,9 @@ STORES = pa.schema(
         ("to_come_mib", pa.float64()),  # what running operators will have added
         ("read_bytes_s", pa.float64()),
         ("write_bytes_s", pa.float64()),
+        ("wait_s", pa.float64()),  # that a client's request takes longer
+        ("slow_score", pa.float64()),
+        ("stale", pa.int64()),  # peers that were replaced while the store was silent
     ]
 )
 """A row a store and sample."""
@@ -142,6 +145,17 @@ class Recording:
         """Tell something that came from outside."""
         self.row("asked", "pd", subject=text_of(h.change), because=h.error or None)
 
+    def heartbeat(self, what: str, region: int, store: int) -> None:
+        """Tell what a region's heartbeat brought."""
+        if self.level == FULL:
+            self.row(
+                "received",
+                "pd",
+                subject=f"region-{region}",
+                message="RegionHeartbeat",
+                because=f"{what} on store {store}",
+            )
+
     def sample(self) -> None:
         """Keep how the stores are now, and why nothing was done since the sample before."""
         world = self.world
@@ -169,6 +183,7 @@ class Recording:
                 "to_come_mib": coming[s.id].region_size if s.id in coming else 0.0,
                 "read_bytes_s": flows["read"].get(s.id, (0.0,))[0] if flows else 0.0,
                 "write_bytes_s": flows["write"].get(s.id, (0.0,))[0] if flows else 0.0,
+                "wait_s": node.disk.wait_s(world.settings), "slow_score": node.disk.score, "stale": len(node.stale),
             })  # fmt: skip
             self.io[s.id] = node.io_mib
         self._count_reasons()

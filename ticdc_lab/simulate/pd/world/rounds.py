@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
 
 _SLOWER = 1.3
+NEVER_US = 1 << 62
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Scheduler:
 def scheduler_of(policy: Policy, now_us: int, settings: WorldSettings) -> Scheduler:
     """Give a scheduler whose first round comes soon."""
     least = settings.hot_least_us if policy.hot else settings.scheduler_least_us
-    return Scheduler(policy, least, now_us + least)
+    return Scheduler(policy, least, NEVER_US if policy.sleeps else now_us + least)
 
 
 LIMITS = {
@@ -73,6 +74,7 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
         else (settings.scheduler_least_us, settings.scheduler_most_us)
     )
     told = Explained((), "")
+    evicted: tuple[tuple[int, bool], ...] = ()
     for _ in range(s.policy.tries):
         why = s.policy.may_pay(seen)
         if why == BUSY:
@@ -87,9 +89,9 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
             s.last = answer.told
             s.due_us = ended_us + s.interval_us
             return answer
-        told = answer.told
+        told, evicted = answer.told, answer.evicted
     s.interval_us = min(int((least if s.policy.hot else s.interval_us) * _SLOWER), most)
-    return _without(s, told, ended_us)
+    return _without(s, told, ended_us)._replace(evicted=evicted)
 
 
 def _soon(s: Scheduler, now_us: int, settings: WorldSettings) -> Answer:

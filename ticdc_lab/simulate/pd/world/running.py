@@ -28,7 +28,8 @@ class Running:
     """An operator and its life; times in µs of virtual time.
 
     ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
-    ``keys`` its range then; ``effects`` are what each step will have added to stores.
+    ``keys`` its range then; ``effects`` are what each step will have added to stores, ``sends`` the
+    store, by position, that sends the snapshots, and MiB (store limit v2).
     """
 
     op: Operator
@@ -48,6 +49,7 @@ class Running:
     ended_because: str = ""
     keys: tuple[str, str] = ("", "")
     effects: tuple[Effects, ...] = ()
+    sends: tuple[int, float] | None = None
 
     @property
     def step(self) -> Step | None:

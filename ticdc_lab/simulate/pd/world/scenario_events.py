@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.world.changes import (
     Pdctl,
     ResumeStore,
     SetFlow,
+    SlowDisk,
     StartStore,
     StopStore,
     Timed,
@@ -57,7 +58,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Regions are read at so many MiB/s each: ``1 7 13``, or ``24 led by store-1``."""
+    """Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``."""
 
     regions: Text
     mib_s: int = 16
@@ -79,18 +80,28 @@ class Grows:
     mib_s: int = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
+
+    store: Node
+    mib_s: int
+    for_us: Duration | None = None
+
+
 EVENTS: dict[str, type] = {
     "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "read": Read, "write": Write,
-    "grow": Grows,
+    "grow": Grows, "slow_disk": Slow,
 }  # fmt: skip
 
 
 def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
     """Give a scenario's events as changes of a run."""
     tick_us = scenario.settings.tick_us
-    return tuple(
-        Timed(e.at_us, _change(e.what, regions, tick_us, f"{scenario.file}:{e.line}")) for e in scenario.events
-    )
+    found = [Timed(e.at_us, _change(e.what, regions, tick_us, f"{scenario.file}:{e.line}")) for e in scenario.events]
+    slow = [(e.at_us, e.what) for e in scenario.events if isinstance(e.what, Slow)]
+    found += [Timed(at_us + s.for_us, SlowDisk(_id(s.store), None)) for at_us, s in slow if s.for_us is not None]
+    return tuple(sorted(found, key=lambda timed: timed.at_us))
 
 
 def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Change:
@@ -111,6 +122,8 @@ def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Chang
             return SetFlow("read", _regions(text, regions, where), mib_s * _MIB)
         case Write(text, mib_s):
             return SetFlow("write", _regions(text, regions, where), mib_s * _MIB)
+        case Slow(store, mib_s):
+            return SlowDisk(_id(store), mib_s)
         case _:
             _known([what.region], regions, where)
             return Grow(what.region, what.mib_s * tick_us / SECOND_US)
@@ -126,11 +139,13 @@ def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
         if len(led) < int(match[1]):
             raise ScenarioError(f"{where}: expected {text}; found {len(led)} at first.", hint="Take fewer, or others.")
         return tuple(led[: int(match[1])])
+    if text == "all":
+        return tuple(regions.id.tolist())
     try:
         return _known([int(word) for word in text.replace(",", " ").split()], regions, where)
     except ValueError as e:
         raise ScenarioError(
-            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`."
+            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
         ) from e
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 SECOND_US = 1_000_000
 
@@ -22,6 +23,9 @@ class WorldSettings:
         Periods of the two heartbeats, µs; a region that changes is reported at the next tick besides.
     io_mib_a_tick, io_burst_ticks
         What a store reads or writes of snapshots in a tick, MiB, and for how many ticks it may save up.
+    disk_mib_a_tick
+        What a store's disk gives to clients and snapshots together in a tick, MiB. Where clients want nothing,
+        snapshots are held by ``io_mib_a_tick`` alone.
     remove_mib_a_tick
         How fast a peer's data is deleted.
     sending, receiving
@@ -31,7 +35,11 @@ class WorldSettings:
     compaction_ticks
         Ticks after which the space of removed peers is free.
     peer_down_after_s
-        Silence after which a region's leader reports a peer as down.
+        Silence after which a region's leader reports a peer as down, with its next heartbeat; 0: as soon as it is
+        silent, as the leaders of PD's simulated stores do.
+    keeps_stale_peers
+        Whether a store that is silent while its peers are removed still has them when it comes back, until their
+        regions' next heartbeats tell it. PD's simulated stores forget them.
     scheduler_least_us, scheduler_most_us
         The interval of rounds: the first after a success, 1.3 times more after each fruitless one, up to the second.
     hot_least_us, hot_most_us
@@ -71,12 +79,14 @@ class WorldSettings:
     region_heartbeat_us: int = 60 * SECOND_US
     io_mib_a_tick: float = 10.0
     io_burst_ticks: int = 10
+    disk_mib_a_tick: float = 40.0
     remove_mib_a_tick: float = 100.0
     sending: int = 3
     receiving: int = 5
     compression: float = 2.0
     compaction_ticks: int = 600
     peer_down_after_s: float = 600.0
+    keeps_stale_peers: bool = True
     scheduler_least_us: int = 10_000
     scheduler_most_us: int = 5 * SECOND_US
     round_us: tuple[int, int] = (1_000, 3_000)
@@ -100,6 +110,6 @@ class WorldSettings:
 
 REFERENCE = WorldSettings(
     store_heartbeat_us=5 * SECOND_US, region_heartbeat_us=10 * SECOND_US, io_mib_a_tick=200.0, peer_down_after_s=0.0,
-    row_bytes=0.0, prepares=False,
+    row_bytes=0.0, prepares=False, keeps_stale_peers=False, disk_mib_a_tick=inf,
 )  # fmt: skip
 """The stores of the reference runs: a tick of 100 ms is a second of their disks."""

@@ -7,14 +7,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ticdc_lab.simulate.pd.limits import LARGE_COST, Bucket, available, bucket_per_minute, taken, tokens_at
+from ticdc_lab.simulate.pd.limits import (
+    LARGE_COST,
+    Bucket,
+    Windows,
+    available,
+    bucket_per_minute,
+    taken,
+    tokens_at,
+    with_feedback,
+    with_snapshot,
+)
+from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.disks import Disk
 from ticdc_lab.simulate.pd.world.moving_average import Hull
 from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.start import StoreStart
 
-ADD, REMOVE = 0, 1
+ADD, REMOVE, SEND = 0, 1, 2
 UNLIMITED = 0.0
 _OPEN = ("add_open", "remove_open")
 
@@ -23,7 +35,9 @@ _OPEN = ("add_open", "remove_open")
 class Node:
     """A store: its disk (MiB), whether it runs, and what an administrator set.
 
-    ``told`` is what PD knows apart from region heartbeats; ``limits`` are its add-peer and remove-peer buckets.
+    ``told`` is what PD knows apart from region heartbeats; ``limits`` are its add-peer and remove-peer buckets (v1),
+    ``windows`` the snapshots that it sends (v2). ``stale`` are peers, region and MiB, that were removed while it was
+    silent; ``sent`` are snapshots since its latest heartbeat: for how many seconds each was sent, and was wanted.
     """
 
     told: Store
@@ -44,6 +58,10 @@ class Node:
     rates: tuple[float, float] = (0.0, 0.0)
     io_mib: float = 0.0
     joined_us: int = 0
+    disk: Disk = field(default_factory=lambda: Disk(1.0))
+    windows: Windows = field(default_factory=Windows)
+    stale: dict[int, float] = field(default_factory=dict)
+    sent: list[tuple[float, float]] = field(default_factory=list)
 
 
 class Nodes:
@@ -72,6 +90,7 @@ class Nodes:
         node = Node(told, held + start.foreign_mib, start.capacity_mib, known=runs, runs=runs)
         node.compact_at_tick = self.settings.compaction_ticks - (i * 7 + self.seed) % 10
         node.tokens = self.settings.io_mib_a_tick * self.settings.io_burst_ticks
+        node.disk = Disk(self.settings.disk_mib_a_tick)
         self.all.append(node)
         self.smoothed.add_store()
         self.set_limit(i, self.settings.store_limit, 0)
@@ -100,6 +119,15 @@ class Nodes:
         for which in (ADD, REMOVE):
             self._see_limit(i, which, at_s)
 
+    def use_limits(self, version: str, now_us: int) -> None:
+        """Let buckets (v1) or windows (v2) limit stores from now on."""
+        self.closed.clear()
+        for i, node in enumerate(self.all):
+            if version == "v1":
+                self.set_limit(i, node.rates, now_us)
+            else:
+                self.change(i, add_open=True, remove_open=True)
+
     def change(self, i: int, **fields: object) -> None:
         """Change what PD knows of a store."""
         self.all[i].told = self.all[i].told._replace(**fields)  # type: ignore[arg-type]
@@ -118,6 +146,13 @@ class Nodes:
             node = self.all[i]
             node.heartbeat_us, node.silent_us = now_us, None
             told, averaged = node.told, smooth * MIB
+            busy, score = node.disk.heartbeat(now_us // self.settings.tick_us, self.settings), node.disk.score
+            written = node.disk.written * SECOND_US / self.settings.tick_us
+            if (told.busy, told.slow_score, told.write_mib_s) != (busy, score, written):
+                self.change(i, busy=busy, slow_score=score, write_mib_s=written)
+            for executing_s, total_s in node.sent:
+                node.windows = with_feedback(node.windows, executing_s, total_s)
+            node.sent.clear()
             space, used = (node.capacity - node.used) * MIB, node.used * MIB
             if (told.available, told.averaged, told.used) != (space, averaged, used) or told.heartbeat_age_s:
                 self.change(i, available=space, averaged=averaged, used=used, heartbeat_age_s=0.0)
@@ -164,11 +199,17 @@ class Nodes:
             missing = LARGE_COST - tokens_at(bucket, at_s)
             self.closed[i, which] = at_s + missing / (bucket.rate_per_s * LARGE_COST)
 
+    def take_window(self, i: int, priority: Priority, mib: float) -> None:
+        """Count a snapshot that a store is to send; one that finds no room, as an urgent one may, is not counted."""
+        node = self.all[i]
+        node.windows = with_snapshot(node.windows, priority, mib) or node.windows
+
     def _reopen(self, now_us: int) -> None:
         at_s = now_us / SECOND_US
         for i, which in [k for k, until_s in self.closed.items() if until_s <= at_s]:
             del self.closed[i, which]
-            self.change(i, **{_OPEN[which]: True})
+            if which != SEND:
+                self.change(i, **{_OPEN[which]: True})
 
     def take_io(self, i: int, tick: int, mib: float) -> float:
         """Give how much of a snapshot a store reads or writes in this tick, at most so much."""
@@ -177,6 +218,9 @@ class Nodes:
             more = (tick - node.tokens_at_tick) * s.io_mib_a_tick
             node.tokens, node.tokens_at_tick = min(node.tokens + more, s.io_mib_a_tick * s.io_burst_ticks), tick
         taken = min(mib, node.tokens)
+        if node.disk.wanted or node.disk.waiting or node.disk.rate != s.disk_mib_a_tick:
+            taken = min(taken, node.disk.for_snapshots(tick, s))
+            node.disk.take(taken)
         node.tokens -= taken
         node.io_mib += taken
         return taken
@@ -188,6 +232,20 @@ class Nodes:
     def free(self, i: int, mib: float) -> None:
         """Count data that went: its space is free after the next compaction."""
         self.all[i].to_compact += mib
+
+    def removed(self, i: int, region: int, mib: float) -> None:
+        """Count a peer that was removed: a store that is silent does not hear of it, and keeps its data."""
+        if self.all[i].runs or not self.settings.keeps_stale_peers:
+            self.free(i, mib)
+        else:
+            self.all[i].stale[region] = mib
+
+    def forget_stale(self, i: int, region: int) -> bool:
+        """Let a store remove what it has of a region that is no more its own; whether it had any."""
+        mib = self.all[i].stale.pop(region, None)
+        if mib is not None:
+            self.free(i, mib)
+        return mib is not None
 
     def compact(self, tick: int) -> None:
         """Free the space of what was removed, where it is time."""

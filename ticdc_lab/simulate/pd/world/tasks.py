@@ -9,6 +9,7 @@ from ticdc_lab.simulate.pd.operators import AddLearner, MergeRegion, RemovePeer,
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.world.applied import after, caught_up, with_pending_learner
 from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import Nodes
 
 
@@ -37,6 +38,7 @@ class Task:
     sends: int = 0
     receives: int = 0
     started: bool = False
+    sent_tick: int = 0
 
 
 class Tasks:
@@ -122,6 +124,7 @@ class Tasks:
                 return True
             task.started = True
             task.conf += 1
+            self.nodes.forget_stale(to, region.id)
             reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
             self._count("AddLearner")
             return False
@@ -143,6 +146,7 @@ class Tasks:
             if node.sending >= self.nodes.settings.sending:
                 return False
             node.sending += 1
+            task.sent_tick = tick
             self.nodes.dirty.add(at)
             task.sends = at + 1
         task.to_send -= self.nodes.take_io(task.sends - 1, tick, task.to_send)
@@ -150,6 +154,8 @@ class Tasks:
             return False
         node = self.nodes.all[task.sends - 1]
         node.sending -= 1
+        a_second = SECOND_US / self.nodes.settings.tick_us
+        node.sent.append(((tick - task.sent_tick) / a_second, (tick - task.ready_tick) / a_second))
         task.sends = 0
         return True
 
@@ -171,6 +177,6 @@ class Tasks:
         region = after(self.regions.region(task.row), task.step)
         if region is not None:
             reports.append(Report(task.row, region, 1))
-            self.nodes.free(self.regions.at[store], region.size)
+            self.nodes.removed(self.regions.at[store], region.id, region.size)
             self._count("RemovePeer")
         return True

@@ -12,6 +12,7 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
     peers on store-3 <= 310        leaders on store-3 = 0        moved GiB < 60
     missing peers = 0              down peers = 0                running operators <= 64
     regions = 600                  thrash index <= 0.05          refused commands = 1
+    stale peers = 0                wait < 100ms                  longest wait < 1s
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Moment(NamedTuple):
     thrash: float
     errors: tuple[str, ...]
     violated: str
+    stale: int
+    wait_us: int
+    worst_us: int
 
 
 def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
@@ -115,6 +119,9 @@ _MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     rf"leaders on {_STORE}": _counts(lambda m, f: m.leaders.get(_store(f), 0)),
     "missing peers": _counts(lambda m, _: m.missing),
     "down peers": _counts(lambda m, _: m.down),
+    "stale peers": _counts(lambda m, _: m.stale),
+    "longest wait": _counts(lambda m, _: m.worst_us, "us"),
+    "wait": _counts(lambda m, _: m.wait_us, "us"),
     "regions": _counts(lambda m, _: m.regions),
     "moved GiB": _counts(lambda m, _: Fraction(m.moved_gib), "share"),
     "thrash index": _counts(lambda m, _: Fraction(m.thrash), "share"),

@@ -22,25 +22,28 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.hot_loads import READ, WRITE
+from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.operators import Kind, Operator, RemovePeer, SplitRegion, TransferLeader
+from ticdc_lab.simulate.pd.limits import window_open
+from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority, RemovePeer, SplitRegion, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.share import may_serve
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING
+from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world import outages
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
+from ticdc_lab.simulate.pd.world.disks import SLOW
 from ticdc_lab.simulate.pd.world.growth import cut, grow
 from ticdc_lab.simulate.pd.world.happening import happen
+from ticdc_lab.simulate.pd.world.heartbeats import Heartbeats
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
-from ticdc_lab.simulate.pd.world.rounds import Scheduler, limit_reached, play_round, scheduler_of
+from ticdc_lab.simulate.pd.world.rounds import NEVER_US, Scheduler, limit_reached, play_round, scheduler_of
 from ticdc_lab.simulate.pd.world.running import CHECKER, Running, ends_of, merges
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
@@ -73,12 +76,15 @@ class World:
         self.schedulers: dict[str, Scheduler] = {p.name: scheduler_of(p, begin_us, self.settings) for p in policies}
         self.changes = deque(sorted(changes, key=lambda c: c.at_us))
         self.happened: list[Happened] = []
+        self.heartbeats = Heartbeats(self)
+        self.demand_us: int | None = 0 if self.regions.read.any() or self.regions.write.any() else None
         self.growing: dict[int, tuple[float, int]] = {}
         self.checked_mib, self.checked_count = -1.0, -1
         self.tick = self.ticks = 0
         self.now_us = 0
         self.hot_stats = HotStats(self)
         self.controller.on_end = self._ended
+        self.controller.has_windows = lambda: self.config.store_limit_version == "v2"
         self.controller.on_change = self._operator_changed
         self.recording: Recording | None = None
         self.monitor: Monitor | None = None
@@ -113,8 +119,9 @@ class World:
     def seen(self, s: Scheduler) -> Seen:
         """Give what a scheduler sees."""
         fast_too = s.policy.limited_as == Kind.REGION
+        draw = self.draw_sent if fast_too and self.controller.has_windows() else self.draw
         return Seen(
-            self.cluster(fast_too=fast_too), self.draw, self.controller.counts, self.chance, s.memory, self.now_us,
+            self.cluster(fast_too=fast_too), draw, self.controller.counts, self.chance, s.memory, self.now_us,
             self.region, self.hot, self.followers_of, self.busy_followers_of,
         )  # fmt: skip
 
@@ -134,6 +141,13 @@ class World:
             rows = m.lists[i][_KINDS[kind]]
         for _ in range(DRAWN if rows else 0):
             yield self.regions.region(self.chance.choice(rows))
+
+    def draw_sent(self, store: int, kind: str) -> Iterator[Region]:
+        """Draw those of them whose leader's store may send a snapshot now (store limit v2)."""
+        for region in self.draw(store, kind):
+            sender = self.regions.at.get(region.leader)
+            if sender is not None and window_open(self.nodes.all[sender].windows, Priority.MEDIUM):
+                yield region
 
     def followers_of(self, stores: Sequence[int]) -> NDArray[np.int32]:
         """Count regions by who leads and who follows."""
@@ -173,9 +187,13 @@ class World:
         if self.now_us >= self.heartbeat_us:
             self.nodes.heartbeats(self.now_us)
             self.heartbeat_us += self.settings.store_heartbeat_us
+            self._wake()
         self.take_reports()
+        self.heartbeats.take()
         while self.changes and self.changes[0].at_us <= self.now_us:
             self.happen(self.changes.popleft().change)
+        if self.demand_us is not None and self.demand_us <= self.now_us:
+            self._ask_disks()
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
         grow(self)
@@ -184,6 +202,22 @@ class World:
             self.last_change_us = self.now_us
         if self.now_us >= self.settings.start_us:
             self.decide()
+
+    def _ask_disks(self) -> None:
+        """Let clients ask the disks for what they read and write now."""
+        self.demand_us = self.now_us + SECOND_US
+        read, written = (self.hot_stats.store_loads(kind) for kind in (READ, WRITE))
+        a_tick = self.settings.tick_us / SECOND_US / MIB
+        for node in self.nodes.all:
+            reads, writes = (loads.get(node.told.id, ZERO)[0] * a_tick for loads in (read, written))
+            node.disk.want(reads, writes, self.tick, self.settings)
+
+    def _wake(self) -> None:
+        """Let schedulers that are about slow stores begin when one is slow."""
+        if any(n.disk.score >= SLOW for n in self.nodes.all):
+            for s in self.schedulers.values():
+                if s.policy.sleeps and s.due_us == NEVER_US:
+                    s.due_us = self.now_us
 
     def happen(self, change: Change) -> Happened:
         """Let something happen now."""
@@ -200,7 +234,7 @@ class World:
         if self.reports or self.tasks.of or self.growing or merging:
             return self.tick + 1
         dues = [s.due_us for s in self.schedulers.values()]
-        dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us()]
+        dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
         if self.changes:
             dues.append(self.changes[0].at_us)
         if outages.any_silent(self):
@@ -234,6 +268,7 @@ class World:
         if report.region is not None:
             before = self.regions.region(report.row) if self.monitor is not None else None
             self.regions.put(report.row, report.region, report.conf)
+            self.heartbeats.changed(report.row)
             if self.monitor is not None and before is not None:
                 self.monitor.region_changed(report.row, before)
         elif report.merged_into >= 0:
@@ -265,6 +300,7 @@ class World:
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
         new = self.regions.split(row, key)
+        self.heartbeats.split(row, new)
         for part in (row, new):
             self.patrol.split_us[part] = self.now_us
             self.mark(part)
@@ -298,6 +334,10 @@ class World:
     def _round(self, s: Scheduler) -> None:
         answer = play_round(s, self.seen(s), self.now_us, self.settings)
         self._note(s.policy.name, answer.told)
+        for store, evicted in answer.evicted:
+            self.nodes.change(self.regions.at[store], evicted=evicted)
+        if s.policy.sleeps and not s.memory:
+            s.due_us = NEVER_US
         self.add(answer.operators, answer.told.because, s.policy.name)
         for op in answer.operators if s.policy.hot else ():
             if self.controller.running.get(self.regions.row_of[op.region]) is not None:

@@ -27,7 +27,7 @@ def received(desk: Desk, rows: list[Row]) -> None:
 def advanced(desk: Desk) -> bool:
     """Apply the jobs that are resolved now; say whether resolved_ts rose."""
     puller = desk.ddl.puller
-    resolved_ts = frontier_ts(puller, desk.planted)
+    resolved_ts = frontier_ts(puller)
     if resolved_ts == puller.resolved_ts:
         return False
     end = bisect_left(desk.ddl.rows, (resolved_ts + 1,))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ticdc_lab.simulate.machine import Changed, Now
+from ticdc_lab.simulate.machine import Changed, Now, Wake
 from ticdc_lab.simulate.pipeline.capture.path_state import Path, Puller
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key
+
+MOUNTED = "mounted"
+"""The timer of a pool that was busy."""
 
 
 class Desk:
@@ -20,7 +23,7 @@ class Desk:
     ----------
     of
         The state before.
-    settings, planted
+    settings
         The machine's.
     now
         What the node can see of the world.
@@ -28,17 +31,29 @@ class Desk:
         Where the changefeed starts.
     """
 
-    def __init__(
-        self, of: DataState, settings: CaptureSettings, planted: frozenset[str], now: Now, start_ts: int
-    ) -> None:
-        self.settings, self.planted, self.at_us, self.start_ts = settings, planted, now.at_us, start_ts
-        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes = of
+    def __init__(self, of: DataState, settings: CaptureSettings, now: Now, start_ts: int) -> None:
+        self.settings, self.at_us, self.start_ts = settings, now.at_us, start_ts
+        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us = of
         self.outputs: list[Any] = []
         self.pumps = False
 
     def done(self) -> DataState:
         """Give the state after."""
-        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes)
+        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us)
+
+    def mounts(self, rows: int) -> bool:
+        """Give rows to the pool of mounters, if it is free; else they come again when it is.
+
+        It takes a batch when the one before is done, and what it has taken leaves at once.
+        """
+        speed = self.settings.mounter_rows_per_s
+        if speed is None:
+            return True
+        if self.mounting_until_us > self.at_us:
+            self.outputs.append(Wake(self.mounting_until_us - self.at_us, MOUNTED))
+            return False
+        self.mounting_until_us = self.at_us + -(-rows * 1_000_000 // (speed * self.settings.mounter_workers))
+        return True
 
     @property
     def executor(self) -> Executor:

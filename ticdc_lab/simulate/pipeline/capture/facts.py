@@ -35,6 +35,7 @@ def capture_facts(state: DataState) -> CaptureFacts:
         jobs=tuple((ts, job.query) for ts, job in state.ddl.jobs if duty and (ts, job.id) > duty.executed),
         executing_ts=duty.executing[0] if duty and duty.executing else None,
         tables=tuple(_table(state, state.paths[key]) for key in in_turn(state.paths)),
+        mounting_until_us=state.mounting_until_us,
     )
 
 

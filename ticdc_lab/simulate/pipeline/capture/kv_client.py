@@ -12,13 +12,11 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.mutants import FORGETS_PART, FROM_NOW
 from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, PD, SCANNING, STREAMING, WAITING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.capture.puller import failed, parts_of
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, RegionFailed, Register
 from ticdc_lab.simulate.pipeline.keys import META, shown
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, Region, Regions
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 FIRST_RETRY_US = 10_000
@@ -60,8 +58,6 @@ def cover(desk: Desk, key: Key, gap: Gap, regions: Iterable[Region]) -> None:
     """Let regions stream what a gap misses; what they do not hold stays a gap."""
     puller, kv = desk.puller(key), desk.kv
     parts, left = parts_of(gap, tuple(regions))
-    if FORGETS_PART in desk.planted and gap.tries:
-        parts = parts[:1]
     streams = puller.streams.mutate()
     for region, start, end in parts:
         streams[kv.next_id] = Stream(
@@ -90,8 +86,6 @@ def begin_scans(desk: Desk) -> None:
 def _register(desk: Desk, key: Key, request_id: int) -> None:
     puller = desk.puller(key)
     stream = puller.streams[request_id]._replace(state=SCANNING, since_us=desk.at_us, heard_us=desk.at_us)
-    if FROM_NOW in desk.planted and stream.tries:
-        stream = stream._replace(resolved_ts=max(stream.resolved_ts, ts_of(desk.at_us)))
     if key != META:
         desk.kv = desk.kv._replace(scanning=desk.kv.scanning + 1)
     desk.set_puller(key, puller._replace(streams=puller.streams.set(request_id, stream)))

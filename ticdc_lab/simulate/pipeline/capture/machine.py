@@ -7,13 +7,13 @@ of its calls how far the tables are. Nothing is written once the session may be 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.simulate.machine import Address, Asked, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
 from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, owner, paths, sink, streams
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.desk import MOUNTED, Desk
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META
@@ -54,15 +54,12 @@ class DataCapture:
         As they were before any DDL job.
     start_ts
         Where the changefeed starts (exclusive).
-    planted
-        Bugs (:data:`ticdc_lab.simulate.pipeline.capture.mutants.MUTANTS`).
     """
 
     scheduler: Capture
     settings: CaptureSettings
     tables: tuple[TableInfo, ...] = ()
     start_ts: int = 0
-    planted: frozenset[str] = field(default=NONE)
 
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
         """Register, and pull all DDL jobs."""
@@ -85,7 +82,7 @@ class DataCapture:
         return desk.done(), desk.outputs
 
     def _desk(self, state: DataState, now: Now) -> Desk:
-        return Desk(state, self.settings, self.planted, now, self.start_ts)
+        return Desk(state, self.settings, now, self.start_ts)
 
     def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""
@@ -115,6 +112,8 @@ class DataCapture:
             sink.publish(desk)
         if event == Fired("poll"):
             _looked(desk)
+        elif event == Fired(MOUNTED):
+            sink.pump_all(desk)
         owner.proceed(desk)
 
 

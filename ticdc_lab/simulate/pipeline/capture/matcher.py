@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.pipeline.capture.mutants import DROPS_EARLY_COMMIT
 from ticdc_lab.simulate.pipeline.capture.path_state import DELETE, INSERT, STREAMING, UPDATE, Row, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, INITIALIZED, PREWRITE, KvRow
-
-NOTHING: frozenset[str] = frozenset()
 
 
 class Matched(NamedTuple):
@@ -39,14 +36,14 @@ class Matched(NamedTuple):
     told_twice: int = 0
 
 
-def matched(stream: Stream, rows: tuple[KvRow, ...], planted: frozenset[str] = NOTHING) -> Matched:
+def matched(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     """Take a batch of a region's rows."""
     if stream.state == STREAMING:
         return _streaming(stream, rows)
     end = next((i for i, row in enumerate(rows) if row.type == INITIALIZED), None)
     if end is None:
-        return _scanning(stream, rows, planted)
-    scanned = _scanning(stream, rows[:end], planted)
+        return _scanning(stream, rows)
+    scanned = _scanning(stream, rows[:end])
     streaming = scanned.stream._replace(state=STREAMING, early=Map())
     after = _streaming(streaming, rows[end + 1 :])
     return Matched(after.stream, scanned.rows + after.rows, True, after.orphans, len(scanned.stream.early))
@@ -81,9 +78,9 @@ def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     return Matched(_kept(stream, used, fresh), out, False, orphans)
 
 
-def _scanning(stream: Stream, rows: tuple[KvRow, ...], planted: frozenset[str]) -> Matched:
+def _scanning(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     """Take rows of a scan and of the log beside it, in any order."""
-    early, waits = stream.early.mutate(), DROPS_EARLY_COMMIT not in planted
+    early = stream.early.mutate()
     locks: dict[int, KvRow] = {}
     used: list[int] = []
     out: list[Row] = []
@@ -99,8 +96,7 @@ def _scanning(stream: Stream, rows: tuple[KvRow, ...], planted: frozenset[str]) 
             elif waiting is None and (found is None or found.start_ts <= start_ts):
                 locks[key] = row
         elif found is None or found.start_ts != start_ts:
-            if waits:
-                early[key, start_ts] = commit_ts
+            early[key, start_ts] = commit_ts
         else:
             if locks.pop(key, None) is None:
                 used.append(key)

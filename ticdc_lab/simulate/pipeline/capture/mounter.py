@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from ticdc_lab.simulate.pipeline.capture.mutants import NEWEST_SCHEMA
 from ticdc_lab.simulate.pipeline.capture.path_state import Row
 from ticdc_lab.simulate.pipeline.capture.schema import version_at
 from ticdc_lab.simulate.pipeline.capture.state import Version
@@ -13,7 +12,6 @@ from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.tables import Cell, Change, TableInfo
 
 OPS = ("delete", "update", "insert")
-NOTHING: frozenset[str] = frozenset()
 Cells = tuple[Cell, ...]
 
 
@@ -21,7 +19,7 @@ class Unknown(Exception):
     """A row of a table that was not there when it was committed."""
 
 
-def mounted(rows: Sequence[Row], versions: tuple[Version, ...], planted: frozenset[str] = NOTHING) -> list[Change]:
+def mounted(rows: Sequence[Row], versions: tuple[Version, ...]) -> list[Change]:
     """Mount rows of one table that are sorted by commit_ts.
 
     Parameters
@@ -36,8 +34,6 @@ def mounted(rows: Sequence[Row], versions: tuple[Version, ...], planted: frozens
     Unknown
         The table was not there at a row's commit_ts.
     """
-    if NEWEST_SCHEMA in planted:
-        versions = tuple(Version(0, v.info) for v in versions[-1:])
     out: list[Change] = []
     at = 0
     while at < len(rows):

@@ -9,7 +9,6 @@ from typing import Any
 
 from ticdc_lab.simulate.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.mutants import DDL_BEFORE_BARRIER, MARKS_RESOLVED, SKIPS_DDL_PULLER
 from ticdc_lab.simulate.pipeline.capture.schema import tables_at
 from ticdc_lab.simulate.pipeline.capture.state import Duty
 from ticdc_lab.simulate.pipeline.settings import MYSQL
@@ -26,7 +25,6 @@ from ticdc_lab.simulate.pipeline.tables import Job
 from ticdc_lab.simulate.scheduler.capture_state import owner_rev
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState, unsynced
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutTables
-from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3 import CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.captures import all_initialized
@@ -55,8 +53,7 @@ def next_job(desk: Desk) -> tuple[int, Job] | None:
 def barrier_ts(desk: Desk) -> int:
     """Give what no watermark may pass: the next job, and what the DDL puller knows."""
     job = next_job(desk)
-    known_ts = MAX_TS if SKIPS_DDL_PULLER in desk.planted else desk.ddl.resolved_ts
-    return known_ts if job is None else min(job[0], known_ts)
+    return desk.ddl.resolved_ts if job is None else min(job[0], desk.ddl.resolved_ts)
 
 
 def may_tick(desk: Desk) -> bool:
@@ -64,7 +61,7 @@ def may_tick(desk: Desk) -> bool:
     duty = desk.duty
     if duty is None:
         return True
-    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts and SKIPS_DDL_PULLER not in desk.planted
+    waits = desk.ddl.resolved_ts < desk.inner.checkpoint_ts
     if waits and not duty.waits:
         because = f"the DDL puller is at {desk.ddl.resolved_ts}, the checkpoint at {desk.inner.checkpoint_ts}"
         desk.outputs.append(Decided("wanted-tables", None, because))
@@ -101,15 +98,18 @@ def proceed(desk: Desk) -> None:
     if duty is None:
         return
     if checkpoint_ts > duty.told_ts:
-        told_ts = desk.inner.resolved_ts if MARKS_RESOLVED in desk.planted else checkpoint_ts
-        desk.outputs.append(Send(DOWNSTREAM, Resolved(told_ts)))
+        desk.outputs.append(Send(DOWNSTREAM, Resolved(checkpoint_ts)))
         duty = duty._replace(told_ts=checkpoint_ts)
     desk.duty = duty
     if duty.partitions is not None:
         _repartition(desk, duty, duty.partitions)
         return
+    _execute(desk, duty, checkpoint_ts)
+
+
+def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
     job = next_job(desk)
-    if job is None or (job[0] > checkpoint_ts and DDL_BEFORE_BARRIER not in desk.planted):
+    if job is None or job[0] > checkpoint_ts:
         return
     identity = (job[0], job[1].id)
     if duty.executing == identity and desk.at_us - duty.asked_us < desk.settings.retry_us:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pipeline.capture.mutants import FRONTIER_MAX
 from ticdc_lab.simulate.pipeline.capture.path_state import Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.keys import LAST, WIDTH, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import Region
 from ticdc_lab.simulate.scheduler.roles import Key
-
-NOTHING: frozenset[str] = frozenset()
 
 
 class Part(NamedTuple):
@@ -35,12 +32,9 @@ def begun(start: int, end: int, start_ts: int, at_us: int) -> Puller:
     return Puller(start, min(end, LAST), start_ts, gaps=(Gap(start, min(end, LAST), start_ts, at_us, at_us),))
 
 
-def frontier_ts(puller: Puller, planted: frozenset[str] = NOTHING) -> int:
+def frontier_ts(puller: Puller) -> int:
     """Give the lowest resolved_ts of all parts; it does not fall."""
-    found = [s.resolved_ts for s in puller.streams.values()]
-    if FRONTIER_MAX in planted:
-        return max([puller.resolved_ts, *found])
-    found += [g.resolved_ts for g in puller.gaps]
+    found = [*(s.resolved_ts for s in puller.streams.values()), *(g.resolved_ts for g in puller.gaps)]
     return max(puller.resolved_ts, min(found)) if found else puller.resolved_ts
 
 

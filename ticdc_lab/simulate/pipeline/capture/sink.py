@@ -10,19 +10,13 @@ from typing import Any
 from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.desk import Desk
 from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
-from ticdc_lab.simulate.pipeline.capture.mutants import (
-    EMITS_UNRESOLVED,
-    PASSES_RESOLVED,
-    SENT_IS_WRITTEN,
-    STOP_LOSES_ROWS,
-)
 from ticdc_lab.simulate.pipeline.capture.path_state import Flight, Path, Row, Sink
 from ticdc_lab.simulate.pipeline.capture.sorter import taken
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_PROCESSOR, BY_SNAPSHOT, MYSQL, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, SEVERAL, Begin, Publish, Write, Written
 from ticdc_lab.simulate.pipeline.tables import Change
-from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, STOPPING, WRITING, Marks
+from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, WRITING, Marks
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 _PLACE = itemgetter(0, 1)
@@ -48,16 +42,14 @@ def marks_of(desk: Desk, path: Path) -> Marks:
     resolved = resolved_ts(desk, path)
     if path.state not in WRITING:
         return Marks(path.start_ts, resolved)
-    written_ts = desk.limit_ts if PASSES_RESOLVED in desk.planted else min(resolved, desk.limit_ts)
+    written_ts = min(resolved, desk.limit_ts)
     if not desk.publishes_first:
-        written_ts = min(written_ts, _written_ts(desk, path))
+        written_ts = min(written_ts, _written_ts(path))
     return Marks(max(path.checkpoint_ts, written_ts), resolved)
 
 
-def _written_ts(desk: Desk, path: Path) -> int:
-    if STOP_LOSES_ROWS in desk.planted and path.state == STOPPING:
-        return MAX_TS
-    if path.sink.flights and SENT_IS_WRITTEN not in desk.planted:
+def _written_ts(path: Path) -> int:
+    if path.sink.flights:
         return path.sink.flights[0].first_ts - 1
     due_ts = first_due_ts(path)
     return path.sorter.drained_ts if due_ts is None else due_ts - 1
@@ -95,8 +87,6 @@ def _begins_writes(desk: Desk, path: Path) -> bool:
 
 
 def _upto_ts(desk: Desk, resolved: int) -> int:
-    if EMITS_UNRESOLVED in desk.planted:
-        return MAX_TS
     upto_ts = min(resolved, desk.limit_ts)
     return min(upto_ts, desk.inner.checkpoint_ts) if desk.publishes_first else upto_ts
 
@@ -176,6 +166,8 @@ def _sent_together(desk: Desk, keys: list[Key], batch: list[tuple[int, int, Chan
             return False
         if sink.flights and sink.n_flying + n_rows[i] > desk.settings.sink_window_rows:
             return False
+    if not desk.mounts(len(batch)):
+        return False
     desk.n_writes += 1
     write = Write(desk.n_writes, SEVERAL, tuple(change for _, _, change in batch))
     desk.outputs.append(Send(DOWNSTREAM, write))
@@ -192,7 +184,7 @@ def _sent_together(desk: Desk, keys: list[Key], batch: list[tuple[int, int, Chan
 def _mounted(desk: Desk, path: Path, rows: Sequence[Row]) -> list[Change] | None:
     table = table_of_key(path.key)
     try:
-        return mounted(rows, desk.ddl.schema.get(table, ()), desk.planted)
+        return mounted(rows, desk.ddl.schema.get(table, ()))
     except Unknown as unknown:
         desk.outputs.append(Broken("Every Row Has A Definition", f"table {table}: {unknown}"))
         return None
@@ -227,6 +219,8 @@ def _sent(desk: Desk, path: Path) -> Path:
     while at < len(due):
         rows = due[at : _batch_end(due, at, len(due), settings)]
         if flights and flying + len(rows) > settings.sink_window_rows:
+            break
+        if not desk.mounts(len(rows)):
             break
         changes = _mounted(desk, path, rows)
         if changes is None:

@@ -89,7 +89,8 @@ class Duty(NamedTuple):
 class DataState(NamedTuple):
     """A capture: ``inner`` is the scheduler's, whose parts are given under their own names too.
 
-    ``n_writes`` counts the writes that were sent, and is the id of the last.
+    ``n_writes`` counts the writes that were sent, and is the id of the last; ``mounting_until_us`` is when the pool of
+    mounters has nothing to do any more.
     """
 
     inner: CaptureState
@@ -98,6 +99,7 @@ class DataState(NamedTuple):
     kv: KvClient = KvClient()
     duty: Duty | None = None
     n_writes: int = 0
+    mounting_until_us: int = 0
 
     @property
     def address(self) -> Address:

@@ -22,7 +22,7 @@ def entries(desk: Desk, sender: Address, message: Entries) -> None:
         return
     puller = desk.puller(key)
     before = puller.streams[message.request_id]
-    found = matched(before._replace(heard_us=desk.at_us), message.rows, desk.planted)
+    found = matched(before._replace(heard_us=desk.at_us), message.rows)
     stream = found.stream
     if found.initialized:
         stream = kv_client.scan_ended(desk, key, stream)
@@ -92,7 +92,7 @@ def advance(desk: Desk, key: Key) -> None:
             sink.pump_all(desk)
         return
     puller = desk.puller(key)
-    resolved_ts = frontier_ts(puller, desk.planted)
+    resolved_ts = frontier_ts(puller)
     if resolved_ts > puller.resolved_ts:
         desk.set_puller(key, puller._replace(resolved_ts=resolved_ts))
         sink.pump(desk, key)

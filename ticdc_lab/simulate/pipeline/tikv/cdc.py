@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from ticdc_lab.simulate.machine import Address, Changed, Ignored, Send, Wake
 from ticdc_lab.simulate.pipeline.cdc_messages import (
     INITIALIZED,
-    PREWRITE,
     Deregister,
     Entries,
     KvRow,
@@ -44,10 +43,9 @@ def register(turn: Turn, sender: Address, message: Register) -> None:
     if any(s.address == sender and s.request_id == request_id for s in streams):
         turn.out.append(Ignored(message, "this request is served already"))
         return
-    after_ts = checkpoint_ts - turn.store.scans_checkpoint_too
-    keys = keys_of(data, start, end, after_ts)
+    keys = keys_of(data, start, end, checkpoint_ts)
     whole = start <= data.start and data.end <= end
-    stream = Stream(sender, request_id, start, end, after_ts, whole, data, keys)
+    stream = Stream(sender, request_id, start, end, checkpoint_ts, whole, data, keys)
     turn.state = turn.state._replace(streams=turn.state.streams.set(region, (*streams, stream)))
     what = f"{sender} registered: {len(keys)} keys to scan"
     turn.out.append(Changed(f"stream:{region}:{sender}", None, "scanning", what))
@@ -108,8 +106,6 @@ def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
     assert stream.snapshot is not None
     most = turn.store.settings.scan_batch
     rows, read = next_batch(stream.snapshot, stream.keys, stream.at, stream.checkpoint_ts, most)
-    if turn.store.scan_misses_locks:
-        rows = [row for row in rows if row.type != PREWRITE]
     stream = stream._replace(at=read)
     if read == len(stream.keys):
         rows.append(KvRow(INITIALIZED, 0, 0))
@@ -124,8 +120,6 @@ def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
 def observe(turn: Turn, region: int, rows: tuple[KvRow, ...]) -> None:
     """Stream what is applied."""
     for stream in turn.state.streams.get(region, ()):
-        if stream.snapshot is not None and turn.store.streams_after_scan:
-            continue
         start, end = stream.start, stream.end
         told = rows if stream.whole else tuple([row for row in rows if start <= row[1] < end])
         if told:

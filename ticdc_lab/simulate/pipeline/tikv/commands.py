@@ -19,7 +19,6 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     RegionNotFound,
     Rollback,
 )
-from ticdc_lab.simulate.pipeline.tikv.cdc import observe
 from ticdc_lab.simulate.pipeline.tikv.percolator import Draft, commit, prewrite, rollback
 from ticdc_lab.simulate.pipeline.tikv.region_changes import split_for_table
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
@@ -61,9 +60,6 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     batch = Batch(sender, message.id, tuple(results), frozenset(drafts))
     turn.state = turn.state._replace(batches=turn.state.batches.set(number, batch), n_batches=number)
     entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (_, d, of) in drafts.items()]
-    if turn.store.observes_early:
-        for region, entry in entries:
-            observe(turn, region, entry.rows)
     propose(turn, entries)
 
 

@@ -2,7 +2,8 @@
 
 What was acknowledged is held by a majority, and two majorities share a peer: the newest of a majority's states has it.
 Raft lets only the peer with the newest log win; here the winner fetches it, which leads to the same state.
-A peer that began empty (its disk is gone) neither votes nor counts: it may have forgotten a vote or a state.
+A peer that began empty (its disk is gone) or lost its last write neither votes nor counts: it may have forgotten a vote
+or a state.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ticdc_lab.simulate.machine import Address, Send
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of
+from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Vote, Voted
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
@@ -43,7 +44,7 @@ def campaign(turn: Turn, regions: Sequence[int], because: str) -> None:
 
 def vote(turn: Turn, sender: Address, message: Vote) -> None:
     """Promise to obey no earlier leader, and tell what is held here."""
-    newborn = Peer(None, voter=life_of(turn.state.address) == 1)
+    newborn = Peer(None, voter=turn.state.whole)
     granted: list[tuple[int, int, int, int, Data | None]] = []
     stale: list[tuple[int, int]] = []
     gone: list[int] = []

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK
 from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock, RegionFacts
 from ticdc_lab.simulate.pipeline.tables import Value
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, records, value_at
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records, value_at
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
 
 Version: TypeAlias = "tuple[int, int, int, str, Value | None, Value | None]"
@@ -61,9 +61,10 @@ def cf_rows(state: StoreState, key: int) -> tuple[CfRow, ...]:
     lock, newest = data.locks.get(key), data.write.get(key)
     if lock is not None:
         rows.append(CfRow("lock", key, 0, lock[0], lock[2], None))
-    values = ([(lock[0], lock[3])] if lock else []) + [(r[1], r[5]) for r in records(newest)]
-    stored = sorted(((ts, value) for ts, value in values if value is not None), key=lambda v: v[0], reverse=True)
-    rows += [CfRow("default", key, ts, ts, "put", value) for ts, value in stored]
+    found = ([(lock[0], lock[3])] if lock else []) + [(r[1], r[5]) for r in records(newest)]
+    values = [(ts, read(data.default, key, ts, stored)) for ts, stored in found]
+    shown = sorted(((ts, value) for ts, value in values if value is not None), key=lambda v: v[0], reverse=True)
+    rows += [CfRow("default", key, ts, ts, "put", value) for ts, value in shown]
     rows += [CfRow("write", key, r[0], r[1], r[2], None) for r in records(newest)]
     return tuple(rows)
 
@@ -99,9 +100,10 @@ def _versions(data: Data, without: Sequence[tuple[int, int]]) -> Iterator[Versio
     for key in sorted(data.write):
         if any(start <= key < end for start, end in without):
             continue
-        for commit_ts, start_ts, kind, older, _, value in records(data.write[key]):
+        for commit_ts, start_ts, kind, older, _, stored in records(data.write[key]):
             if kind != ROLLBACK:
-                yield commit_ts, start_ts, key, kind, value, value_at(older)
+                value = read(data.default, key, start_ts, stored)
+                yield commit_ts, start_ts, key, kind, value, value_at(older, key, data.default)
 
 
 def _served(state: StoreState) -> list[Data]:

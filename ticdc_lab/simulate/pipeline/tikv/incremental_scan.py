@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMITTED, PREWRITE, KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, records, value_at
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records, value_at
 
 
 def keys_of(data: Data, start: int, end: int, checkpoint_ts: int) -> tuple[int, ...]:
@@ -15,17 +15,22 @@ def keys_of(data: Data, start: int, end: int, checkpoint_ts: int) -> tuple[int, 
 
 
 def rows_of(data: Data, key: int, checkpoint_ts: int) -> list[KvRow]:
-    """Give what a scan sends of a key: its lock as ``prewrite``, then its versions as ``committed``, newest first."""
+    """Give what a scan sends of a key: its lock as ``prewrite``, then its versions as ``committed``, newest first.
+
+    Lock and default column family give the one, write and default the others.
+    """
     rows: list[KvRow] = []
     lock, newest = data.locks.get(key), data.write.get(key)
     if lock is not None:
-        start_ts, _, op, value = lock
-        rows.append(KvRow(PREWRITE, key, start_ts, 0, op, value, value_at(newest)))
-    for commit_ts, start_ts, kind, older, _, value in records(newest):
+        start_ts, _, op, stored = lock
+        value = read(data.default, key, start_ts, stored)
+        rows.append(KvRow(PREWRITE, key, start_ts, 0, op, value, value_at(newest, key, data.default)))
+    for commit_ts, start_ts, kind, older, _, stored in records(newest):
         if commit_ts <= checkpoint_ts:
             break
         if kind != ROLLBACK:
-            rows.append(KvRow(COMMITTED, key, start_ts, commit_ts, kind, value, value_at(older)))
+            value = read(data.default, key, start_ts, stored)
+            rows.append(KvRow(COMMITTED, key, start_ts, commit_ts, kind, value, value_at(older, key, data.default)))
     return rows
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ticdc_lab.simulate.machine import Address, Send, Wake
 from ticdc_lab.simulate.pipeline.tikv.cdc import tell_resolved
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of
+from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Admit, CheckedLeader, CheckLeader
 from ticdc_lab.simulate.pipeline.tikv.replication import by_majority, replicate
@@ -39,10 +39,10 @@ def ask_followers(turn: Turn) -> None:
     for region, peer in turn.led():
         led = peer.led
         assert led is not None
-        if led.followers and not turn.store.resolves_alone and is_lost(turn, led):
+        if led.followers and is_lost(turn, led):
             stepped_down(turn, region, "no majority has confirmed its leadership for too long")
             continue
-        if not led.followers or turn.store.resolves_alone:
+        if not led.followers:
             alone.append(region)
         for follower in led.followers:
             asked.setdefault(follower, []).append((region, peer.term, peer.log_index))
@@ -60,7 +60,7 @@ def is_lost(turn: Turn, led: Led) -> bool:
 
 def check_leader(turn: Turn, sender: Address, message: CheckLeader) -> None:
     """Say which of a leader's regions it leads as far as this store knows, and what is missing here."""
-    leader, voter = node_of(sender), life_of(turn.state.address) == 1
+    leader, voter = node_of(sender), turn.state.whole
     peers, gone = turn.state.peers, turn.state.gone
     agreed, lacking, learning, stale = [], [], [], []
     for region, term, index in message.regions:
@@ -126,9 +126,9 @@ def _advance(turn: Turn, region: int, sent_us: int) -> None:
     if led is None or led.applied is None or led.applied.merging is not None:
         return
     ts = before(ts_of(sent_us))
-    if led.applied.locks and not turn.store.ignores_locks:
+    if led.applied.locks:
         ts = min(ts, before(min(lock[0] for lock in led.applied.locks.values())))
-    if ts > led.resolved_ts or turn.store.follows_locks_down:
+    if ts > led.resolved_ts:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
 

@@ -113,7 +113,7 @@ class Pd:
             return state, []
         addresses = tuple((s, state.stores[s][0]) for s in self.stores)
         told: list[Output] = [Send(address, Stores(addresses)) for _, address in addresses]
-        return state, [Changed(f"store:{name}", known, sender, "it came back with an empty disk"), *told]
+        return state, [Changed(f"store:{name}", known, sender, "it came back"), *told]
 
     def _regions_heard(self, state: PdState, message: RegionHeartbeat, now: Now) -> tuple[PdState, list[Output]]:
         known = dict(sorted(state.regions.items()))

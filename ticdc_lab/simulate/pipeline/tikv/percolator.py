@@ -21,10 +21,12 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     WriteConflict,
 )
 from ticdc_lab.simulate.pipeline.tikv.region_data import (
+    IN_DEFAULT,
     Data,
     Lock,
     Written,
     inserted,
+    is_long,
     kept,
     record_of,
     records,
@@ -51,16 +53,16 @@ class Draft:
         What an observer of the raft log sees, in its order.
     """
 
-    __slots__ = ("before_ts", "data", "keeps", "locks", "rows", "write")
+    __slots__ = ("before_ts", "data", "default", "keeps", "locks", "rows", "write")
 
     def __init__(self, data: Data, keeps: int | None = None, before_ts: int = 1 << 62) -> None:
         self.data, self.keeps, self.before_ts = data, keeps, before_ts
-        self.locks, self.write = data.locks.mutate(), data.write.mutate()
+        self.locks, self.write, self.default = data.locks.mutate(), data.write.mutate(), data.default.mutate()
         self.rows: list[KvRow] = []
 
     def finished(self) -> Data:
         """Give the region afterwards."""
-        return replace(self.data, locks=self.locks.finish(), write=self.write.finish())
+        return replace(self.data, locks=self.locks.finish(), write=self.write.finish(), default=self.default.finish())
 
 
 def prewrite(draft: Draft, command: Prewrite) -> Refusal | None:
@@ -90,10 +92,16 @@ def prewrite(draft: Draft, command: Prewrite) -> Refusal | None:
                     return refusal
                 if is_done:
                     continue
-            old_value = newest[5] if newest[2] != ROLLBACK else value_at(newest)
+            old_value = newest[5] if newest[2] != ROLLBACK else None
+            if newest[2] == ROLLBACK or old_value is IN_DEFAULT:
+                old_value = value_at(newest, key, draft.default)
         rows.append(made(KvRow, (PREWRITE, key, start_ts, 0, op, value, old_value)))
     for _, key, _, _, op, value, _ in rows:
-        locks[key] = (start_ts, primary, op, value)
+        if value is not None and is_long(value):
+            draft.default[key, start_ts] = value
+            locks[key] = (start_ts, primary, op, IN_DEFAULT)
+        else:
+            locks[key] = (start_ts, primary, op, value)
     draft.rows += rows
     return None
 
@@ -152,7 +160,11 @@ def _collect(draft: Draft, keys: list[int], keeps: int) -> None:
         newest = draft.write[key]
         n = newest[4]
         if n > keeps + 1 and not n & (n - 1):
-            draft.write[key] = kept(newest, keeps, draft.before_ts)
+            left = draft.write[key] = kept(newest, keeps, draft.before_ts)
+            there = {record[1] for record in records(left)}
+            for record in records(newest):
+                if record[5] is IN_DEFAULT and record[1] not in there:
+                    del draft.default[key, record[1]]
 
 
 def rollback(draft: Draft, command: Rollback) -> Refusal | None:
@@ -175,6 +187,8 @@ def rollback(draft: Draft, command: Rollback) -> Refusal | None:
         lock = draft.locks.get(key)
         if lock is not None and lock[0] == start_ts:
             del draft.locks[key]
+            if lock[3] is IN_DEFAULT:
+                del draft.default[key, start_ts]
             draft.rows.append(KvRow(ROLLED_BACK, key, start_ts))
         draft.write[key] = inserted(draft.write.get(key), start_ts, start_ts, ROLLBACK)
     return None

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.elections import campaign
-from ticdc_lab.simulate.pipeline.tikv.layout import PD, life_of
+from ticdc_lab.simulate.pipeline.tikv.layout import PD
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, Destroy, SplitId
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, part_of, united
@@ -137,7 +137,7 @@ def changed(turn: Turn, region: int, before: Data | None, after: Data) -> None:
         destroy(turn, gone)
         for follower in peer.led.followers:
             turn.send(follower, Destroy((gone,)))
-    if before is not None and not (turn.store.keeps_streams_at_split and after.end < before.end):
+    if before is not None:
         _is_another(turn, region, after)
     young = _sprouted(turn, after)
     report(turn, tuple(absorbed), young)
@@ -164,7 +164,7 @@ def _sprouted(turn: Turn, data: Data) -> list[Data]:
     for sprout in young:
         known = state.peers.get(sprout.id)
         if known is None:
-            turn.put(sprout.id, Peer(sprout, voter=life_of(state.address) == 1))
+            turn.put(sprout.id, Peer(sprout, voter=state.whole))
         elif known.data is None:
             turn.put(sprout.id, known._replace(data=sprout))
     peers = turn.state.peers

@@ -1,13 +1,15 @@
 """What a region holds: its range and its column families, replicated as one immutable value.
 
-Values stand in locks and write records, as TiKV keeps its short ones; the default column family is read from there.
+Short values stand in locks and write records, as TiKV has it; longer ones in the default column family, by key and
+start_ts, and :data:`IN_DEFAULT` in their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from enum import Enum
+from typing import Protocol, TypeAlias
 
 from immutables import Map
 
@@ -15,9 +17,21 @@ from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, Region
 from ticdc_lab.simulate.pipeline.tables import Value
 
-Lock: TypeAlias = "tuple[int, int, str, Value | None]"
+SHORT_BYTES = 255
+"""A value of at most so many bytes is short."""
+
+
+class InDefault(Enum):
+    """Says that a value is in the default column family."""
+
+    HERE = 1
+
+
+IN_DEFAULT = InDefault.HERE
+Stored: TypeAlias = "Value | InDefault | None"
+Lock: TypeAlias = "tuple[int, int, str, Stored]"
 """start_ts, primary key, operation, value (of a put)."""
-Written: TypeAlias = "tuple[int, int, str, Written | None, int, Value | None]"
+Written: TypeAlias = "tuple[int, int, str, Written | None, int, Stored]"
 """A write record: commit_ts (start_ts of a rollback), start_ts, kind, the next older one, how many there are, value."""
 
 
@@ -31,8 +45,8 @@ class Data:
         As PD knows it.
     peers
         The stores that hold it.
-    locks, write
-        The column families: by key; by key, newest first.
+    locks, default, write
+        The column families: by key; by key and start_ts; by key, newest first.
     sprouts
         Regions that were split off and may have no leader yet.
     absorbed
@@ -48,6 +62,7 @@ class Data:
     peers: tuple[str, ...]
     locks: Map[int, Lock] = Map()
     write: Map[int, Written] = Map()
+    default: Map[tuple[int, int], Value] = Map()
     sprouts: tuple[Data, ...] = ()
     absorbed: tuple[int, ...] = ()
     merging: int | None = None
@@ -77,7 +92,7 @@ def record_of(newest: Written | None, start_ts: int) -> Written | None:
     return None
 
 
-def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: Value | None = None) -> Written:
+def inserted(newest: Written | None, ts: int, start_ts: int, kind: str, value: Stored = None) -> Written:
     """Put a write record into its place; nearly always that is the front."""
     if newest is None:
         return (ts, start_ts, kind, None, 1, value)
@@ -122,11 +137,32 @@ def kept(newest: Written, keeps: int, before_ts: int) -> Written:
     return made
 
 
-def value_at(newest: Written | None) -> Value | None:
+def is_long(value: Value) -> bool:
+    """Whether a value has its place in the default column family; text as it is, numbers of eight bytes."""
+    size = 0
+    for cell in getattr(value, "cells", ()):
+        size += len(cell) if type(cell) is str else 8
+    return size > SHORT_BYTES
+
+
+class ByStart(Protocol):
+    """The default column family, also while it is changed."""
+
+    def __getitem__(self, key: tuple[int, int], /) -> Value:
+        """Give the value of a key that a transaction wrote."""
+        ...
+
+
+def read(default: ByStart, key: int, start_ts: int, stored: Stored) -> Value | None:
+    """Give the value of a lock or a write record."""
+    return default[key, start_ts] if isinstance(stored, InDefault) else stored
+
+
+def value_at(newest: Written | None, key: int, default: ByStart) -> Value | None:
     """Give the value of a row as of a write record: of the newest from there on that is no rollback."""
     while newest is not None and newest[2] == ROLLBACK:
         newest = newest[3]
-    return newest[5] if newest is not None else None
+    return read(default, key, newest[1], newest[5]) if newest is not None else None
 
 
 def part_of(data: Data, start: int, end: int) -> Data:
@@ -137,6 +173,7 @@ def part_of(data: Data, start: int, end: int) -> Data:
         end=end,
         locks=Map({k: lock for k, lock in data.locks.items() if start <= k < end}),
         write=Map({k: w for k, w in data.write.items() if start <= k < end}),
+        default=Map({k: v for k, v in data.default.items() if start <= k[0] < end}),
     )
 
 
@@ -148,5 +185,6 @@ def united(left: Data, right: Data) -> Data:
         epoch=max(left.epoch, right.epoch) + 1,
         locks=left.locks.update(right.locks),
         write=left.write.update(right.write),
+        default=left.default.update(right.default),
         absorbed=(*left.absorbed, right.id),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ticdc_lab.simulate.machine import Address, Send, Wake
 from ticdc_lab.simulate.pipeline.tikv.answers import answer
 from ticdc_lab.simulate.pipeline.tikv.cdc import observe
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of
+from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Append, Appended
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
@@ -26,14 +26,14 @@ def propose(turn: Turn, entries: Iterable[tuple[int, Entry]]) -> None:
 
     The index of an entry is given here.
     """
-    changed: dict[int, Peer] = {}
+    peers, changed = turn.state.peers, dict[int, Peer]()
     for region, (_, data, rows, batch, commands) in entries:
-        _, term, _, log_index, voter, leader, led, votes = turn.state.peers[region]
+        _, term, _, log_index, voter, leader, led, votes = peers[region]
         assert led is not None
         index = log_index + 1
         led = led.with_pending((*led.pending, Entry(index, data, rows, batch, commands)))
         changed[region] = Peer(data, term, term, index, voter, leader, led, votes)
-    turn.put_all(changed)
+    turn.write(changed, ((region, peers[region]) for region in changed))
     replicate(turn, list(changed))
 
 
@@ -55,7 +55,7 @@ def replicate(turn: Turn, regions: Sequence[int], to: Sequence[str] | None = Non
 def append(turn: Turn, sender: Address, message: Append) -> None:
     """Hold what a leader sends, unless a later one is known."""
     state = turn.state
-    leader, newborn = node_of(sender), Peer(None, voter=life_of(state.address) == 1)
+    leader, newborn = node_of(sender), Peer(None, voter=state.whole)
     held: list[tuple[int, int, int]] = []
     stale: list[tuple[int, int]] = []
     gone: list[int] = []
@@ -73,7 +73,7 @@ def append(turn: Turn, sender: Address, message: Append) -> None:
                 changed[region] = Peer(data, term, term, index, peer.voter, leader)
             if peer.voter:
                 held.append((region, term, index))
-    turn.put_all(changed)
+    turn.write(changed, ((region, state.peers.get(region, newborn)) for region in changed))
     turn.out.append(Send(sender, Appended(tuple(held), tuple(stale), tuple(gone))))
 
 
@@ -162,7 +162,7 @@ def apply(turn: Turn, due: Iterable[Due]) -> None:
 
 def _let_see(turn: Turn, region: int, before: Data | None, entries: tuple[Entry, ...]) -> None:
     for entry in entries:
-        if entry.rows and not turn.store.observes_early:
+        if entry.rows:
             observe(turn, region, entry.rows)
         if entry.batch:
             answer(turn, region, entry)

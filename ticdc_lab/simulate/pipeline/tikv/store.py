@@ -9,6 +9,7 @@ from typing import Any
 
 from immutables import Map
 
+from ticdc_lab.simulate.faults import KEPT, LOST, TORN
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
@@ -58,43 +59,34 @@ class Store:
         Names of all stores.
     regions
         The regions at first; their leaders are names of stores.
-    ignores_locks
-        A planted bug: resolved_ts is the TSO of the moment, whatever is locked.
-    resolves_alone
-        A planted bug: resolved_ts is advanced without asking the followers, and a leader that was cut off goes on.
-    scan_misses_locks
-        A planted bug: the incremental scan reads the write column family only.
-    streams_after_scan
-        A planted bug: what is applied between the snapshot and the end of its scan is not streamed.
-    scans_checkpoint_too
-        A planted bug: the scan takes ``[checkpoint_ts, MAX]``.
-    observes_early
-        A planted bug: what a leader proposes is streamed before a majority has it.
-    keeps_streams_at_split
-        A planted bug: a split does not end the streams of the region.
-    follows_locks_down
-        A planted bug: a lock that comes later with a lower start_ts takes resolved_ts back.
     """
 
     settings: TikvSettings
     stores: tuple[str, ...]
     regions: tuple[Region, ...]
-    ignores_locks: bool = False
-    resolves_alone: bool = False
-    scan_misses_locks: bool = False
-    streams_after_scan: bool = False
-    scans_checkpoint_too: bool = False
-    observes_early: bool = False
-    keeps_streams_at_split: bool = False
-    follows_locks_down: bool = False
 
     def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
-        """Lead the own part of the first regions; a store that lost its disk begins empty and leads nothing."""
+        """Lead the own part of the first regions."""
         name = node_of(address)
-        peers: Map[int, Peer] = Map()
-        if life_of(address) == 1:
-            peers = Map({r.id: p for r in self.regions if (p := self._first_peer(r, name, now)) is not None})
-        state = StoreState(address, name, peers, Map({s: s for s in self.stores}))
+        peers = {r.id: p for r in self.regions if (p := self._first_peer(r, name, now)) is not None}
+        return self._begun(self._fresh(address, name, Map(peers)), now)
+
+    def again(self, address: Address, before: StoreState, disk: str, now: Now) -> tuple[StoreState, list[Output]]:
+        """Go on with what the disk has: logs, terms and votes; nothing is led, and no stream or question is known.
+
+        Of a torn write it is not known whether it was acknowledged: its regions are as before it, and do not vote.
+        """
+        state = self._fresh(address, before.name, Map(), whole=before.whole and disk == KEPT)
+        if disk != LOST:
+            torn = dict(before.written) if disk == TORN else {}
+            peers = ((region, _on_disk(peer, torn.get(region))) for region, peer in sorted(before.peers.items()))
+            state = state._replace(peers=Map(peers), gone=before.gone)
+        return self._begun(state, now)
+
+    def _fresh(self, address: Address, name: str, peers: Map[int, Peer], *, whole: bool = True) -> StoreState:
+        return StoreState(address, name, peers, Map({s: s for s in self.stores}), whole=whole)
+
+    def _begun(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
         turn = Turn(self, state, now)
         region_changes.report(turn)
         wakes = [Wake(self.settings.resolved_us, leases.RESOLVE), Wake(self.heartbeat_us, HEARTBEAT)]
@@ -155,6 +147,14 @@ class Store:
             _resumed(turn)
         elif isinstance(name, tuple) and name[0] == cdc.SCAN:
             cdc.scan(turn, *name[1:])
+
+
+def _on_disk(peer: Peer, before: Peer | None) -> Peer:
+    """Give what a peer is in the next life of its store; ``before`` is how it was before a torn write."""
+    peer = peer._replace(led=None, votes=None, leader=None)
+    if before is None:
+        return peer
+    return peer._replace(data=before.data, last_term=before.last_term, log_index=before.log_index, voter=False)
 
 
 def _resumed(turn: Turn) -> None:

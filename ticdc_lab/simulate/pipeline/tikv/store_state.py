@@ -104,7 +104,8 @@ class Peer(NamedTuple):
     last_term, log_index
         Of :attr:`data`.
     voter
-        False for a peer that began empty and is not admitted yet: it may have promised things that it forgot.
+        False for a peer that began empty, or lost its last write, and is not admitted yet: it may have promised things
+        that it forgot.
     leader
         The store that leads as far as is known.
     """
@@ -187,6 +188,10 @@ class StoreState(NamedTuple):
         Regions that were merged into others.
     to_divide
         By region the epoch and the key for which a split was asked because a table begins there.
+    written
+        The regions whose log the last write went to, as they were before it: what a torn write leaves.
+    whole
+        Whether the disk has all that this store ever wrote: if not, it may have forgotten that it held a region.
     """
 
     address: Address
@@ -199,3 +204,5 @@ class StoreState(NamedTuple):
     streams: Map[int, tuple[Stream, ...]] = Map()
     gone: Map[int, bool] = Map()
     to_divide: Map[int, tuple[int, int]] = Map()
+    written: tuple[tuple[int, Peer], ...] = ()
+    whole: bool = True

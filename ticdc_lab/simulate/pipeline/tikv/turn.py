@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,11 @@ class Turn:
         """Replace a peer."""
         state = self.state
         self.state = state._replace(peers=state.peers.set(region, peer))
+
+    def write(self, peers: Mapping[int, Peer], before: Iterable[tuple[int, Peer]]) -> None:
+        """Write to the logs of several regions, in one write; ``before`` is how they were."""
+        if peers:
+            self.state = self.state._replace(peers=self.state.peers.update(peers), written=tuple(before))
 
     def put_all(self, peers: Mapping[int, Peer]) -> None:
         """Replace peers of several regions."""

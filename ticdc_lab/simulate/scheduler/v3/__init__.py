@@ -8,14 +8,12 @@ from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Failing
 from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
-from ticdc_lab.simulate.scheduler.v3.mutants import MUTANTS
 from ticdc_lab.simulate.scheduler.v3.settings import Region, Settings
 
 TO_OWNER = (DispatchTableResponse, HeartbeatResponse)
 """The messages that are for the owner's machine; all others of this protocol are for the processor's."""
 
 __all__ = [
-    "MUTANTS",
     "TO_OWNER",
     "Agent",
     "AgentState",

@@ -34,7 +34,6 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     HeartbeatResponse,
     Steady,
 )
-from ticdc_lab.simulate.scheduler.v3.mutants import IGNORE_EPOCH, IGNORE_ORDER, IGNORE_REVISION
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
 from ticdc_lab.simulate.scheduler.v3.versions import epoch_matches
 
@@ -94,7 +93,7 @@ class Agent:
         header = message.header
         if message.to != state.address:
             return state, [Ignored(message, f"it is for {message.to}")]
-        state, outputs = _heard_owner(state, sender, header, self.settings)
+        state, outputs = _heard_owner(state, sender, header)
         owner = state.owner
         if owner is None or any(isinstance(output, Broken) for output in outputs):
             return state, outputs
@@ -112,10 +111,10 @@ class Agent:
 
     def _request(self, state: AgentState, message: DispatchTableRequest, now: Now) -> tuple[AgentState, list[Output]]:
         header, span = message.header, message.request.span
-        if header.processor_epoch != state.epoch and IGNORE_EPOCH not in self.settings.planted:
+        if header.processor_epoch != state.epoch:
             because = f"it is for processor epoch {header.processor_epoch}, this is {state.epoch}"
             return state, [Ignored(message, because)]
-        if 0 < header.seq <= state.taken.get(span, 0) and IGNORE_ORDER not in self.settings.planted:
+        if 0 < header.seq <= state.taken.get(span, 0):
             return state, [Ignored(message, "the owner has asked for something newer of this table")]
         desk = Desk(state, self.settings, now.at_us)
         desk.taken = desk.taken.set(span, max(header.seq, desk.taken.get(span, 0)))
@@ -143,13 +142,9 @@ class Agent:
         return desk.finished(), outputs
 
 
-def _heard_owner(
-    state: AgentState, sender: Address, header: Header, settings: Settings
-) -> tuple[AgentState, list[Output]]:
+def _heard_owner(state: AgentState, sender: Address, header: Header) -> tuple[AgentState, list[Output]]:
     owner = state.owner
     new = Owner(sender, header.owner_revision, header.version)
-    if IGNORE_REVISION in settings.planted:
-        return (state if owner == new else replace(state, owner=new, taken=Map())), []
     if owner is not None and header.owner_revision == owner.revision and sender != owner.address:
         because = f"{sender} and {owner.address} both own revision {owner.revision}"
         return state, [Broken("one owner a revision", because)]

@@ -11,7 +11,6 @@ from ticdc_lab.simulate.scheduler.v3.captures import UNINITIALIZED, Captures, Ca
 from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState, finished
 from ticdc_lab.simulate.scheduler.v3.coordinator_tick import ticked
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
-from ticdc_lab.simulate.scheduler.v3.mutants import IGNORE_ORDER
 from ticdc_lab.simulate.scheduler.v3.replication import ReplicationSet
 from ticdc_lab.simulate.scheduler.v3.replications import Draft
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
@@ -72,7 +71,7 @@ class Coordinator:
             return self._heartbeat_response(state, status, message)
         newer = status.newer.set(message.status.span, message.header.seq)
         captures = _with(state.captures, status._replace(newer=newer))
-        draft = Draft(state.replications, self.settings.planted)
+        draft = Draft(state.replications)
         manager.take_status(draft, sender, message.status)
         return finished(self.settings, state, draft, captures)
 
@@ -102,7 +101,7 @@ class Coordinator:
                 return f"{status.address} has not answered a heartbeat yet"
             if header.processor_epoch > status.epoch:
                 return "its processor is another than the one the owner knows"
-        if header.seq == 0 or header.processor_epoch > status.epoch or IGNORE_ORDER in self.settings.planted:
+        if header.seq == 0 or header.processor_epoch > status.epoch:
             return None
         seq = status.seq
         if isinstance(message, DispatchTableResponse):
@@ -112,7 +111,7 @@ class Coordinator:
     def _heartbeat_response(
         self, state: CoordinatorState, status: CaptureStatus, message: HeartbeatResponse
     ) -> tuple[CoordinatorState, list[OwnerOutput]]:
-        draft = Draft(state.replications, self.settings.planted)
+        draft = Draft(state.replications)
         if status.state != UNINITIALIZED and message.header.processor_epoch > status.epoch:
             manager.shut_down(draft, status.address)
             status = CaptureStatus(status.address, is_owner=status.is_owner)

@@ -58,7 +58,7 @@ def _first_answers(
     if captures.initialized or not captures.members or silent(captures):
         return state, []
     found = {a: manager.spans_of(s.response) for a, s in captures.members.items() if s.response}
-    draft = manager.rebuild(state.replications, found, tick.checkpoint_ts, settings.planted)
+    draft = manager.rebuild(state.replications, found, tick.checkpoint_ts)
     return finished(settings, replace(state, captures=forgotten(captures)), draft)
 
 
@@ -67,7 +67,7 @@ def _lost_captures(
 ) -> tuple[CoordinatorState, list[OwnerOutput]]:
     if not state.captures.removed or not all_initialized(state.captures):
         return state, []
-    draft = Draft(state.replications, settings.planted)
+    draft = Draft(state.replications)
     for address in state.captures.removed:
         manager.shut_down(draft, address)
     return finished(settings, replace(state, captures=replace(state.captures, removed=())), draft)
@@ -104,7 +104,7 @@ def _scheduled(
         return state, []
     view = View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
     schedulers, tasks, decided = schedule(settings, view, state.schedulers)
-    draft = Draft(state.replications, settings.planted)
+    draft = Draft(state.replications)
     taken = manager.handle_tasks(draft, tasks, settings.max_task_concurrency)
     for span in state.plan.surplus:
         found = draft.sets.get(span)

@@ -13,7 +13,6 @@ from ticdc_lab.simulate.scheduler.v3.messages import ABSENT, HeartbeatResponse, 
 from ticdc_lab.simulate.scheduler.v3.replication import REPLICATING_SET, absent, has_removed, rebuilt
 from ticdc_lab.simulate.scheduler.v3.replication_set import Polled
 from ticdc_lab.simulate.scheduler.v3.replications import Draft, Keys, Replications, shared
-from ticdc_lab.simulate.scheduler.v3.settings import NOTHING
 from ticdc_lab.simulate.scheduler.v3.tasks import AddTask, Burst, MoveTask, RemoveTask, Single, Task
 
 NEWER_NOWHERE: Map[Key, int] = Map()
@@ -23,13 +22,12 @@ def rebuild(
     replications: Replications,
     heard: Mapping[Address, Iterable[TableStatus]],
     checkpoint_ts: int,
-    planted: frozenset[str] = NOTHING,
 ) -> Draft:
     """Make all records from what the captures have, once, when all of them have answered the new owner.
 
     Two primaries of one span are a violation; so is a second call.
     """
-    draft = Draft(replications, planted)
+    draft = Draft(replications)
     if draft.sets:
         draft.notes.append(Broken("initialized once", "the captures are all initialized for the second time"))
         return draft
@@ -66,7 +64,7 @@ def take_status(draft: Draft, sender: Address, status: TableStatus) -> None:
     if replication is None:
         draft.notes.append(Ignored(status, f"the owner does not know table {status.span}"))
         return
-    _apply(draft, replication_set.poll(replication, sender, status, draft.planted))
+    _apply(draft, replication_set.poll(replication, sender, status))
 
 
 def take_response(
@@ -98,7 +96,7 @@ def shut_down(draft: Draft, address: Address) -> None:
     for span in sorted(draft.on.get(address, ()), key=order):
         replication = draft.get(span)
         if replication is not None:
-            _apply(draft, replication_set.shut_down(replication, address, draft.planted))
+            _apply(draft, replication_set.shut_down(replication, address))
             draft.running = _without(draft.running, span)
     if address in draft.steady:
         draft.steady = draft.steady.delete(address)

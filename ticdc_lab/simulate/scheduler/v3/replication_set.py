@@ -17,7 +17,6 @@ from ticdc_lab.simulate.machine import Address, Broken, Changed, Ignored
 from ticdc_lab.simulate.scheduler.v3 import replication as r
 from ticdc_lab.simulate.scheduler.v3.messages import ABSENT, REPLICATING, STOPPED, Request, TableStatus
 from ticdc_lab.simulate.scheduler.v3.replication import ReplicationSet
-from ticdc_lab.simulate.scheduler.v3.settings import NOTHING
 from ticdc_lab.simulate.scheduler.v3.transitions import TURNS
 
 Note: TypeAlias = Changed | Ignored | Broken
@@ -34,7 +33,7 @@ class Polled(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def poll(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING) -> Polled:
+def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> Polled:
     """Take the report of one capture; of one without a role nothing happens."""
     role = r.role_of(rep, sender)
     if role is None:
@@ -47,7 +46,7 @@ def poll(rep: ReplicationSet, sender: Address, status: TableStatus, planted: fro
     notes: list[Note] = []
     first, again = True, True
     while again:
-        turn = TURNS[rep.state](rep, sender, status, planted)
+        turn = TURNS[rep.state](rep, sender, status)
         if turn.broken:
             return Polled(rep, tuple(requests), (*notes, turn.broken))
         if turn.unexpected and first:
@@ -101,6 +100,6 @@ def remove(rep: ReplicationSet) -> Polled:
     return polled._replace(notes=(*changes(rep, going, "nobody wants it any more"), *polled.notes))
 
 
-def shut_down(rep: ReplicationSet, address: Address, planted: frozenset[str] = NOTHING) -> Polled:
+def shut_down(rep: ReplicationSet, address: Address) -> Polled:
     """Take note that a capture is gone, and with it its session: it writes no more."""
-    return poll(rep, address, TableStatus(rep.span, STOPPED), planted)
+    return poll(rep, address, TableStatus(rep.span, STOPPED))

@@ -14,7 +14,6 @@ from ticdc_lab.simulate.machine import Address, Output
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import REPLICATING, Checkpoint, Request, TableStatus
 from ticdc_lab.simulate.scheduler.v3.replication import ABSENT_SET, REPLICATING_SET, ReplicationSet, advanced
-from ticdc_lab.simulate.scheduler.v3.settings import NOTHING
 
 Keys = Map[Key, None]
 EMPTY: Keys = Map()
@@ -57,7 +56,6 @@ class Draft:
     """A :class:`Replications` while one step changes it, with what comes out of the step."""
 
     of: Replications
-    planted: frozenset[str] = NOTHING
     requests: list[tuple[Address, Request]] = field(default_factory=list)
     notes: list[Output] = field(default_factory=list)
     gone: list[Key] = field(default_factory=list)

@@ -10,8 +10,6 @@ from immutables import Map
 
 from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
 
-NOTHING: frozenset[str] = frozenset()
-
 
 class Region(NamedTuple):
     """A region of TiKV below a table: ``start <= key < end``, and the keys written to it of late."""
@@ -51,8 +49,6 @@ class Settings:
         Split by written keys where at least so many were written; 0 is off (write-key-threshold).
     regions
         By table, sorted by key: what the splitters see of the upstream.
-    planted
-        Names of bugs to have (:mod:`.mutants`): how we know that the auditor can fail.
     """
 
     version: str = "v8.5.0"
@@ -67,4 +63,3 @@ class Settings:
     region_threshold: int = 100_000
     write_key_threshold: int = 0
     regions: Mapping[int, tuple[Region, ...]] = Map()
-    planted: frozenset[str] = NOTHING

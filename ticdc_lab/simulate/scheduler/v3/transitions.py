@@ -26,9 +26,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     Request,
     TableStatus,
 )
-from ticdc_lab.simulate.scheduler.v3.mutants import PROMOTE_EARLY, SKIP_UNDETERMINED
 from ticdc_lab.simulate.scheduler.v3.replication import ReplicationSet
-from ticdc_lab.simulate.scheduler.v3.settings import NOTHING
 
 
 class Turn(NamedTuple):
@@ -45,7 +43,7 @@ class Turn(NamedTuple):
     broken: Broken | None = None
 
 
-def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING) -> Turn:
+def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     """Nobody has the span; an Absent of a capture that was chosen for it begins the preparation."""
     if status.state == ABSENT:
         prepared = r.with_role(rep, sender, r.SECONDARY)._replace(state=r.PREPARE)
@@ -53,7 +51,7 @@ def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus, planted
     return Turn(rep, unexpected=status.state != STOPPED)
 
 
-def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING) -> Turn:
+def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     """A secondary prepares; a primary goes on, where there is one."""
     if r.role_of(rep, sender) == r.SECONDARY:
         return _secondary_in_prepare(rep, sender, status)
@@ -76,12 +74,12 @@ def _secondary_in_prepare(rep: ReplicationSet, sender: Address, status: TableSta
     return Turn(rep, unexpected=status.state != PREPARING)
 
 
-def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING) -> Turn:
+def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     """A secondary is prepared: the primary must stop, then the secondary becomes the primary."""
     if status.state == PREPARED:
-        return _prepared_in_commit(rep, sender, planted)
+        return _prepared_in_commit(rep, sender)
     if status.state in (STOPPED, ABSENT):
-        return _stopped_in_commit(rep, sender, status, planted)
+        return _stopped_in_commit(rep, sender, status)
     if status.state == REPLICATING:
         return _replicating_in_commit(rep, sender, status)
     if status.state == STOPPING:
@@ -91,12 +89,12 @@ def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus, planted
     return Turn(rep, unexpected=True)
 
 
-def _prepared_in_commit(rep: ReplicationSet, sender: Address, planted: frozenset[str]) -> Turn:
+def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
     because = ""
     if r.role_of(rep, sender) == r.SECONDARY:
-        if rep.primary is not None and PROMOTE_EARLY not in planted:
+        if rep.primary is not None:
             return Turn(rep, request=(rep.primary, RemoveTable(rep.span)))
-        if r.has_role(rep, r.UNDETERMINED) and SKIP_UNDETERMINED not in planted:
+        if r.has_role(rep, r.UNDETERMINED):
             return Turn(rep)
         rep, because = r.promoted(rep, sender), f"{sender} is prepared and nobody else can be writing"
     if rep.primary == sender and not r.has_role(rep, r.SECONDARY):
@@ -104,10 +102,10 @@ def _prepared_in_commit(rep: ReplicationSet, sender: Address, planted: frozenset
     return Turn(rep, because, unexpected=not because)
 
 
-def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str]) -> Turn:
+def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     role = r.role_of(rep, sender)
     if role == r.PRIMARY:
-        return _primary_stopped_in_commit(r.without(r.advanced(rep, status), sender), sender, planted)
+        return _primary_stopped_in_commit(r.without(r.advanced(rep, status), sender), sender)
     if role == r.SECONDARY:
         left = r.without(rep, sender)
         left = left._replace(state=r.ABSENT_SET) if left.primary is None else left
@@ -115,12 +113,12 @@ def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus
     return Turn(rep, unexpected=True)
 
 
-def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address, planted: frozenset[str]) -> Turn:
+def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
     because = f"the primary {sender} has stopped"
     secondary = r.first_in(rep, r.SECONDARY)
     if secondary is None:
         return Turn(rep._replace(state=r.ABSENT_SET), because, again=True)
-    if r.has_role(rep, r.UNDETERMINED) and SKIP_UNDETERMINED not in planted:
+    if r.has_role(rep, r.UNDETERMINED):
         return Turn(rep, f"{because}; somebody else may still be writing")
     rep = r.promoted(rep, secondary)
     return Turn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
@@ -135,9 +133,7 @@ def _replicating_in_commit(rep: ReplicationSet, sender: Address, status: TableSt
     return Turn(rep._replace(state=r.REPLICATING_SET), f"{sender} replicates it", again=True)
 
 
-def on_replicating(
-    rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING
-) -> Turn:
+def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     """The primary replicates, nobody prepares."""
     if status.state == REPLICATING:
         if rep.primary == sender:
@@ -149,7 +145,7 @@ def on_replicating(
     return Turn(rep, unexpected=True)
 
 
-def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus, planted: frozenset[str] = NOTHING) -> Turn:
+def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
     """All captures must stop."""
     if status.state in (PREPARING, PREPARED, REPLICATING):
         return Turn(rep, request=(sender, RemoveTable(rep.span)))

@@ -1,0 +1,66 @@
+"""A report and the workbench for everybody: labels, contrast, landmarks, the keyboard, as axe-core has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe import barriers
+from conftest import golden
+from lab_page import LabPage, chromium
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.widgets.tabs import TABS
+
+OPEN = golden("messages_open-protocol_stalls.jsonl.gz")
+_COPIED = """
+const cell = document.querySelector('td.ts');
+cell.click();
+return {chosen: getSelection().toString().trim(), title: cell.title};
+"""
+_PRINTED = """
+const box = [...document.querySelectorAll('.figure')].find((f) => f.querySelector('.paper b'));
+const plot = box.querySelector('.plotly-graph-div');
+const said = () => { dispatchEvent(new Event('beforeprint')); return box.querySelector('.paper b').textContent; };
+const before = said();
+const to = plot.layout.sliders[0].steps.findIndex((step) => step.label === '8');
+Plotly.relayout(plot, {'sliders[0].active': to});
+return [before, said()];
+"""
+
+
+def test_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    """Light, dark and as wide as a phone; what is planted is found."""
+    page = ticdc_lab.report(ticdc_lab.open(str(OPEN), spark=spark), tmp_path / "report.html")
+    with chromium() as browser:
+        for colours, width in (("light", 1200), ("dark", 1200), ("light", 500)):
+            scheme = {"features": [{"name": "prefers-color-scheme", "value": colours}]}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+            size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            browser.get(page.as_uri())
+            assert barriers(browser) == [], (colours, width)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        copied = browser.execute_script(_COPIED)
+        assert copied["chosen"].isdigit() and copied["title"].startswith("2023-11-14 22:13:")
+        assert browser.execute_script(_PRINTED) == ["partitions: 4", "partitions: 8"]
+        browser.execute_script("document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=x><input>')")
+        assert {rule for rule, _ in barriers(browser)} == {"image-alt", "label"}
+
+
+@pytest.mark.soak
+def test_the_workbench(lab: LabPage) -> None:
+    """Every tab, in JupyterLab."""
+    lab.open(lab.made("everybody", f"from ticdc_lab import workbench\nbench = workbench({str(OPEN)!r}).wait()\nbench"))
+    lab.run_all()
+    try:
+        tabs = lab.until(lambda: lab.all(".ticdc-workbench .lm-TabBar-tab"), "there are tabs", within_s=120)
+        found = []
+        for name, tab in zip(TABS, tabs, strict=True):
+            tab.click()
+            lab.until(lambda: not lab.all(".ticdc-workbench .ticdc-is-busy"), f"{name} is drawn", within_s=120)
+            found += [(name, *barrier) for barrier in barriers(lab.browser, ".ticdc-workbench")]
+        assert found == []
+    finally:
+        lab.closed()

@@ -1,0 +1,82 @@
+"""Scenarios that a seed draws whole: faults come, end, and the run becomes live."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from planted_pipeline import SENT_IS_WRITTEN, planted
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.swarm import Fallen, fallen, swarm
+
+
+def _not_held(model: str, seed: int) -> list[Fallen]:
+    return list(fallen(model, range(seed, seed + 1)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("model", ["ddl-service", "scheduler"])
+def test_what_a_seed_draws_is_live_in_its_end(model: str, seed: int) -> None:
+    """Faults are behind it."""
+    assert _not_held(model, seed) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("model", "seed"),
+    [(m, s) for m, n in {"scheduler": 100, "ddl-service": 100, "pipeline": 16, "pd": 8}.items() for s in range(n)],
+)
+def test_many_seeds_are_live_in_their_end(model: str, seed: int) -> None:
+    """The swarm's longer run."""
+    assert _not_held(model, seed) == []
+
+
+def test_a_seed_draws_the_same_again_and_an_unknown_model_is_refused() -> None:
+    """So that a failure can be told by its number."""
+    assert swarm("pipeline", 3).text == swarm("pipeline", 3).text != swarm("pipeline", 4).text
+    with pytest.raises(ContractError, match="no swarm of rain"):
+        swarm("rain", 1)
+
+
+def _command(*args: str) -> Any:
+    return CliRunner().invoke(main, ["simulate", *args])
+
+
+def test_the_command_runs_what_seeds_draw_and_says_that_all_held() -> None:
+    """Exit 0; as JSON one object."""
+    done = _command("scheduler", "--swarm", "--seeds", "0..1", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"model": "scheduler", "seeds": [0, 1], "runs": 2, "not_held": []}
+
+
+def test_a_seed_that_does_not_hold_is_told_with_the_command_that_gives_it_again() -> None:
+    """Which is tried: it fails in the same way. The bug is planted."""
+    with planted(SENT_IS_WRITTEN):
+        many = _command("pipeline", "--swarm", "--seeds", "5..9", "--set", "until=20s")
+        assert many.exit_code == 1
+        told = many.stdout.splitlines()
+        again = told[1].strip().split()
+        assert again[:4] == ["ticdc-lab", "simulate", "pipeline", "--swarm"]
+        once = _command(*again[2:])
+    assert once.exit_code == 1 and "VIOLATED" in once.stdout
+    assert told[0].partition(": ")[2].split(": ")[0] in once.stdout
+
+
+def test_a_run_that_ends_in_an_error_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told like the others, and the next seed is run."""
+    scenario = swarm("scheduler", 1)
+    monkeypatch.setattr(type(scenario.model), "play", property(lambda _: _raises), raising=False)
+    assert [f.because for f in fallen("scheduler", range(2))] == [("IndexError: a bug",)] * 2
+
+
+def _raises(*_: Any, **__: Any) -> None:
+    raise IndexError("a bug")
+
+
+@pytest.mark.parametrize("args", [["x.yaml", "--swarm"], [], ["x.yaml", "--swarm", "--seeds", "0..1"],
+                                  ["--swarm", "--seeds", "0..1", "--seed", "3"]])  # fmt: skip
+def test_a_swarm_has_no_file(args: list[str]) -> None:
+    """And a run has either."""
+    assert _command("ddl-service", *args).exit_code == 2

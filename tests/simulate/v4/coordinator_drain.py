@@ -1,0 +1,286 @@
+"""The coordinator's drain controller: how a node is led from ALIVE over DRAINING to STOPPING.
+
+(coordinator/drain/controller.go.) A node tells its liveness and the number of its life (``node_epoch``). A higher
+epoch is a new process: what was seen of the old one is forgotten, the wish to drain is not. While dispatchers drain
+from a target, no maintainer goes to a node that has not said, in its present life, that it knows the target.
+
+No run has a coordinator of several changefeeds: it is compared with the real one's cases here, and is no part of the
+package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+
+ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
+ORDER = (ALIVE, DRAINING, STOPPING)
+"""In one life a node only goes on in this order."""
+
+
+class SetNodeLivenessRequest(NamedTuple):
+    """Coordinator to node: go over to ``target``, if this is the life meant."""
+
+    target: str
+    node_epoch: int
+
+
+class SetNodeLivenessResponse(NamedTuple):
+    """Node to coordinator: what it is now."""
+
+    applied: str
+    node_epoch: int
+
+
+class NodeHeartbeat(NamedTuple):
+    """Node to coordinator, periodically; with the drain target that it knows."""
+
+    liveness: str
+    node_epoch: int
+    dispatcher_drain_target_node_id: Address = ""
+    dispatcher_drain_target_epoch: int = 0
+
+
+class NodeState(NamedTuple):
+    """What the coordinator saw of a node; ``*_sent_us`` None where nothing was sent to this life of it."""
+
+    drain_requested: bool = False
+    draining_observed: bool = False
+    stopping_observed: bool = False
+    drain_sent_us: int | None = None
+    stop_sent_us: int | None = None
+    last_seen_us: int | None = None
+    node_epoch: int = 0
+    liveness: str = ALIVE
+
+
+class Own(NamedTuple):
+    """What a node is by itself: its liveness and its life."""
+
+    liveness: str
+    node_epoch: int
+
+
+def applied(own: Own, request: SetNodeLivenessRequest) -> tuple[Own, SetNodeLivenessResponse]:
+    """Follow the coordinator, forward only, and only where this life is meant; answer what holds then.
+
+    A coordinator that has not heard of this life asks with epoch 0; only DRAINING can be asked for like that.
+    """
+    meant = request.node_epoch == own.node_epoch or (request.node_epoch == 0 and request.target == DRAINING)
+    if meant and ORDER.index(request.target) > ORDER.index(own.liveness):
+        own = own._replace(liveness=request.target)
+    return own, SetNodeLivenessResponse(own.liveness, own.node_epoch)
+
+
+RESEND_US = 1_000_000
+
+
+class Gate(NamedTuple):
+    """The drain target that nodes have to know; ``acked`` has the life in which each said so."""
+
+    target: Address
+    epoch: int
+    acked: Map[Address, int] = Map()
+
+
+class ClearGate(NamedTuple):
+    """Nodes that may still follow a target that was cleared."""
+
+    target: Address
+    epoch: int
+    pending: frozenset[Address]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainController:
+    """All nodes, the gates before new maintainers, and whether nothing is scheduled at all."""
+
+    nodes: Map[Address, NodeState] = Map()
+    gate: Gate | None = None
+    clear_gate: ClearGate | None = None
+    frozen: bool = False
+
+
+Stepped = tuple[DrainController, list[Output]]
+
+
+class Planned(NamedTuple):
+    """A command to a certain life of a node."""
+
+    node: Address
+    target: str
+    node_epoch: int
+
+
+def drain_requested(state: DrainController, node: Address, at_us: int) -> Stepped:
+    """A user wants a node drained: say so to it at once."""
+    known = state.nodes.get(node, NodeState())._replace(drain_requested=True)
+    state = replace(state, nodes=state.nodes.set(node, known))
+    return commanded(state, [Planned(node, DRAINING, known.node_epoch)], at_us)
+
+
+def heartbeat_observed(state: DrainController, node: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
+    """Take a node's heartbeat, unless a later life of it was seen."""
+    state, outputs = _observed(state, node, message.node_epoch, message.liveness, at_us, message)
+    gate, known = state.gate, state.nodes[node]
+    if gate is None or node == gate.target or message.node_epoch != known.node_epoch:
+        return state, outputs
+    if (message.dispatcher_drain_target_node_id, message.dispatcher_drain_target_epoch) != (gate.target, gate.epoch):
+        return state, outputs
+    acked = gate.acked.set(node, message.node_epoch)
+    return replace(state, gate=gate._replace(acked=acked)), outputs
+
+
+def response_observed(state: DrainController, node: Address, message: SetNodeLivenessResponse, at_us: int) -> Stepped:
+    """Take a node's answer to a command."""
+    return _observed(state, node, message.node_epoch, message.applied, at_us, message)
+
+
+def node_removed(state: DrainController, node: Address) -> DrainController:
+    """A node has left the cluster: forget it."""
+    nodes = state.nodes.delete(node) if node in state.nodes else state.nodes
+    gate = state.gate
+    if gate is not None and node in gate.acked:
+        gate = gate._replace(acked=gate.acked.delete(node))
+    return without_pending(replace(state, nodes=nodes, gate=gate), {node})
+
+
+def planned(
+    state: DrainController, managed: Callable[[Address], bool], ready_to_stop: Callable[[Address], bool]
+) -> list[Planned]:
+    """Give what each node that is to drain has to be told: DRAINING until it is, then STOPPING when it may."""
+    plans: list[Planned] = []
+    for node in sorted(state.nodes):
+        known = state.nodes[node]
+        if not known.drain_requested or not managed(node):
+            continue
+        if not known.draining_observed:
+            plans.append(Planned(node, DRAINING, known.node_epoch))
+        elif not known.stopping_observed and ready_to_stop(node):
+            plans.append(Planned(node, STOPPING, known.node_epoch))
+    return plans
+
+
+def commanded(state: DrainController, plans: Iterable[Planned], at_us: int) -> Stepped:
+    """Send planned commands, each at most once a second, and STOPPING only to the very life that was DRAINING."""
+    outputs: list[Output] = []
+    for plan in plans:
+        known = state.nodes[plan.node]
+        if plan.target == DRAINING:
+            due = not known.draining_observed and _due(known.drain_sent_us, at_us)
+            sent = known._replace(drain_sent_us=at_us)
+        else:
+            same_life = known.draining_observed and known.node_epoch == plan.node_epoch
+            due = same_life and not known.stopping_observed and _due(known.stop_sent_us, at_us)
+            sent = known._replace(stop_sent_us=at_us)
+        if due:
+            state = replace(state, nodes=state.nodes.set(plan.node, sent))
+            outputs.append(Send(plan.node, SetNodeLivenessRequest(plan.target, known.node_epoch)))
+    return state, outputs
+
+
+def liveness_advanced(
+    state: DrainController,
+    managed: Callable[[Address], bool],
+    ready_to_stop: Callable[[Address], bool],
+    at_us: int,
+) -> Stepped:
+    """Plan and send in one go (AdvanceLiveness)."""
+    return commanded(state, planned(state, managed, ready_to_stop), at_us)
+
+
+def _observed(
+    state: DrainController, node: Address, node_epoch: int, liveness: str, at_us: int, message: object
+) -> Stepped:
+    known, gate, outputs = state.nodes.get(node, NodeState()), state.gate, list[Output]()
+    if known.last_seen_us is not None and node_epoch < known.node_epoch:
+        return state, [Ignored(message, f"it is of life {node_epoch} of {node}, which is in {known.node_epoch}")]
+    if known.last_seen_us is not None and node_epoch > known.node_epoch:
+        outputs.append(Changed(f"node:{node}", known.node_epoch, node_epoch, "it is a new process"))
+        known = NodeState(drain_requested=known.drain_requested)
+        if gate is not None and node in gate.acked:
+            gate = gate._replace(acked=gate.acked.delete(node))
+    elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):
+        return state, [Ignored(message, f"{node} was {known.liveness} already in this life")]
+    if known.liveness != liveness:
+        outputs.append(Changed(f"liveness:{node}", known.liveness, liveness, "it says so"))
+    known = known._replace(
+        drain_requested=known.drain_requested or liveness != ALIVE,
+        draining_observed=known.draining_observed or liveness != ALIVE,
+        stopping_observed=known.stopping_observed or liveness == STOPPING,
+        last_seen_us=at_us,
+        node_epoch=node_epoch,
+        liveness=liveness,
+    )
+    return replace(state, nodes=state.nodes.set(node, known), gate=gate), outputs
+
+
+def without_pending(state: DrainController, gone: set[Address]) -> DrainController:
+    """Wait for some nodes no longer; with the last of them the gate is gone."""
+    if state.clear_gate is None:
+        return state
+    left = state.clear_gate.pending - gone
+    return replace(state, clear_gate=state.clear_gate._replace(pending=left) if left else None)
+
+
+def _due(sent_us: int | None, at_us: int) -> bool:
+    return sent_us is None or at_us - sent_us >= RESEND_US
+
+
+TTL_US = 30_000_000
+
+
+def gate_started(state: DrainController, target: Address, epoch: int) -> DrainController:
+    """Dispatchers drain from a target from now on; an older gate of whatever kind is over."""
+    return replace(state, gate=Gate(target, epoch), clear_gate=None) if target and epoch else state
+
+
+def gate_cleared(
+    state: DrainController, target: Address, epoch: int, pending: frozenset[Address] = frozenset()
+) -> DrainController:
+    """The drain of a target is over; ``pending`` nodes may not know yet. Nothing where another gate has begun."""
+    if state.gate is not None and (state.gate.target, state.gate.epoch) != (target, epoch):
+        return state
+    return replace(state, gate=None, clear_gate=ClearGate(target, epoch, pending) if pending else None)
+
+
+def clear_acked(state: DrainController, node: Address, target: Address, epoch: int) -> DrainController:
+    """A node knows that the drain of a target is over."""
+    gate = state.clear_gate
+    return without_pending(state, {node}) if gate and (gate.target, gate.epoch) == (target, epoch) else state
+
+
+def state_of(state: DrainController, node: Address, at_us: int) -> str:
+    """Give ALIVE, DRAINING or STOPPING; UNKNOWN of a node that has been silent for too long."""
+    known = state.nodes.get(node)
+    if known is None or known.last_seen_us is None:
+        return ALIVE
+    return UNKNOWN if at_us - known.last_seen_us > TTL_US else known.liveness
+
+
+def why_not_dest(state: DrainController, node: Address, at_us: int) -> str:
+    """Say why no maintainer may go to a node, nothing where one may."""
+    if state.frozen:
+        return "nothing is scheduled while the drain target is not known for sure"
+    if state_of(state, node, at_us) != ALIVE:
+        return f"it is {state_of(state, node, at_us)}"
+    if state.clear_gate is not None and node in state.clear_gate.pending:
+        return f"it may still drain {state.clear_gate.target}"
+    if state.gate is None:
+        return ""
+    if node == state.gate.target:
+        return "it is being drained"
+    known = state.nodes.get(node)
+    if known is None or known.last_seen_us is None or state.gate.acked.get(node) != known.node_epoch:
+        return f"it has not said, in its present life, that {state.gate.target} drains"
+    return ""
+
+
+def schedulable(state: DrainController, node: Address, at_us: int) -> bool:
+    """Whether a maintainer may go to a node."""
+    return not why_not_dest(state, node, at_us)

@@ -1,0 +1,67 @@
+"""What a terminal shows: tables that fit it, nothing of a log taken for markup, progress on one line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+from conftest import golden
+
+from ticdc_lab.answers.terminal import aligned
+
+ROOT = Path(__file__).resolve().parents[1]
+NARROW = 60
+
+
+def test_a_cell_is_text_and_breaks_where_the_terminal_ends() -> None:
+    """Wide letters take two columns; what looks like markup or moves a cursor is none."""
+    said = aligned(["table", "value"], [["x" * 50, "[bold]a[/bold]"], ["漢字", "y\x1b[31m"]], width=40)
+    lines = said.splitlines()
+    assert max(map(len, lines)) <= 40 and "[bold]a[/bold]" in said and "\x1b" not in said
+    assert "".join(line.split()[0] for line in lines if line.startswith("x")) == "x" * 50
+
+
+def test_no_terminal_breaks_no_line() -> None:
+    """A pipe gets each row as one line."""
+    assert aligned(["a", "b"], [["x" * 500, "1"]]).splitlines()[1] == "x" * 500 + "  1"
+
+
+def test_a_narrow_terminal_is_not_overrun() -> None:
+    """Of a whole command: its progress is said, and a timestamp is whole, wherever its line ends."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, NARROW, 0, 0))
+    command = [
+        sys.executable,
+        "-m",
+        "ticdc_lab.cli",
+        "watermarks",
+        str(golden("messages_open-protocol_small.jsonl.gz")),
+    ]
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=env | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while piece := _read(ours):
+        shown += piece
+    assert process.wait(60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert re.search(r"watermarks: .*\d+ s", text)
+    rows = re.findall(r"^shop +\w+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE)
+    assert len(rows) == 4 and {len(ts) for row in rows for ts in row} == {18}
+
+
+def _read(terminal: int) -> bytes:
+    """What was written; empty where nobody writes any more."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""

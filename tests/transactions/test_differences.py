@@ -1,0 +1,143 @@
+"""Two logs beside each other: what is planted as different is found, with its place, and nothing else is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from conftest import golden
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.answers.compared import are_equal
+from ticdc_lab.cli import common, main
+from ticdc_lab.errors import StreamingError
+from ticdc_lab.log import Log
+from ticdc_lab.transactions.differences import KINDS, differences
+
+SMALL = golden("messages_open-protocol_small.jsonl.gz")
+Records = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def log(spark: SparkSession) -> Log:
+    """The sample, opened."""
+    return ticdc_lab.open(str(SMALL), spark=spark)
+
+
+def changed(tmp_path: Path, change: Callable[[Records], Records]) -> str:
+    """A copy of the sample with something planted."""
+    with gzip.open(SMALL, "rt") as f:
+        records = [json.loads(line) for line in f]
+    path = tmp_path / "other.jsonl"
+    path.write_text("\n".join(map(json.dumps, change(records))) + "\n")
+    return str(path)
+
+
+def a_row(log: Log) -> tuple[int, int, str]:
+    """Partition, offset and table of a message in the middle that holds one row change."""
+    found = log.sql(
+        'SELECT any_value(partition) AS p, any_value("offset") AS o, any_value(table_name) AS t FROM events '
+        "WHERE kind = 'row' AND table_name <> 'nopk' GROUP BY topic, partition, \"offset\" "
+        "HAVING count(*) = 1 ORDER BY min(commit_ts), o"
+    )
+    row = found.iloc[len(found) // 2]
+    return int(row["p"]), int(row["o"]), str(row["t"])
+
+
+def test_a_log_equals_itself(log: Log) -> None:
+    """Nothing differs, and all is counted."""
+    answer = log.compare(log)
+    assert are_equal(answer) and answer.finding.startswith("Both logs hold the same ")
+    assert answer.frame["same"].sum() > 1000 and not len(answer.frames["differences"])
+
+
+def test_what_is_missing_is_named(log: Log, tmp_path: Path) -> None:
+    """A lost message: its change is only here; asked the other way round, only there."""
+    partition, offset, table = a_row(log)
+    other = changed(tmp_path, lambda rs: [r for r in rs if (r["partition"], r["offset"]) != (partition, offset)])
+    answer = log.compare(other)
+    [found] = answer.frames["differences"].to_dict("records")
+    assert (found["kind"], found["partition"], found["offset"]) == (KINDS[0], partition, offset)
+    assert not are_equal(answer) and answer.frame.query(f"`{KINDS[0]}` == 1")["table"].iloc[0].endswith(f".{table}")
+    back = ticdc_lab.open(other, spark=log.events.sparkSession).compare(log)
+    [found] = back.frames["differences"].to_dict("records")
+    assert (found["kind"], found["other_partition"], found["other_offset"]) == (KINDS[1], partition, offset)
+    said = CliRunner().invoke(main, ["compare", str(SMALL), other], obj=log.events.sparkSession)
+    assert said.exit_code == 1 and said.stdout.splitlines()[0] == answer.finding
+
+
+def test_another_partition_is_no_difference(log: Log, tmp_path: Path) -> None:
+    """A message that lies elsewhere is counted as moved."""
+    partition, offset, _ = a_row(log)
+    elsewhere = {"partition": partition + 1, "offset": 1_000_000}
+    other = changed(
+        tmp_path,
+        lambda rs: [r | elsewhere if (r["partition"], r["offset"]) == (partition, offset) else r for r in rs],
+    )
+    answer = log.compare(other)
+    assert are_equal(answer) and answer.frame[KINDS[3]].sum() == 1
+    assert answer.details == ["1 change lies in another partition there."]
+
+
+def test_another_value_is_told(log: Log) -> None:
+    """Equal keys with other content."""
+    from pyspark.sql import functions as F
+
+    partition, offset, _ = a_row(log)
+    here = (F.col("partition") == partition) & (F.col("offset") == offset)
+    other = log.events.withColumn("change_hash", F.when(here, 1).otherwise(F.col("change_hash")))
+    kinds = differences(log.events, other=other, from_ts=0, to_ts=1 << 62).groupBy("kind").count().collect()
+    assert dict(map(tuple, kinds))[KINDS[2]] == 1 and {r["kind"] for r in kinds} == {KINDS[2], KINDS[4]}
+
+
+def test_what_one_does_not_cover_is_not_compared(log: Log, tmp_path: Path) -> None:
+    """A recording that stops early lacks nothing up to where it is whole."""
+    with gzip.open(SMALL, "rt") as f:
+        n = sum(1 for _ in f)
+    other = changed(tmp_path, lambda rs: rs[: n // 2])
+    answer = log.compare(other)
+    assert are_equal(answer) and 0 < answer.frame["same"].sum() < log.compare(log).frame["same"].sum()
+
+
+def test_what_has_no_order_cannot_be_compared(log: Log) -> None:
+    """Without commit_ts nothing is paired, and that is said."""
+    plain = str(golden("messages_canal-json_small.jsonl.gz"))
+    answer = log.compare(plain)
+    assert not are_equal(answer) and answer.finding.startswith("They cannot be compared: ")
+    said = CliRunner().invoke(main, ["compare", plain, plain], obj=log.events.sparkSession)
+    assert said.exit_code == 2 and said.stdout.startswith("They cannot be compared: ")
+
+
+def test_a_stream_is_refused(log: Log) -> None:
+    """What is missing is known at the end only."""
+    stream = log.events.sparkSession.readStream.format("rate").load()
+    lacking = stream.selectExpr(
+        *("CAST(NULL AS STRING) AS " + c for c in ("kind", "commit_ts", "schema_name", "table_name", "op", "topic")),
+        *("CAST(NULL AS BIGINT) AS " + c for c in ("key_hash", "change_hash", "partition", "offset", "seq")),
+    )
+    with pytest.raises(StreamingError):
+        differences(lacking, other=log.events, from_ts=0, to_ts=1)
+
+
+def test_tso_and_time() -> None:
+    """Both directions, and what is neither is told."""
+    said = [CliRunner().invoke(main, ["tso", m]).output for m in ("470603993791332352", "2026-11-20 21:56:08.308")]
+    assert said == ["470603993791332352 2026-11-20 21:56:08.308 UTC\n"] * 2
+    assert "+ 7" in CliRunner().invoke(main, ["tso", "470603993791332359"]).output
+    wrong = CliRunner().invoke(main, ["tso", "yesterday"])
+    assert wrong.exit_code == 2 and "no moment" in wrong.output
+
+
+def test_one_engine_reads_both(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is chosen for both logs each time: for one alone another might be."""
+    asked: list[tuple[str, ...]] = []
+    spark = log.events.sparkSession
+    monkeypatch.setattr(common, "session_of", lambda *sources, **_: asked.append(sources) or spark)
+    assert CliRunner().invoke(main, ["compare", str(SMALL), str(SMALL)]).exit_code == 0
+    assert asked == [(str(SMALL), str(SMALL))] * 2

@@ -1,0 +1,88 @@
+"""What two logs of the same changes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ticdc_lab import figures
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.events.tso import utc_words
+from ticdc_lab.figures.theme import count
+from ticdc_lab.transactions.differences import KINDS
+
+_QUESTION = "Do two logs hold the same?"
+_HERE, _THERE, _VALUES, _MOVED, _SAME = KINDS
+_WORDS = {_HERE: "only in this one", _THERE: "only in the other", _VALUES: "with other values there"}
+
+
+def compared(
+    tables: pd.DataFrame, examples: pd.DataFrame, ddl: pd.DataFrame, *, span: tuple[int, int], limits: Sequence[str]
+) -> Answer:
+    """Say what two logs have in common between two moments.
+
+    Parameters
+    ----------
+    tables
+        ``table``, and for each of :data:`ticdc_lab.transactions.differences.KINDS` how many changes.
+    examples
+        Changes that differ, the worst first.
+    ddl
+        DDL statements in one log alone: ``commit_ts, query, kind``.
+    span
+        First and last commit_ts (TSO) that both hold whole.
+    limits
+        What cannot be told.
+    """
+    frames = {"tables": tables, "differences": examples, "ddl": ddl}
+    totals = {kind: int(tables[kind].sum()) for kind in KINDS}
+    n = sum(totals.values())
+    between = f"from {utc_words(span[0])} to {utc_words(span[1])}"
+    unequal = [f"{count(totals[kind], 'row change')} {words}" for kind, words in _WORDS.items() if totals[kind]]
+    if len(ddl):
+        unequal.append(f"{count(len(ddl), 'DDL statement')} in one alone")
+    if not n and not unequal:
+        return Answer("compare", _QUESTION, f"Neither log holds a row change {between}.", frames, limits)
+    words = f"Both logs hold the same {count(n, 'row change')} {between}."
+    if unequal:
+        words = f"The logs differ: {', '.join(unequal)}; {count(n, 'row change')} {between} were compared."
+    moved = totals[_MOVED]
+    details = [f"{count(moved, 'change lies', 'changes lie')} in another partition there."] if moved else []
+    return Answer("compare", _QUESTION, words, frames, limits, details)
+
+
+def are_equal(answer: Answer) -> bool:
+    """Whether the two logs of such an answer were found to hold the same; the partition of a change may be another."""
+    if not answer.frames:
+        return False
+    return not len(answer.frames["ddl"]) and not answer.frames["tables"][[*_WORDS]].to_numpy().any()
+
+
+def not_compared(why: str, limits: Sequence[str] = ()) -> Answer:
+    """The answer where nothing can be paired."""
+    return Answer("compare", _QUESTION, f"They cannot be compared: {why}.", {}, limits)
+
+
+def fidelity(found: pd.DataFrame, *, protocol: str, reference: str) -> Answer:
+    """What a protocol keeps of the changes it carries: :func:`ticdc_lab.encode.fidelity.fidelity`.
+
+    Parameters
+    ----------
+    found
+        ``aspect, kept, of, example`` and ``meaning``.
+    protocol, reference
+        Names of the log's protocol and of that which it is measured by.
+    """
+    question = "What did the protocol lose?"
+    lost = found[found["kept"] < found["of"]]
+    if found.empty:
+        return Answer("fidelity", question, "The reference holds nothing to measure it by.", {"aspects": found})
+    words = f"Beside {reference}, {protocol} keeps {len(found) - len(lost)} of {count(len(found), 'aspect')} whole"
+    worst = [str(aspect) for aspect in lost.sort_values(["kept", "place"])["aspect"].head(3)]
+    named = f"; it loses {', '.join(worst)}{' and more' if len(lost) > len(worst) else ''}" if worst else ""
+    measured = found.assign(log=protocol)
+    return Answer(
+        "fidelity", question, f"{words}{named}.", {"aspects": found, "lost": lost},
+        draw=lambda: {"aspects": figures.fidelity_matrix(measured, reference=reference)},
+    )  # fmt: skip

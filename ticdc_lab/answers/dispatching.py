@@ -1,0 +1,122 @@
+"""Where another dispatcher, or a changefeed file, would have put each event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.summary import small
+from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, shared_topics, topic_balance
+from ticdc_lab.dispatch.dispatching import ADDED
+from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.rules import topic_of
+from ticdc_lab.dispatch.settings import dispatched
+from ticdc_lab.encode.export import write
+from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.figures.theme import count, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ticdc_lab.dispatch import Changefeed
+    from ticdc_lab.facts.catalog import Catalog
+
+_ERRORS = 100
+
+
+def moved(
+    events: DataFrame, out: str, *, strategy: str | None, changefeed: Changefeed | None, partitions: int,
+    catalog: Catalog, index: str | None = None, columns: Sequence[str] | None = None,
+    flavour: Literal["new", "classic"] = "new", topics: bool = False, alignments_out: str | None = None,
+) -> Answer:  # fmt: skip
+    """Write the events with the partition that they would have; one of ``strategy`` and ``changefeed`` is given.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    out, alignments_out
+        As for :func:`ticdc_lab.encode.export.write`; alignments are those of the strategy ``conflict``.
+    strategy, changefeed, partitions, index, columns, flavour
+        As for :func:`ticdc_lab.dispatch.dispatch` and :func:`ticdc_lab.dispatch.settings.dispatched`.
+    catalog
+        Definitions of the tables.
+    topics
+        Also how evenly each topic of the changefeed is filled.
+    """
+    by_conflict = (strategy or "").lower() == CONFLICT
+    if changefeed is not None:
+        placed = dispatched(events, changefeed=changefeed, partitions=partitions, flavour=flavour, catalog=catalog)
+    else:
+        placed = dispatch(
+            events, strategy=strategy or "", partitions=partitions, index=index, flavour=flavour,
+            columns=None if columns is None else [*columns], catalog=catalog,
+        )  # fmt: skip
+    named = ["target_topic"] if changefeed is not None else ["alignment"] if by_conflict else []
+    write(placed.select(*EVENTS.names, *ADDED, *named), out)
+    rows = placed.where("kind = 'row'")
+    by = ["target_topic", "target_partition"] if topics else ["target_partition"]
+    failed = rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
+    frames = {
+        "load": small(rows.groupBy(*by).count().orderBy(*by)),
+        "errors": small(failed.orderBy("dispatch_error").limit(_ERRORS)),
+    }
+    values: dict[str, Any] = {"out": out}
+    details = [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
+    if by_conflict:
+        barriers = events.transform(alignments, partitions=partitions, catalog=catalog)
+        if alignments_out:
+            write(barriers.repartition(1).sortWithinPartitions("table", "alignment"), alignments_out)
+        frames["alignments"] = small(barriers.groupBy("table", "reason").count().orderBy("table", "reason"))
+        details.append("For alignments all partitions wait; those by ddl cost nothing of their own.")
+    if changefeed is not None and topics:
+        frames["topics"] = small(placed.transform(topic_balance, partitions=partitions).orderBy("target_topic"))
+        values["shared"] = _shared(rows, changefeed)
+        details += [f"{' and '.join(tables)} meet in the topic {topic}" for topic, tables in values["shared"].items()]
+    if changefeed is not None and changefeed.raw:
+        values["key_updates"] = _key_updates(events, catalog)
+        details += _of_key_updates(values["key_updates"])
+    finding = _finding(frames["load"], by, partitions)
+    return Answer("dispatch", "Where would each event be?", finding, frames, (), details, values)
+
+
+def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
+    """How many rows go where, and how many nowhere."""
+    placed = load.dropna(subset=["target_partition"])
+    n, lost = int(placed["count"].sum()), int(load["count"].sum() - placed["count"].sum())
+    nowhere = f"{count(lost, 'row change')} cannot be dispatched." if lost else ""
+    if not n:
+        return nowhere or "The log holds no row change, so nothing is dispatched."
+    topics = placed["target_topic"].nunique() if "target_topic" in by else 1
+    where = count(partitions, "partition") + (f" of each of {topics} topics" if topics > 1 else "")
+    most = percent(placed["count"].max(), n)
+    return f"{count(n, 'row change goes', 'row changes go')} to {where}; the fullest takes {most}. {nowhere}".strip()
+
+
+def _shared(rows: DataFrame, changefeed: Changefeed) -> dict[str, list[str]]:
+    """Tables that meet in one topic by accident."""
+    names = small(rows.select("schema_name", "table_name").distinct())
+    tables = [(str(s), str(t)) for s, t in zip(names["schema_name"], names["table_name"], strict=True)]
+    topics = [topic_of(changefeed.rules, *t, case_sensitive=changefeed.case_sensitive) for t in tables]
+    return shared_topics(tables, topics)
+
+
+def _key_updates(events: DataFrame, catalog: Catalog) -> dict[str, int]:
+    """How many deletes and inserts became updates again, and how many may be halves of one but were left."""
+    counts = key_update_counts(events, catalog=catalog)
+    names = [c for c in counts.columns if c != "table"]
+    total = small(counts.agg(*[F.coalesce(F.sum(c), F.lit(0)).alias(c) for c in names]))
+    return {name: int(total[name].iloc[0]) for name in names}
+
+
+def _of_key_updates(total: dict[str, int]) -> list[str]:
+    joined = sum(total[c] for c in ("same_key", "only_pair", "equal_rest"))
+    left = total["maybe_one"] + total["ambiguous"]
+    return [
+        f"{joined} pairs of delete and insert were joined to updates of keys;",
+        f"{left} deletes and inserts may be halves of one, and were left as they are",
+    ]

@@ -1,0 +1,243 @@
+"""From a loaded log to small frames: everything a figure or a report shows, in bounded size.
+
+What is known of the whole log comes from :class:`ticdc_lab.facts.LogFacts`, gathered in one pass. A second pass counts
+rows over time, a third restores transactions, and each sends some hundred rows; all else is judged here, on pandas
+frames whose bigints stay exact (``Int64``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.audit import audit, events_at, places_of
+from ticdc_lab.dispatch.infer import move_causes
+from ticdc_lab.engine.columns import least
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.schema import FINDINGS
+from ticdc_lab.facts.laggards import values_of
+from ticdc_lab.facts.limits import Counts
+from ticdc_lab.facts.load import Load, Measure, counted_load
+from ticdc_lab.facts.overview import (
+    HELD,
+    LISTED,
+    contents,
+    contents_of,
+    ddl_list,
+    ddl_of,
+    incidents,
+    incidents_of,
+    steps_of,
+    watermark_steps,
+)
+from ticdc_lab.facts.watermarks import partitions_of, progress_of
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.tables.checksum_findings import verify_checksums
+from ticdc_lab.transactions import resolved_at, restored_transactions
+from ticdc_lab.transactions.digest import Digest, digests_of, transaction_sample, transaction_totals
+
+POINTS = 2_000
+"""Most points of a picture, about."""
+
+TOLD = 300
+"""Characters of a message that are shown."""
+
+FOUND = 500
+"""Most findings of a guarantee."""
+
+CHECKSUMMED = ("simple", "avro")
+"""Protocols that carry checksums of rows."""
+
+__all__ = [
+    "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
+    "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_transactions",
+    "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
+]  # fmt: skip
+
+_EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a report shows of a log; every frame is small.
+
+    Attributes
+    ----------
+    source, protocol, has_commit_ts, limits, counts, sample
+        As of :class:`ticdc_lab.sources.change_log.ChangeLog`.
+    contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
+    load_by_table, findings, messages
+        What :func:`contents`, :func:`ddl_list`, :func:`quarantine_reasons`,
+        :func:`ticdc_lab.facts.watermarks.partition_watermarks`, :func:`ticdc_lab.facts.watermarks.table_watermarks`,
+        :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
+        :meth:`ticdc_lab.facts.load.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages`
+        give. Those that need commit_ts are empty where the log has none.
+    made_from
+        How the log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
+    """
+
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    limits: tuple[str, ...]
+    counts: Counts | None
+    contents: pd.DataFrame
+    ddl: pd.DataFrame
+    quarantine: pd.DataFrame
+    load: pd.DataFrame = field(default_factory=pd.DataFrame)
+    load_by_table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    findings: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=FINDINGS.names))
+    partitions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    tables: pd.DataFrame = field(default_factory=pd.DataFrame)
+    steps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    incidents: pd.DataFrame = field(default_factory=pd.DataFrame)
+    transaction_totals: pd.DataFrame = field(default_factory=pd.DataFrame)
+    transactions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    made_from: Mapping[str, Any] | None = None
+    sample: Sample | None = None
+
+
+def small(df: DataFrame) -> pd.DataFrame:
+    """Bring a small frame to the driver with exact integers."""
+    return exact(df.toArrow())
+
+
+def exact(table: pa.Table) -> pd.DataFrame:
+    """A small table with exact integers."""
+    return table.to_pandas(types_mapper=_EXACT.get)
+
+
+def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool = True) -> Summary:
+    """Aggregate a log into all the small frames of a report.
+
+    Parameters
+    ----------
+    log
+        A materialised log; a lazy one is decoded once per frame.
+    causes
+        As for :func:`ticdc_lab.audit.audit`; by default what :func:`ticdc_lab.dispatch.infer.move_causes` tells.
+    audited
+        False leaves ``findings`` empty: the audit takes as long as all else; see :func:`findings_of`.
+
+    Returns
+    -------
+    Summary
+        Small pandas frames: contents, watermarks, transactions, findings, ..
+    """
+    found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
+    timed = of_transactions(log) if log.has_commit_ts else {}
+    return Summary(**of_facts(log), **of_load(log), **timed, findings=found, messages=messages_of_findings(log, found))
+
+
+def of_facts(log: ChangeLog) -> dict[str, Any]:
+    """The part of a :class:`Summary` that one pass over the log gives: what it is, what it holds, its watermarks."""
+    facts = log.facts
+    steps = steps_of(values_of(facts), most=max(20, POINTS // max(1, len(facts.homes)))) if log.has_commit_ts else None
+    told = {
+        "source": log.source,
+        "protocol": log.protocol,
+        "has_commit_ts": log.has_commit_ts,
+        "limits": log.limits,
+        "counts": log.counts,
+        "sample": log.sample,
+        "made_from": log.made_from,
+        "contents": exact(contents_of(facts)),
+        "ddl": exact(ddl_of(facts)),
+        "quarantine": small(log.quarantine.transform(quarantine_reasons)),
+    }
+    if steps is None:
+        return told
+    return told | {
+        "partitions": exact(partitions_of(facts)),
+        "steps": exact(steps),
+        "incidents": exact(incidents_of(facts)),
+    }
+
+
+def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that counting rows over time gives."""
+    measure = Measure.of(log.facts)
+    load = Load.read(measure, counted_load(log.events, measure).toArrow())
+    tables = {"tables": exact(load.tables()[:POINTS])} if log.has_commit_ts else {}
+    return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))} | tables
+
+
+def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
+    progress = progress_of(log.facts)
+    homes = zip(*[progress[c].to_pylist() for c in ("topic", "partition", "resolved_ts")], strict=True)
+    resolved = pc.min(progress["resolved_ts"], skip_nulls=False).as_py()  # null as soon as one partition has none
+    restored = restored_transactions(log.events, resolved=resolved_at(homes, resolved_ts=resolved))
+    digest = Digest.read(digests_of(restored).toArrow())
+    return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
+
+
+def finding_messages(events: DataFrame, *, places: Sequence[tuple[int, int]]) -> DataFrame:
+    """Give the messages that findings are about, an event a row, in order.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    places
+        Partition and offset of each, see :func:`ticdc_lab.audit.places_of`.
+
+    Returns
+    -------
+    DataFrame
+        ``topic, partition, offset, seq, kind, commit_ts, table`` (``schema.table``), ``op`` and ``what`` (the columns
+        after the change, or the statement; cut).
+    """
+    values = F.transform(F.coalesce("columns", "before"), _name_and_value)
+    told = F.substring(F.coalesce("query", F.array_join(values, ", ")), 1, TOLD).alias("what")
+    of_table = F.when(F.col("table_name") != "", F.col("table_name"))
+    table = F.when(F.col("schema_name").isNotNull(), F.concat_ws(".", "schema_name", of_table)).alias("table")
+    found = events_at(events, places)
+    return found.select("topic", "partition", "offset", "seq", "kind", "commit_ts", table, "op", told)
+
+
+def _name_and_value(column: Column) -> Column:
+    return F.concat(column["name"], F.lit("="), F.coalesce(column["value"], F.lit("NULL")))
+
+
+def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame:
+    """The messages that the first findings name; of a log that was decoded without images none."""
+    events = log.events
+    named = {p for f in findings.head(LISTED).to_dict("records") for p in places_of(f)}
+    if not named or not {"columns", "before"} <= set(events.columns):
+        return pd.DataFrame()
+    return small(events.transform(finding_messages, places=sorted(named)))
+
+
+def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> pd.DataFrame:
+    """Audit a log: :data:`ticdc_lab.events.schema.FINDINGS`, of each guarantee the ``most`` first; ``causes`` as above.
+
+    Where the protocol carries checksums of rows, they are verified as well.
+    """
+    why = log.events.transform(move_causes) if causes is None else causes
+    found = audit(
+        log.events, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=why, max_per_guarantee=most,
+        sample=log.sample,
+    )  # fmt: skip
+    if log.protocol not in CHECKSUMMED:
+        return small(found)
+    differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
+    return pd.concat([small(found), small(differ.orderBy("severity", "partition", "offset").limit(most))]).reset_index(
+        drop=True
+    )
+
+
+def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:
+    """Count quarantined messages by ``error_class``: ``n`` and the first one's ``topic, partition, offset, reason``."""
+    first = least("topic", "partition", "offset", "seq", "reason").alias("first")
+    counted = quarantine.groupBy("error_class").agg(F.count(F.lit(1)).alias("n"), first)
+    fields = [F.col("first")[c].alias(c) for c in ("topic", "partition", "offset", "reason")]
+    return counted.select("error_class", "n", *fields).orderBy(F.desc("n"), "error_class").limit(most)

@@ -1,0 +1,78 @@
+"""Frames to files that people can take away: JSON Lines (plain or gzip), Parquet or Delta."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import room_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+
+def write(frame: DataFrame, out: str) -> None:
+    """Write a frame, its partitions in parallel.
+
+    Parameters
+    ----------
+    frame
+        Any frame; binary is written in base64 where the file is text.
+    out
+        ``*.jsonl``, ``*.jsonl.gz``: one local file, a line a row, null fields kept, rows in the order of the frame's
+        partitions. ``*.parquet``: a folder of Parquet files. Anything else: a Delta table. What is there is replaced.
+
+    Raises
+    ------
+    SourceError
+        The folder that ``out`` should lie in does not exist, or no space is left there.
+    """
+    with room_for(out):
+        _write(frame, out)
+
+
+def _write(frame: DataFrame, out: str) -> None:
+    if is_lines(out):
+        _write_lines(frame, Path(out).absolute())
+    elif out.rstrip("/").endswith(".parquet"):
+        frame.write.mode("overwrite").parquet(out)
+    else:
+        from ticdc_lab.engine.delta_table import replace_table
+
+        replace_table(frame, out)
+
+
+def is_lines(out: str) -> bool:
+    """Whether :func:`write` makes JSON Lines of a path."""
+    return out.endswith(_JSON_ENDINGS)
+
+
+def require_apart(source: str, *outs: str | None) -> None:
+    """Raise :class:`SourceError` where writing to one of ``outs`` would replace ``source`` or what it lies in."""
+    recording = Path(source.removeprefix("file://")).resolve()
+    for out in outs:
+        if out and (place := Path(out.removeprefix("file://")).resolve()) in (recording, *recording.parents):
+            raise SourceError(
+                f"Writing to {out} would destroy the recording {source}: {place} is it, or holds it.",
+                hint="Name another place to write to.",
+            )
+
+
+def _write_lines(frame: DataFrame, out: Path) -> None:
+    from ticdc_lab.engine.json_lines import write_lines
+
+    if not out.parent.is_dir():
+        raise SourceError(f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first.")
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab_", dir=out.parent) as folder:
+        parts = write_lines(frame, Path(folder) / "parts", gzip=out.suffix == ".gz")
+        whole = Path(folder) / "whole"
+        with whole.open("wb") as target:
+            for part in parts:
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, target, 1 << 20)
+        whole.replace(out)

@@ -1,0 +1,204 @@
+"""Events back to a topic: another protocol, another dispatcher, another number of partitions.
+
+What is written is what one changefeed would have written that reads the whole log in commit order. In a partition rows
+stand in commit order, those of one transaction as delete, update, insert (TiCDC's own order), a DDL after the rows it
+was committed with, and a watermark W after everything up to W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
+
+from ticdc_lab.dispatch import check_strategy, dispatch
+from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.encode import encoder
+from ticdc_lab.encode.messages import writer
+from ticdc_lab.engine.columns import least
+from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.errors import ContractError, DispatchError
+from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK
+
+MAX_BATCH_SIZE = 16
+"""Rows in an open-protocol message at most; TiCDC's default."""
+
+_WRITTEN = tuple(n for n in EVENTS.names if n not in (*POSITION, "protocol", "start_ts"))
+_PLACES = StructType([MESSAGES[n] for n in ("partition", "offset", "key", "value")])
+_DELETE, _UPDATE, _INSERT, _DDL, _WATERMARK = range(5)
+
+
+def produce(
+    events: DataFrame,
+    *,
+    protocol: str,
+    strategy: str,
+    partitions: int,
+    topic: str = "produced",
+    index: str | None = None,
+    columns: Sequence[str] | None = None,
+    catalog: Catalog | None = None,
+    flavour: Flavour = "new",
+    max_batch_size: int = MAX_BATCH_SIZE,
+    resolved: DataFrame | None = None,
+) -> DataFrame:
+    """Write events as the messages of a new topic.
+
+    Parameters
+    ----------
+    events
+        The events contract. Every delivery of a row is written, so that a repeated one stands beside its first; of a
+        DDL one, however many partitions or restarts repeat it. What protocols lose is in
+        :data:`ticdc_lab.encode.ENCODERS`. Admin events, which speak of the partitions of the log they stand in, and
+        bootstrap events are left out.
+    protocol
+        A name of :data:`ticdc_lab.encode.ENCODERS`.
+    strategy, partitions, index, columns, catalog, flavour
+        As for :func:`ticdc_lab.dispatch.dispatch`.
+    topic
+        Name of the new topic.
+    max_batch_size
+        Rows in a message at most, where the protocol batches (open-protocol). Rows of one message follow each other
+        in commit order and share the partition key.
+    resolved
+        The values of the watermarks (``commit_ts``, each once), where they are known without reading ``events``;
+        by default :func:`resolved_values`.
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.events.schema.MESSAGES`, ``offset`` dense from 0 in each partition, ``timestamp`` null, no
+        headers. Each value of ``resolved`` is a watermark, once in every partition; a DDL stands in every partition, or
+        in partition 0 alone where TiCDC sends it there only. The same events give the same messages.
+
+    Raises
+    ------
+    ContractError
+        A column is missing, or ``max_batch_size`` is below 1.
+    StreamingError
+        ``events`` is a stream.
+    DispatchError, ProtocolError
+        The strategy or the protocol is unknown, or the strategy is ``conflict``. When the frame is read, Spark fails
+        with their text if a row cannot be dispatched, which stops TiCDC's changefeed too, or has no form in the
+        protocol.
+
+    References
+    ----------
+    Seed, constraint 2; golden README sections 3 and 4.
+    """
+    require_columns(events, *_WRITTEN, *POSITION)
+    require_batch(events, function="produce", why="a topic is written in commit order")
+    check_strategy(strategy)
+    if strategy.lower() == CONFLICT:
+        raise DispatchError(
+            "A topic cannot be written by conflict detection: no protocol has a message for its alignments, without "
+            "which a consumer does not know when to wait.",
+            hint="See what it would do with: ticdc-lab dispatch --strategy conflict",
+        )
+    how = encoder(protocol)
+    if max_batch_size < 1:
+        raise ContractError(f"max_batch_size is {max_batch_size}; expected at least 1 row.")
+    rows = dispatch(
+        events.where(IS_ROW), strategy=strategy, partitions=partitions, index=index, columns=columns,
+        catalog=catalog, flavour=flavour,
+    )  # fmt: skip
+    everywhere = F.sequence(F.lit(0), F.lit(partitions - 1))
+    parts = (
+        _rows(rows),
+        _broadcast(_ddl(events), to=everywhere if how.ddl_to_all else F.array(F.lit(0)), rank=_DDL),
+        _broadcast(_marks(resolved_values(events) if resolved is None else resolved), to=everywhere, rank=_WATERMARK),
+    )
+    whole = parts[0].unionByName(parts[1]).unionByName(parts[2])
+    write = writer(protocol, max_batch_size=max_batch_size)
+    written = by_key(whole, "target_partition", write, _PLACES, order=("commit_ts", "_rank", *POSITION))
+    return _as_messages(written, topic)
+
+
+def resolved_values(events: DataFrame) -> DataFrame:
+    """Say which values the log's global resolved_ts took, by the steps of the watermark ladder.
+
+    The distinct watermarks in order are the steps (Kafka has no order across partitions); at each, a partition stands
+    at the greatest watermark it states up to that value, and the whole log at the least of its partitions.
+
+    Parameters
+    ----------
+    events
+        ``kind``, ``commit_ts``, ``topic``, ``partition``.
+
+    Returns
+    -------
+    DataFrame
+        ``commit_ts`` (bigint), each value once; the greatest is the least ``resolved_ts`` that
+        :func:`ticdc_lab.facts.watermarks.topic_watermarks` gives. Empty while a partition has no watermark.
+    """
+    require_columns(events, "kind", "commit_ts", *PARTITION)
+    require_batch(events, function="resolved_values", why="the steps are ordered by value over the whole log")
+    homes = events.select(*PARTITION).distinct()
+    stated = events.where(IS_WATERMARK).select(*PARTITION, F.col("commit_ts").alias("_step")).distinct()
+    along = Window.partitionBy(*PARTITION).orderBy("_step").rowsBetween(Window.unboundedPreceding, 0)
+    standing = (
+        stated.select("_step").distinct().crossJoin(F.broadcast(homes))
+        .join(stated.withColumn("_own", F.col("_step")), on=[*PARTITION, "_step"], how="left")
+        .withColumn("_stands", F.max("_own").over(along))
+    )  # fmt: skip
+    least = F.when(F.count("_stands") == F.count(F.lit(1)), F.min("_stands")).alias("commit_ts")
+    return standing.groupBy("_step").agg(least).where("commit_ts IS NOT NULL").select("commit_ts").distinct()
+
+
+def _rows(rows: DataFrame) -> DataFrame:
+    """Row changes with their partition; where there is none, reading fails with the reason."""
+    failed = F.concat(
+        *(F.lit("A row cannot be dispatched, so the topic cannot be written: "), F.col("schema_name"), F.lit(".")),
+        *(F.col("table_name"), F.lit(" at commit_ts "), F.coalesce(F.col("commit_ts").cast("string"), F.lit("null"))),
+        *(F.lit(": "), F.coalesce("dispatch_error", F.lit("no partition"))),
+    )
+    rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
+    return rows.select(
+        *_WRITTEN,
+        *POSITION,
+        F.coalesce("target_partition", F.raise_error(failed).cast("int")).alias("target_partition"),
+        "dispatch_key",
+        rank.alias("_rank"),
+    )
+
+
+def _ddl(events: DataFrame) -> DataFrame:
+    """Each DDL once, at the first place that holds it."""
+    by = ["commit_ts", "schema_name", "table_name", "query", "ddl_type"]
+    first = least(*POSITION).alias("_place")
+    return events.where("kind = 'ddl'").groupBy(*by).agg(first).select(*by, "_place.*", F.lit("ddl").alias("kind"))
+
+
+def _marks(values: DataFrame) -> DataFrame:
+    return values.select("commit_ts", F.lit("watermark").alias("kind"))
+
+
+def _broadcast(events: DataFrame, *, to: Column, rank: int) -> DataFrame:
+    """The events in each of the partitions ``to``, with nulls for what they lack."""
+    types = {f.name: f.dataType for f in EVENTS.fields}
+    lacking = [F.lit(None).cast(types[n]).alias(n) for n in (*_WRITTEN, *POSITION) if n not in events.columns]
+    return events.select(
+        "*",
+        *lacking,
+        F.explode(to).alias("target_partition"),
+        F.lit(None).cast("string").alias("dispatch_key"),
+        F.lit(rank).alias("_rank"),
+    )
+
+
+def _as_messages(places: DataFrame, topic: str) -> DataFrame:
+    return places.select(
+        F.lit(topic).alias("topic"),
+        "partition",
+        "offset",
+        F.lit(None).cast("timestamp").alias("timestamp"),
+        "key",
+        "value",
+        F.array().cast(ArrayType(HEADER)).alias("headers"),
+    )

@@ -1,0 +1,34 @@
+"""Frames as Delta tables whose columns may be called anything."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from ticdc_lab.engine.columns import named
+
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+"""What a column's name must not hold, unless the table maps names to others in its files."""
+
+_MAPPED = "delta.columnMapping.mode"
+
+
+def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] = ()) -> None:
+    """Write a frame as a Delta table in place of what is there.
+
+    Parameters
+    ----------
+    frame, path
+        Any frame, and the table's folder.
+    columns_were
+        Names of the columns of a table that is there and goes on; it must begin to map names before it is written.
+    """
+    writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    if _needs_mapping(frame.columns):
+        if columns_were and not _needs_mapping(columns_were):
+            frame.sparkSession.sql(f"ALTER TABLE delta.{named(path)} SET TBLPROPERTIES ('{_MAPPED}' = 'name')")
+        writer = writer.option(_MAPPED, "name")
+    writer.save(path)
+
+
+def _needs_mapping(names: list[str] | tuple[str, ...]) -> bool:
+    return any(_NOT_IN_NAMES & set(name) for name in names)

@@ -1,0 +1,112 @@
+"""Every error this package raises on purpose.
+
+A message has two parts: what is wrong (where, what was expected, what was found), and after an empty line a
+``Hint:`` with what the user can do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "ContractError",
+    "DispatchError",
+    "EngineError",
+    "IncompleteHistoryError",
+    "ProtocolError",
+    "ScenarioError",
+    "SetupError",
+    "SourceError",
+    "SparkMissingError",
+    "StreamingError",
+    "TiCDCLabError",
+    "in_words",
+]
+
+
+class TiCDCLabError(Exception):
+    """Base of all errors of this package.
+
+    Parameters
+    ----------
+    message
+        What is wrong: where, what was expected and what was found.
+    hint
+        What the user can do; printed after an empty line.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{message}\n\nHint: {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class SetupError(TiCDCLabError):
+    """Java, Python, a jar or a library is missing or of the wrong version."""
+
+
+class SparkMissingError(SetupError):
+    """Apache Spark is needed, and not installed; its client may be."""
+
+
+class EngineError(TiCDCLabError):
+    """The engine that computes has ended, or cannot do what it was asked."""
+
+
+class SourceError(TiCDCLabError):
+    """A source cannot be found, cannot be read, or is of no known kind."""
+
+
+class ProtocolError(TiCDCLabError):
+    """The protocol is unknown, cannot be told from the bytes, or lacks what an answer needs."""
+
+
+class IncompleteHistoryError(TiCDCLabError):
+    """A table cannot be told from the log: it ends too early, or lacks a change or a definition."""
+
+
+class DispatchError(TiCDCLabError):
+    """A dispatch rule cannot be applied, as TiCDC's ``ErrDispatcherFailed``."""
+
+
+class ContractError(TiCDCLabError):
+    """A DataFrame does not have the columns that a function needs.
+
+    Build it with :meth:`from_missing_and_available`.
+    """
+
+    @classmethod
+    def from_missing_and_available(
+        cls, missing: Iterable[str], available: Iterable[str], *, frame: str
+    ) -> ContractError:
+        """Name the columns that are missing from ``frame`` and those that are there."""
+        return cls(
+            f"{frame} lacks the column(s) {sorted(missing)}; it has {sorted(available)}.",
+            hint=f"Pass a DataFrame that follows the contract `{frame}` in ticdc_lab.events.schema.",
+        )
+
+
+class ScenarioError(TiCDCLabError):
+    """A scenario file cannot be read, or asks for what no run can do; the message begins with ``file:line``."""
+
+
+class StreamingError(TiCDCLabError):
+    """A transform that needs the whole log was given a streaming DataFrame."""
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Say an error of this package in words and go on after the block.
+
+    For notebooks: what one log cannot answer does not keep the next question from being asked, nor what its engine
+    refuses. Every other exception goes through.
+    """
+    try:
+        yield
+    except Exception as error:
+        from ticdc_lab.engine.failures import in_our_words  # which knows these errors
+
+        if (ours := in_our_words(error)) is None:
+            raise
+        print(ours)

@@ -1,0 +1,372 @@
+"""Column, index and ALTER TABLE clauses applied to one table definition."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word
+from ticdc_lab.facts.catalog import ColumnDef, IndexDef, TableDef, TableName
+
+_INDEX_WORDS = ("INDEX", "KEY")
+_KEY_STARTS = {
+    "CONSTRAINT",
+    "PRIMARY",
+    "UNIQUE",
+    "INDEX",
+    "KEY",
+    "FULLTEXT",
+    "SPATIAL",
+    "FOREIGN",
+    "CHECK",
+    "VECTOR",
+    "COLUMNAR",
+}
+_PARTITION_WORDS = {
+    "PARTITION",
+    "REORGANIZE",
+    "COALESCE",
+    "EXCHANGE",
+    "TRUNCATE",
+    "REMOVE",
+    "FIRST",
+    "LAST",
+    "MERGE",
+    "SPLIT",
+}
+# table options and clauses that change no column and no index
+_OPTIONS = {
+    "ALGORITHM", "ALTER", "ATTRIBUTES", "AUTO_ID_CACHE", "AUTO_INCREMENT", "AUTO_RANDOM_BASE", "AVG_ROW_LENGTH",
+    "CACHE",
+    "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT", "COMPACT", "COMPRESSION", "CONVERT", "DEFAULT", "DISABLE",
+    "ENABLE", "ENGINE", "FORCE", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "NOCACHE", "ORDER", "PLACEMENT",
+    "PRE_SPLIT_REGIONS", "ROW_FORMAT", "SET", "SHARD_ROW_ID_BITS", "STATS_AUTO_RECALC", "STATS_BUCKETS",
+    "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STATS_TOPN", "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL", "WITH", "WITHOUT",
+    "AFFINITY", "NO_WRITE_TO_BINLOG",
+}  # fmt: skip
+
+
+def table_of_definitions(name: TableName, body: Cursor) -> TableDef:
+    """A table from what stands between the parentheses of CREATE TABLE.
+
+    TiDB numbers the indexes of table constraints before those of column options.
+    """
+    table = TableDef(name[0], name[1], ())
+    keys: list[Cursor] = []
+    options: list[tuple[str, str]] = []
+    for part in body.parts():
+        if part.peek() in _KEY_STARTS:
+            keys.append(part)
+        else:
+            column, own = _column(part)
+            table = _numbered(table, column, len(table.columns))
+            options += [(column.name, o) for o in own]
+    for part in keys:
+        table = _with_key(table, part)
+    for column_name, option in options:
+        table = _with_option(table, column_name, option)
+    return table
+
+
+def altered(table: TableDef, action: Cursor) -> TableDef | None:
+    """The table after one action of ALTER TABLE; None where the rest of the statement is a partition clause."""
+    word = action.peek()
+    if word == "ADD":
+        action.take("ADD")
+        return _added(table, action)
+    if word == "DROP":
+        action.take("DROP")
+        return _dropped(table, action)
+    if word in ("MODIFY", "CHANGE"):
+        action.take(word)
+        return _changed(table, action, renamed=word == "CHANGE")
+    if word == "RENAME":
+        action.take("RENAME")
+        return _renamed(table, action)
+    if word in _PARTITION_WORDS:
+        return None
+    if word in _OPTIONS:
+        return table
+    raise DDLSyntaxError(f"unknown clause of ALTER TABLE: {action.rest()[:40]!r}")
+
+
+def index_of_parts(
+    table: TableDef, name: str, parts: Cursor, *, unique: bool, primary: bool = False, clustered: bool | None = None
+) -> TableDef:
+    """Add an index over ``parts``; an expression becomes a hidden virtual column, as in TiDB."""
+    columns: list[str] = []
+    hidden: list[ColumnDef] = []
+    for n, part in enumerate(parts.parts()):
+        if part.peek() == "(":
+            column = ColumnDef(
+                f"_V$_{name or 'expression_index'}_{n}", "expression", True, "virtual", hidden=True,
+                id=table.columns_made + len(hidden) + 1,
+            )  # fmt: skip
+            hidden.append(column)
+            columns.append(column.name)
+        else:
+            columns.append(_existing(table, part.name()))
+    index_name = "PRIMARY" if primary else name or _free_name(table, columns[0] if not hidden else "expression_index")
+    index = IndexDef(max((i.id for i in table.indexes), default=0) + 1, index_name, tuple(columns), unique, primary)
+    # TiDB lists the primary key first
+    indexes = (index, *table.indexes) if primary else (*table.indexes, index)
+    made = table.columns_made + len(hidden)
+    out = replace(table, columns=(*table.columns, *hidden), indexes=indexes, columns_made=made)
+    if not primary:
+        return out
+    not_null = tuple(replace(c, nullable=False) if c.name in columns else c for c in out.columns)
+    out = replace(out, columns=not_null)
+    return replace(out, pk_is_handle=clustered is not False and _is_integer_key(out, index))
+
+
+def keyed(table: TableDef) -> TableDef:
+    """The table with ``pk_is_handle`` taken back where the primary key is gone."""
+    return table if table.primary is not None else replace(table, pk_is_handle=False)
+
+
+def _is_integer_key(table: TableDef, index: IndexDef) -> bool:
+    column = table.column(index.columns[0])
+    return len(index.columns) == 1 and column is not None and column.is_integer
+
+
+def _existing(table: TableDef, name: str) -> str:
+    column = table.column(name)
+    if column is None:
+        raise DDLSyntaxError(f"an index names the unknown column {name!r}")
+    return column.name
+
+
+def _free_name(table: TableDef, wanted: str) -> str:
+    taken = {i.name.lower() for i in table.indexes}
+    if wanted.lower() == "primary":
+        wanted = f"{wanted}_2"
+    name, n = wanted, 2
+    while name.lower() in taken:
+        name, n = f"{wanted}_{n}", n + 1
+    return name
+
+
+def _with_key(table: TableDef, part: Cursor) -> TableDef:
+    """Add a table constraint; foreign keys and checks say nothing about identity."""
+    symbol = ""
+    if part.take("CONSTRAINT") and part.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+        symbol = part.name()
+    if part.peek() in ("FOREIGN", "CHECK"):
+        return table
+    primary = part.take("PRIMARY")
+    unique = primary or part.take("UNIQUE")
+    part.take_any("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+    part.take_any(*_INDEX_WORDS)
+    part.take("IF", "NOT", "EXISTS")
+    name = "" if part.peek() in ("(", "USING", "TYPE") else part.name()
+    while part.peek() != "(" and not part.done:
+        part.skip()
+    columns = part.inside()
+    clustered = None if not primary else not _has(part, "NONCLUSTERED")
+    return index_of_parts(table, name or symbol, columns, unique=unique, primary=primary, clustered=clustered)
+
+
+def _has(cursor: Cursor, word: str) -> bool:
+    return any(cursor.peek(i) == word for i in range(len(cursor.words) - cursor.at))
+
+
+def _with_option(table: TableDef, column: str, option: str) -> TableDef:
+    return index_of_parts(
+        table,
+        "",
+        Cursor([Word(column, "name")]),
+        unique=True,
+        primary=option != "UNIQUE",
+        clustered=option != "NONCLUSTERED",
+    )
+
+
+def _column(part: Cursor) -> tuple[ColumnDef, list[str]]:
+    """A column definition, and its key options: ``PRIMARY``, ``NONCLUSTERED`` (primary too) or ``UNIQUE``."""
+    name = part.name()
+    mysql_type = _type(part)
+    default, computed = None, False
+    nullable, generated, keys = mysql_type != "serial", "", ["UNIQUE"] if mysql_type == "serial" else []
+    while not part.done:
+        if part.take("NOT", "NULL"):
+            nullable = False
+        elif part.take("PRIMARY") or part.take("KEY"):
+            part.take("KEY")
+            keys.append("PRIMARY")
+        elif part.take("UNIQUE"):
+            part.take("KEY")
+            keys.append("UNIQUE")
+        elif part.take("NONCLUSTERED"):
+            keys = ["NONCLUSTERED" if k == "PRIMARY" else k for k in keys]
+        elif part.take("AS"):
+            part.inside()
+            generated = "stored" if part.take_any("STORED", "PERSISTENT") else "virtual"
+            part.take("VIRTUAL")
+        elif part.take("DEFAULT"):
+            default, computed = _default(part)
+        elif part.take_any("COMMENT", "COLLATE", "REFERENCES"):
+            part.skip()
+        elif part.peek() in ("FIRST", "AFTER"):
+            break
+        else:
+            part.skip()
+    nullable = nullable and not {"PRIMARY", "NONCLUSTERED"} & set(keys)
+    return ColumnDef(name, mysql_type, nullable, generated, default=default, computed_default=computed), keys
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+
+
+def _default(part: Cursor) -> tuple[str | None, bool]:
+    """The text of a literal default (None for NULL), and whether it is an expression instead."""
+    if part.peek().startswith("_"):  # a character set before the text
+        part.skip()
+    if not part.done and part.words[part.at].kind == "text":
+        part.at += 1
+        text = part.words[part.at - 1].text.replace("''", "'")
+        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text, flags=re.DOTALL), False
+    if part.take("NULL"):
+        return None, False
+    if word := part.take_any("TRUE", "FALSE"):
+        return str(int(word == "TRUE")), False
+    if part.peek() == "B" and len(part.words) > part.at + 1 and part.words[part.at + 1].kind == "text":
+        part.at += 2
+        return str(int(part.words[part.at - 1].text or "0", 2)), False
+    sign, number = part.take_any("-", "+"), ""
+    while re.fullmatch(r"[0-9]+(E[0-9]+)?|\.", part.peek()):
+        number += part.peek()
+        part.skip()
+    if number:
+        return (sign if sign == "-" else "") + number, False
+    part.skip()
+    if part.peek() == "(":
+        part.skip()
+    return None, True
+
+
+def _type(part: Cursor) -> str:
+    """The column's type in lower case, with its arguments and UNSIGNED."""
+    if part.done:
+        raise DDLSyntaxError("a column without a type")
+    text = part.name().lower()
+    if text == "double":
+        part.take("PRECISION")
+    if part.peek() == "(":
+        text += "(" + ",".join(_argument(a) for a in part.inside().parts()) + ")"
+    return text + (" unsigned" if _unsigned(part) else "")
+
+
+def _argument(part: Cursor) -> str:
+    """A length, or an element of ENUM and SET, quoted as it was written."""
+    return "".join(f"'{w.text}'" if w.kind == "text" else w.text for w in part.words)
+
+
+def _unsigned(part: Cursor) -> bool:
+    part.take("SIGNED")
+    return part.take("UNSIGNED") or part.peek() == "ZEROFILL"
+
+
+def _added(table: TableDef, action: Cursor) -> TableDef | None:
+    if action.peek() in ("PARTITION", "STATS_EXTENDED"):
+        return None
+    if action.peek() in _KEY_STARTS:
+        return _with_key(table, action)
+    action.take("COLUMN")
+    action.take("IF", "NOT", "EXISTS")
+    if action.peek() == "(":
+        for part in action.inside().parts():
+            table = _with_key(table, part) if part.peek() in _KEY_STARTS else _with_column(table, part)
+        return table
+    return _with_column(table, action)
+
+
+def _with_column(table: TableDef, part: Cursor, *, at: int | None = None) -> TableDef:
+    column, keys = _column(part)
+    if table.column(column.name) is not None:  # ADD COLUMN IF NOT EXISTS
+        return table
+    column = replace(column, id=table.columns_made + 1)
+    out = _placed(replace(table, columns_made=column.id), column, part, len(table.columns) if at is None else at)
+    for key in keys:
+        out = _with_option(out, column.name, key)
+    return out
+
+
+def _numbered(table: TableDef, column: ColumnDef, at: int) -> TableDef:
+    made = table.columns_made + 1
+    columns = (*table.columns[:at], replace(column, id=made), *table.columns[at:])
+    return replace(table, columns=columns, columns_made=made)
+
+
+def _placed(table: TableDef, column: ColumnDef, part: Cursor, at: int) -> TableDef:
+    """Insert a column where FIRST or AFTER say, else at ``at``, but before hidden columns."""
+    names = [c.name.lower() for c in table.columns]
+    hidden = next((n for n, c in enumerate(table.columns) if c.hidden), len(names))
+    at = min(at, hidden)
+    if part.take("FIRST"):
+        at = 0
+    elif part.take("AFTER"):
+        previous = part.name().lower()
+        if previous not in names:
+            raise DDLSyntaxError(f"AFTER names the unknown column {previous!r}")
+        at = names.index(previous) + 1
+    return replace(table, columns=(*table.columns[:at], column, *table.columns[at:]))
+
+
+def _dropped(table: TableDef, action: Cursor) -> TableDef | None:
+    if action.peek() in ("PARTITION", "STATS_EXTENDED"):
+        return None
+    if action.peek() in ("FOREIGN", "CHECK", "CONSTRAINT"):
+        return table
+    if action.take("PRIMARY"):
+        return keyed(replace(table, indexes=tuple(i for i in table.indexes if not i.primary)))
+    is_index = action.take_any(*_INDEX_WORDS)
+    action.take("COLUMN")
+    action.take("IF", "EXISTS")
+    name = action.name().lower()
+    if is_index:
+        return keyed(replace(table, indexes=tuple(i for i in table.indexes if i.name.lower() != name)))
+    return _without_column(table, name)
+
+
+def _without_column(table: TableDef, name: str) -> TableDef:
+    columns = tuple(c for c in table.columns if c.name.lower() != name)
+    indexes = (replace(i, columns=tuple(c for c in i.columns if c.lower() != name)) for i in table.indexes)
+    return keyed(replace(table, columns=columns, indexes=tuple(i for i in indexes if i.columns)))
+
+
+def _changed(table: TableDef, action: Cursor, *, renamed: bool) -> TableDef:
+    action.take("COLUMN")
+    action.take("IF", "EXISTS")
+    old_name = action.name() if renamed else (action.words[action.at].text if not action.done else "")
+    old = table.column(old_name)
+    if old is None:
+        raise DDLSyntaxError(f"the unknown column {old_name!r} is changed")
+    column, _ = _column(action)
+    in_key = table.primary is not None and old.name in table.primary.columns
+    column = replace(column, nullable=column.nullable and not in_key, id=old.id)
+    at = table.columns.index(old)
+    rest = replace(table, columns=tuple(c for c in table.columns if c is not old))
+    out = _placed(rest, column, action, at)
+    return _with_index_columns(out, old.name, column.name)
+
+
+def _renamed(table: TableDef, action: Cursor) -> TableDef:
+    what = action.take_any("INDEX", "KEY", "COLUMN")
+    old = action.name()
+    action.expect("TO")
+    new = action.name()
+    if what == "COLUMN":
+        if table.column(old) is None:
+            raise DDLSyntaxError(f"the unknown column {old!r} is renamed")
+        columns = tuple(replace(c, name=new) if c.name.lower() == old.lower() else c for c in table.columns)
+        return _with_index_columns(replace(table, columns=columns), old, new)
+    return replace(
+        table, indexes=tuple(replace(i, name=new) if i.name.lower() == old.lower() else i for i in table.indexes)
+    )
+
+
+def _with_index_columns(table: TableDef, old: str, new: str) -> TableDef:
+    indexes = tuple(
+        replace(i, columns=tuple(new if c.lower() == old.lower() else c for c in i.columns)) for i in table.indexes
+    )
+    return replace(table, indexes=indexes)

@@ -1,0 +1,119 @@
+"""What a log cannot prove, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts.gaps import offset_gaps
+
+_LOST = (
+    "{n} messages could not be read (see the quarantine): what they held is missing from every answer, so what is "
+    "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
+)
+_UNDATED = (
+    "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
+    "watermark or check of order can say anything about them."
+)
+_LACKS = (
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets that were to be read, in {gaps} places "
+    "({which}): compacted or expired in the broker, of an aborted transaction or its marks, or never kept. What they "
+    "held is missing from every answer."
+)
+_GAPS_SAID = 5
+
+_INCOMPLETE = (
+    "{n} row changes of this log are incomplete (events say why in `incomplete`): columns, the image before, the "
+    "commit_ts or the kind of change may be missing from them, so values and duplicates among them prove less."
+)
+_UNMARKED = (
+    "This avro log holds no watermark, as TiCDC writes none in avro: how far it is complete and which transactions are "
+    "whole cannot be proved from it."
+)
+
+_EXTENDED = ("canal-json", "avro")
+EXTEND = "with `enable-tidb-extension=true` in its sink-uri, or with a protocol that has commit_ts"
+RECORD_AGAIN = {"csv": "with `include-commit-ts = true` in [sink.csv]"}
+"""How a changefeed is created whose log has a commit_ts: by protocol, else :data:`EXTEND`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a load read: messages = decoded + quarantined, checked batch by batch while decoding."""
+
+    messages: int
+    decoded: int
+    quarantined: int
+    events: int
+    undated: int = 0
+    """Row changes without a commit_ts."""
+    incomplete: int = 0
+    """Row changes that are not whole."""
+    watermarks: int = 0
+    """Watermark events."""
+    kept: int = 0
+    """Row changes that are in the sample: all, where there is none."""
+
+
+def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
+    """Count what is in a frame (:data:`ticdc_lab.events.schema.DECODED`): one row comes here."""
+    ok, kind = F.col("error_class").isNull(), F.col("kind")
+    counted = {
+        "decoded": ok & (F.col("seq") == 0),
+        "quarantined": ~ok,
+        "events": ok,
+        "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
+        "incomplete": ok & F.col("incomplete").isNotNull(),
+        "watermarks": ok & (kind == "watermark"),
+        "kept": ok & (kind == "row") & (sample or Sample()).keeps(),
+    }
+    [n] = decoded.agg(*[F.count_if(which).alias(name) for name, which in counted.items()]).toArrow().to_pylist()
+    return Counts(messages=n["decoded"] + n["quarantined"], **n)
+
+
+def limits_of(
+    protocol: str, counts: Counts | None, *, has_commit_ts: bool, gaps: Sequence[str] = (), sample: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Say what a log of which this is known cannot prove, one sentence each."""
+    n = counts
+    lost = (_LOST.format(n=n.quarantined),) if n is not None and n.quarantined else ()
+    undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
+    partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
+    if has_commit_ts:
+        unmarked = (_UNMARKED,) if n is not None and protocol == "avro" and not n.watermarks else ()
+        return (*sample, *gaps, *lost, *undated, *partial, *unmarked)
+    which = f"{protocol} without enable-tidb-extension" if protocol in _EXTENDED else protocol
+    lacks = "no commit_ts" if protocol == "csv" else "no commit_ts and no watermark"
+    return (
+        *sample,
+        *gaps,
+        *lost,
+        *partial,
+        f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
+        "in commit order cannot be proved from it.",
+    )
+
+
+def but_for(counts: Counts | None) -> str:
+    """What a sentence must add that calls something complete where messages are in quarantine."""
+    n = 0 if counts is None else counts.quarantined
+    return f" but for what {n} quarantined message{'s' if n > 1 else ''} held" if n else ""
+
+
+def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
+    """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
+    each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
+    first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
+    found = (
+        offset_gaps(decoded, expected=expected)
+        .groupBy("topic", "partition")
+        .agg(F.sum("n_missing").alias("n_missing"), F.count(F.lit(1)).alias("gaps"), first.alias("first"))
+        .withColumn("which", F.concat_ws(", ", F.transform(F.slice("first", 1, _GAPS_SAID), lambda gap: gap["which"])))
+        .drop("first")
+        .orderBy("topic", "partition")
+    )
+    return tuple(_LACKS.format(**row) for row in found.toArrow().to_pylist())

@@ -1,0 +1,1 @@
+"""From a topic that goes on into Delta tables."""

@@ -1,0 +1,328 @@
+"""A Kafka topic into Delta tables, continuously, each message exactly once.
+
+Five tables lie under one folder: ``messages``, ``events``, ``quarantine``, ``watermarks`` and ``transactions``; in the
+simple protocol a sixth, ``table_versions``. A batch passes through them in this order, and every step may be repeated:
+
+1. ``messages``, ``table_versions``, ``events``: appended under the number of the batch, which Delta refuses a second
+   time. Events are decoded from the messages *table*, so a repeated batch needs no message from Kafka any more.
+2. Messages of earlier batches whose schema has come: their events are appended, then they leave ``quarantine``
+   (:mod:`ticdc_lab.lake.waiting`).
+3. ``quarantine``: the batch's messages that ``events`` has nothing of.
+4. ``transactions``: those that the batch may have changed are restored again from all their events, and replace what
+   the table holds from there on. Complete ones below stay untouched.
+5. ``watermarks``: one row a partition, replaced. It names the batch, so what it says is what has been done; a batch
+   that is there already is left alone.
+
+What is not resolved yet is the only state: those rows of ``events`` above ``complete_ts``. Delta finds them by the
+statistics of its files, and they are read again with each batch until every partition's watermark has passed them.
+
+Rows that a schema comes for late may lie below ``complete_ts``, as rows that are delivered again may: transactions are
+restored from there on, though they were called complete without these rows.
+
+After each batch ``transactions`` holds what :func:`ticdc_lab.transactions.transactions` gives of the events so far, and
+``watermarks`` what :func:`ticdc_lab.facts.watermarks.partition_watermarks` gives. One difference is meant: a
+transaction that was complete stays complete when a partition is added later that has had no watermark yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab.codecs import NOTHING, Known, decode, detect
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
+from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.engine.workers import require_workers_once
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.facts.limits import lacking
+from ticdc_lab.facts.watermarks import partition_watermarks
+from ticdc_lab.lake.state import NOTHING_YET, Facts, State, next_state, read_state, write_state
+from ticdc_lab.lake.tables import OURS, Tables, append, create, require_own_commits, written_alone
+from ticdc_lab.lake.waiting import events_of, learned, resolve, undecoded, versions
+from ticdc_lab.sources import kafka, open_source
+from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.load import SAMPLE
+from ticdc_lab.sources.places import is_kafka
+from ticdc_lab.transactions import resolved_at, restored_transactions
+
+EVERY_S = 10.0
+"""Seconds between two batches while nothing is behind."""
+
+MESSAGES_A_BATCH = 500_000
+"""Messages of one batch at most (the connector's ``maxOffsetsPerTrigger``)."""
+
+
+def ingest(
+    spark: SparkSession,
+    source: str,
+    out: str,
+    *,
+    protocol: str = "auto",
+    schema_registry: str | None = None,
+    claim_check: str | None = None,
+    options: Mapping[str, str] | None = None,
+    once: bool = False,
+    every_s: float = EVERY_S,
+    said: Callable[[State], None] | None = None,
+    bounds: Bounds = BOUNDS,
+) -> None:
+    """Let Kafka topics flow into Delta tables; returns when all is read (``once``), else when it is interrupted.
+
+    Parameters
+    ----------
+    spark
+        A session with Delta and the Kafka connector, as :func:`ticdc_lab.engine.sessions.session` gives.
+    source
+        ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``.
+    out
+        Folder of the tables, a path or URL. It goes on where it was, however the last run ended.
+    protocol
+        As for :func:`ticdc_lab.sources.load.load`; told once, when ``out`` is new.
+    schema_registry, claim_check
+        As for :func:`ticdc_lab.sources.load.load`. Neither is kept in ``out``: name them again when it goes on.
+    options
+        As for :func:`ticdc_lab.sources.kafka.read_stream`; ``maxOffsetsPerTrigger`` bounds a batch.
+    once
+        Read what is there now, then return.
+    every_s
+        Seconds from the beginning of a batch to that of the next, at least.
+    said
+        Called after each batch with what is known then.
+    bounds
+        As for :func:`ticdc_lab.sources.load.load`. They are not kept in ``out`` either.
+
+    Raises
+    ------
+    SourceError
+        The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
+        the folder of large messages cannot be read; no space is left, and the next run goes on.
+    """
+    if not is_kafka(source):
+        raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
+    require_workers_once(spark)
+    known = known_of(schema_registry, claim_check, bounds)
+    tables, topics = Tables(spark, out), kafka.topics_of(source, options)
+    bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
+    with kafka.said_plainly(topics), room_for(out, keep=True), task_errors(), written_alone(out):
+        origin = _origin_of(tables, source, protocol, options, known)
+        told = str(origin["protocol"])
+        create(tables, protocol=told)
+        if "format" in origin:  # what earlier versions wrote bears no mark
+            require_own_commits(tables)
+        steps = begun(tables, protocol=told, known=known, said=said)
+        _require_checkpoint(tables, steps.state)
+        stream = kafka.read_stream(spark, source, bounded)
+        writer = stream.writeStream.foreachBatch(steps)
+        writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every_s} seconds")
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+
+@dataclass(slots=True)
+class Steps:
+    """What is done with each batch; knows what the batches before have left."""
+
+    tables: Tables
+    protocol: str
+    known: Known = NOTHING
+    said: Callable[[State], None] | None = None
+    state: State = NOTHING_YET
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The offset that the next message of a partition should have."""
+    batches: int = 0
+    """How many this run has done."""
+
+    def __call__(self, messages: DataFrame, batch_id: int) -> None:
+        """All that one batch does; may be repeated from the beginning after an end at any point."""
+        if self.state.batch_id >= batch_id:
+            return
+        tables = Tables(messages.sparkSession, self.tables.folder)
+        append(tables, "messages", messages, batch_id)
+        new = self._decoded(tables, batch_id)
+        state, lowest = next_state(self.state, new, batch_id)
+        replace_transactions(tables, state, lowest)
+        gaps, ends = lacking_offsets(tables, self.ends, batch_id)
+        write_state(tables, state)
+        self.state, self.ends, self.batches = replace(state, gaps=gaps), ends, self.batches + 1
+        if self.said is not None:
+            self.said(self.state)
+
+    def _decoded(self, tables: Tables, batch_id: int) -> list[Facts]:
+        """Put each message of the batch to the events or to the quarantine; the facts of what came to the events."""
+        schemas_may_have_come = self._learned(tables, batch_id)
+        how: dict[str, Any] = {"protocol": self.protocol, "known": self.known}
+        decoded = tables.of_batch("messages", batch_id).transform(decode, **how)
+        append(tables, "events", events_of(decoded, late=False), batch_id)
+        if schemas_may_have_come:
+            resolve(tables, batch_id, **how)
+        new, lacks_some = new_facts(tables, self.state, batch_id)
+        if lacks_some:
+            append(tables, "quarantine", undecoded(tables, batch_id, **how), batch_id)
+        return new
+
+    def _learned(self, tables: Tables, batch_id: int) -> bool:
+        """Whether more schemas may be known than before the batch.
+
+        Of simple the batch itself says so. Of avro a registry may know more at any time, and a file of schemas since
+        the last run; a batch that is repeated first may add to what waits.
+        """
+        if self.protocol != "simple":
+            return self.protocol == "avro" and (bool(self.known.registry_url) or self.batches < 2)
+        new = learned(tables, self.known, batch_id)
+        self.known = replace(self.known, tables={**self.known.tables, **new})
+        return bool(new)
+
+
+def lacking_offsets(
+    tables: Tables, ends: Mapping[tuple[str, int], int], batch_id: int
+) -> tuple[tuple[str, ...], dict[tuple[str, int], int]]:
+    """A sentence for each partition whose offsets have a hole, in the batch or before it, and where each goes on."""
+    messages = tables.of_batch("messages", batch_id)
+    spans = _spans(messages).collect()
+    at = [(r["topic"], r["partition"]) for r in spans]
+    expected = [(*where, ends.get(where, r["first"]), r["end"]) for where, r in zip(at, spans, strict=True)]
+    whole = sum(end - first for *_, first, end in expected) == sum(r["n"] for r in spans)
+    said = () if whole else lacking(messages, tables.spark.createDataFrame(expected, kafka.EXPECTED))
+    return said, {**ends, **{(topic, partition): end for topic, partition, _, end in expected}}
+
+
+def begun(
+    tables: Tables, *, protocol: str, known: Known = NOTHING, said: Callable[[State], None] | None = None
+) -> Steps:
+    """Steps that go on where the tables are."""
+    state = read_state(tables)
+    if protocol == "simple":
+        known = replace(known, tables=versions(tables.read("table_versions")))
+    return Steps(tables, protocol, known, said, state, _ends(tables, state))
+
+
+def _ends(tables: Tables, state: State) -> dict[tuple[str, int], int]:
+    """Where each partition goes on; only messages from the last known event on are looked at."""
+    since = [
+        (F.col("topic") == f["topic"]) & (F.col("partition") == f["partition"]) & (F.col("offset") >= f["last_offset"])
+        for f in state.facts
+    ]
+    if not since:
+        return {}
+    last = tables.read("messages").where(F.col("batch_id") <= state.batch_id).where(reduce(or_, since))
+    return {(r["topic"], r["partition"]): r["end"] for r in _spans(last).collect()}
+
+
+def _spans(messages: DataFrame) -> DataFrame:
+    """How many messages of each partition there are, and between which offsets; one row a partition."""
+    bounds = F.min("offset").alias("first"), (F.max("offset") + 1).alias("end")
+    return messages.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("n"), *bounds)
+
+
+def new_facts(tables: Tables, before: State, batch_id: int) -> tuple[list[Facts], bool]:
+    """Facts of the partitions from the events of a batch, and whether some of its messages gave no event.
+
+    Each partition's watermark so far goes before the events, so that a fall is seen. Late events are rows, so they
+    cannot come before it.
+    """
+    events = tables.of_batch("events", batch_id).select("kind", "commit_ts", "topic", "partition", "offset", "seq")
+    marks = [
+        ("watermark", f["resolved_ts"], f["topic"], f["partition"], f["first_offset"], 0)
+        for f in before.facts
+        if f["resolved_ts"] is not None
+    ]
+    carried = tables.spark.createDataFrame(marks, events.schema)
+    n_messages = tables.of_batch("messages", batch_id).agg(F.count(F.lit(1))).scalar()
+    n_decoded = tables.of_batch("events", batch_id).agg(F.count_if(F.expr("seq = 0 AND NOT late"))).scalar()
+    facts = events.unionByName(carried).transform(partition_watermarks)
+    rows = [row.asDict() for row in facts.withColumn("_whole", n_messages == n_decoded).collect()]
+    whole = [row.pop("_whole") for row in rows]
+    return rows, not all(whole) or not whole
+
+
+def replace_transactions(tables: Tables, state: State, lowest: int | None) -> None:
+    """Restore all transactions from ``lowest`` on, and put them in the place of those that are there."""
+    rows = tables.read("events").where("kind = 'row' AND commit_ts IS NOT NULL")
+    homes = [(f["topic"], f["partition"], f["resolved_ts"]) for f in state.facts]
+    resolved = resolved_at(homes, resolved_ts=state.complete_ts)
+    rows = rows if lowest is None else rows.where(F.col("commit_ts") >= lowest)
+    writer = restored_transactions(rows, resolved=resolved).write.format("delta").mode("overwrite")
+    writer = writer.option("userMetadata", OURS)
+    if lowest is not None:
+        writer = writer.option("replaceWhere", f"commit_ts >= {lowest}")
+    writer.save(tables.path("transactions"))
+
+
+FORMAT = 2
+"""Of the tables and what lies beside them; 1 wrote none. A higher one was written by a later version."""
+
+
+def _origin_of(
+    tables: Tables, source: str, protocol: str, options: Mapping[str, str] | None, known: Known
+) -> dict[str, Any]:
+    """The topic's names and protocol; what ``out`` was begun with is kept beside the tables and must stay the same."""
+    path = tables.path("_origin.json")
+    names = ",".join(sorted(kafka.topics_of(source).names))
+    if (kept := hadoop_read_text(tables.spark, path)) is not None:
+        begun = json.loads(kept)
+        if begun.get("format", 1) > FORMAT:
+            raise SourceError(
+                f"{tables.folder} was written by a later version of ticdc_lab: its tables have format "
+                f"{begun['format']}, expected at most {FORMAT}.",
+                hint="Go on with that version, or name another folder with --out.",
+            )
+    else:
+        sample = open_source(tables.spark, source, options=options).sample(SAMPLE)
+        told = detect(sample, protocol=protocol, source=source, known=known).protocol
+        begun = {"topics": names, "protocol": told, "format": FORMAT}
+        hadoop_write_text(tables.spark, path, json.dumps(begun))
+    if begun["topics"] != names or protocol not in ("auto", begun["protocol"]):
+        raise SourceError(
+            f"{tables.folder} holds topics {begun['topics']} as {begun['protocol']}, not {names} as {protocol}.",
+            hint="Name another folder with --out.",
+        )
+    return dict(begun)
+
+
+def _require_checkpoint(tables: Tables, state: State) -> None:
+    """Without its own checkpoint batches would be numbered anew, and Delta would take them for those it has."""
+    again = "Remove the folder, or name another one, and read the topic again."
+    begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()
+    if begun_before and not hadoop_exists(tables.spark, tables.path("_checkpoint")):
+        raise SourceError(
+            f"{tables.folder} holds tables but no longer the _checkpoint that says up to where they were read.",
+            hint=again,
+        )
+    if state.batch_id < 0:
+        return
+    before, until = (_planned(tables, batch_id) for batch_id in (state.batch_id - 1, state.batch_id))
+    last = _spans(tables.of_batch("messages", state.batch_id)).collect()
+    inside = until is not None and all(
+        (before or {}).get((r["topic"], r["partition"]), 0) <= r["first"]
+        and r["end"] <= until.get((r["topic"], r["partition"]), 0)
+        for r in last
+    )
+    if not inside:
+        raise SourceError(
+            f"The _checkpoint of {tables.folder} is not that of its tables: batch {state.batch_id} of them is not what "
+            "it says it is. It may be an older copy, or another folder's.",
+            hint="Put the one back that belongs to them. " + again,
+        )
+
+
+def _planned(tables: Tables, batch_id: int) -> dict[tuple[str, int], int] | None:
+    """Where each partition ends in a batch, as the checkpoint has it; None where it knows no such batch."""
+    try:
+        text = hadoop_read_text(tables.spark, tables.path(f"_checkpoint/offsets/{batch_id}"))
+        ends = json.loads((text or "").splitlines()[-1])
+    except Exception:  # not there, cut, or with another checksum: Java says it in many shapes
+        return None
+    return {(topic, int(partition)): end for topic, of in ends.items() for partition, end in of.items()}

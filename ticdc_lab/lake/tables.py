@@ -1,0 +1,178 @@
+"""The Delta tables that :mod:`ticdc_lab.lake.ingest` keeps under one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
+
+from ticdc_lab.codecs.simple_tables import TABLES
+from ticdc_lab.engine.columns import named
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
+from ticdc_lab.facts.watermarks import partition_watermarks
+from ticdc_lab.sources.places import local_path
+
+OURS = "ticdc_lab.ingest"
+"""Delta's note on each commit of ours."""
+_HARMLESS = ("CREATE TABLE", "OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "REORG", "CLUSTER BY")
+"""Operations that change no row."""
+_TAKEN = "IN (schema-unknown,registry-unreachable)"
+"""In the condition of a MERGE that takes what waited from the quarantine; earlier versions' bear no note of ours."""
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
+COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
+LATE = StructField("late", BooleanType(), True, {"comment": "the message came with an earlier batch, its schema later"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables under one folder."""
+
+    spark: SparkSession
+    folder: str
+
+    def path(self, name: str) -> str:
+        """Where a table lies."""
+        return f"{self.folder.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> DataFrame:
+        """A table as it is now."""
+        return self.spark.read.format("delta").load(self.path(name))
+
+    def of_batch(self, name: str, batch_id: int) -> DataFrame:
+        """The rows that a batch has appended."""
+        return self.read(name).where(F.col("batch_id") == batch_id)
+
+
+@contextmanager
+def written_alone(folder: str) -> Iterator[None]:
+    """Keep other processes of this machine from writing the tables of a folder; the lock ends with the process.
+
+    Raises
+    ------
+    SourceError
+        Another one writes there now.
+    """
+    place = local_path(folder)
+    if place is None:  # of two at one URL Delta's numbers of batches let one through
+        yield
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "_lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SourceError(
+                f"Another ingest writes the tables of {folder} now.",
+                hint="Stop that one first, or name another folder.",
+            ) from None
+        yield
+
+
+@contextmanager
+def noted(spark: SparkSession) -> Iterator[None]:
+    """Let the commits of the body bear our note where Delta takes no option for it, as of a MERGE."""
+    before = spark.conf.get(_NOTE, None)
+    spark.conf.set(_NOTE, OURS)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_NOTE)
+        else:
+            spark.conf.set(_NOTE, before)
+
+
+def require_own_commits(tables: Tables) -> None:
+    """Raise :class:`SourceError` if somebody else has changed what the tables hold, and did not take it back."""
+    for name in schemas(tables.spark):
+        if not DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
+            continue
+        history = DeltaTable.forPath(tables.spark, tables.path(name)).history()
+        found = history.select("version", "operation", "operationParameters", "userMetadata").toArrow().to_pylist()
+        commits = sorted(found, key=lambda c: int(c["version"]))
+        if (foreign := foreign_commit(commits)) is not None:
+            later = any(c["userMetadata"] == OURS and c["version"] > foreign["version"] for c in commits)
+            restore = (
+                f"Take it back in Spark: RESTORE TABLE delta.{named(tables.path(name))} TO VERSION AS OF "
+                f"{foreign['version'] - 1}; or remove the folder and read the topic again."
+            )
+            raise SourceError(
+                f"Somebody else has changed the table {name} of {tables.folder} ({foreign['operation']}, version "
+                f"{foreign['version']}): what it says of the topic is not known any more.",
+                hint="Remove the folder, or name another one, and read the topic again." if later else restore,
+            )
+
+
+def foreign_commit(commits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first of a table's commits, in order, that changed its rows, is not ours and was not taken back."""
+    found: Mapping[str, Any] | None = None
+    for commit in commits:
+        operation, how = str(commit["operation"]), dict(commit["operationParameters"] or {})
+        if commit["userMetadata"] == OURS or operation.startswith(_HARMLESS):
+            continue
+        if operation == "MERGE" and _TAKEN in str(how.get("predicate")):
+            continue
+        taken_back = how.get("version") if operation == "RESTORE" else None
+        if taken_back is not None and found is not None and int(taken_back) < found["version"]:
+            found = None
+        elif found is None:
+            found = commit
+    return found
+
+
+def create(tables: Tables, *, protocol: str) -> None:
+    """Make the tables that are not there yet."""
+    for name, schema in schemas(tables.spark).items():
+        if name != "table_versions" or protocol == "simple":
+            _forget_unborn(tables.path(name))
+            DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema).execute()
+
+
+def _forget_unborn(path: str) -> None:
+    """Remove a log without a commit, which Delta cannot go on from: a run that found no room has left it."""
+    place = local_path(path)
+    if place is not None and (log := place / "_delta_log").is_dir() and not any(log.glob("[0-9]*.json")):
+        shutil.rmtree(log)
+
+
+def schemas(spark: SparkSession) -> dict[str, StructType]:
+    """The tables' columns: the contracts, and the batch."""
+    progress = spark.createDataFrame([], EVENTS).transform(partition_watermarks).schema
+    return {
+        "messages": StructType([*MESSAGES.fields, BATCH]),
+        "table_versions": StructType([*TABLES.fields, BATCH]),
+        "events": StructType([*EVENTS.fields, *KEYS.fields, *CHECKSUMS.fields, BATCH, LATE]),
+        "quarantine": StructType([*QUARANTINE.fields, BATCH]),
+        "transactions": TRANSACTIONS,
+        "watermarks": StructType([*progress.fields, BATCH, COMPLETE]),
+    }
+
+
+def append(tables: Tables, name: str, rows: DataFrame, batch_id: int, *, step: str = "") -> None:
+    """Append the rows of a batch; nothing happens if they are there already.
+
+    Parameters
+    ----------
+    tables, name
+        Where to.
+    rows
+        The table's columns but ``batch_id``.
+    batch_id
+        Delta refuses a number that is not above the last one of the same step.
+    step
+        Names a second append to the same table.
+    """
+    rows.withColumn("batch_id", F.lit(batch_id).cast("bigint")).write.format("delta").mode("append").options(
+        txnAppId=f"ticdc_lab.ingest.{name}{step}", txnVersion=str(batch_id), userMetadata=OURS
+    ).save(tables.path(name))

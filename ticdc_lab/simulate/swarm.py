@@ -1,0 +1,221 @@
+"""A swarm: each seed draws a scenario of its own (cluster, settings, network, faults), which ends without faults.
+
+What is drawn is a scenario file like any other, so that ``--lines``, ``--why`` and an editor work as ever. In
+the first part of a run faults come; then they stop, and the run must become live: all that should be done is done in
+its end. (TigerBeetle's VOPR goes the same way.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.playing import SWARM, command
+from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
+
+_NO_CHANGES: Mapping[str, str] = MappingProxyType({})
+DISKS = ("", ", disk: torn", ", disk: lost")
+_KINDS = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
+
+
+def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Scenario:
+    """Draw the scenario of a seed.
+
+    Parameters
+    ----------
+    model
+        ``scheduler``, ``pipeline``, ``ddl-service`` or ``pd``.
+    seed
+        Draws everything; it is the run's own seed too.
+    changes
+        Values that are taken instead of the drawn ones, as for :func:`ticdc_lab.simulate.scenario.read_scenario`.
+
+    Raises
+    ------
+    ContractError
+        There is no such model.
+
+    Examples
+    --------
+    >>> swarm("pd", 1).seed
+    1
+    """
+    if model not in _DRAWN:
+        raise ContractError(f"There is no swarm of {model}.", hint=f"Of: {', '.join(_DRAWN)}.")
+    chance = Random(f"{model} {seed}")
+    return scenario_from_text(f"model: {model}\nname: swarm\nseed: {seed}\n{_DRAWN[model](chance)}", SWARM, changes)
+
+
+class Fallen(NamedTuple):
+    """A seed whose run did not hold, in which way, and the command that gives it again."""
+
+    seed: int
+    because: tuple[str, ...]
+    again: str
+
+
+def fallen(model: str, seeds: range, changes: Mapping[str, str] = _NO_CHANGES) -> Iterator[Fallen]:
+    """Run seed after seed, and give each that did not hold as soon as it is known.
+
+    A run that fails with an error of ours is one of them: no scenario that is drawn may do that.
+    """
+    for seed in seeds:
+        scenario = swarm(model, seed, changes)
+        try:
+            played = scenario.model.play(scenario, keep=False)
+        except Exception as error:
+            yield Fallen(seed, (f"{type(error).__name__}: {error}",), command(scenario, seed))
+            continue
+        if not played.held:
+            failed = [f"{o.assertion}: {o.because}" for o in played.outcomes if not o.held]
+            yield Fallen(seed, tuple(failed) or (_stopped(played.run),), played.again)
+
+
+def _stopped(run: Any) -> str:
+    """Say what ended a run whose assertions all held."""
+    violation = getattr(run, "violation", None) or getattr(run, "violated", None)
+    return str(violation) if violation else f"it ended because of its {run.end.because}"
+
+
+def _some(chance: Random, kinds: tuple[str, ...]) -> str:
+    return ", ".join(sorted(chance.sample(kinds, chance.randint(1, len(kinds)))))
+
+
+def _network(chance: Random) -> str:
+    least = chance.choice((1, 2, 10))
+    percent = chance.choice((0, 0, 1, 3))
+    return (
+        f"network: {{delay: [{least}ms, {least * chance.choice((1, 3, 10))}ms], loss: {percent}%,"
+        f" duplicate: {chance.choice((0, percent))}%, reorder: {chance.choice((0, percent))}%}}\n"
+    )
+
+
+def _lines(heading: str, lines: list[str]) -> str:
+    return f"{heading}:\n" + "".join(f"  - {line}\n" for line in lines)
+
+
+def _scheduler(chance: Random) -> str:
+    variant = chance.choice(("v2", "v2", "v3", "v4"))
+    captures, tables = chance.randint(2, 5), chance.randint(1, 20)
+    policy = chance.choice(("count", "count", "none")) if variant == "v2" else "count"
+    balance = f"balance: {{policy: {policy}, check: {chance.choice((2, 10))}s}}, " if variant == "v2" else ""
+    named = [f"capture-{n + 1}" for n in range(captures)]
+    events = [f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((800, 2000, 4000))}ms, until: 25s}}"]
+    events += [
+        f"{{at: {chance.randint(2, 24)}s, move_table: {chance.randint(1, tables)}, to: {chance.choice(named)}}}"
+        for _ in range(chance.randint(0, 4))
+    ]
+    events += [f"{{at: {chance.randint(2, 24)}s, ddl: {chance.choice((10, 900))}ms}}"] * chance.randint(0, 2)
+    asked = ["{always: no violation}", "{always: no double write}", "{eventually: every table replicates}",
+             "{within: 25s, after: faults, holds: every table replicates}",
+             "{eventually: global checkpoint lag < 2s}"]  # fmt: skip
+    asked += ["{eventually: imbalance <= 1}"] if (variant, policy) == ("v2", "count") else []
+    return (
+        f"variant: {variant}\nuntil: 55s\ncluster: {{captures: {captures}, tables: {tables}}}\n"
+        f"settings: {{{balance}ttl: {chance.choice((2, 5))}s, pace: {{prepare: {chance.choice((0, 100, 700))}ms,"
+        f" stop: {chance.choice((0, 100, 700))}ms}}}}\n{_network(chance)}"
+        + _lines("events", events)
+        + _lines("assert", asked)
+    )
+
+
+def _crash(chance: Random, node: str, disks: tuple[str, ...] = ("",)) -> list[str]:
+    """Crash a node, or none."""
+    at_s = chance.randint(1, 11)
+    events = [
+        f"{{at: {at_s}s, crash: {node}}}",
+        f"{{at: {at_s + chance.randint(1, 3)}s, restart: {node}{chance.choice(disks)}}}",
+    ]
+    return events if chance.random() < 0.5 else []
+
+
+def _pipeline(chance: Random) -> str:
+    captures, tables = chance.randint(1, 3), chance.randint(1, 4)
+    consumer = chance.choice(("", "consumer: rows", "consumer: transactions"))
+    capture = {
+        "rule": chance.choice(("base", "mq")), "order": chance.choice(("processor", "table")),
+        "semantics": chance.choice(("at-least-once", "at-least-once", "exactly-once-deduplication")),
+        "sorter_memory_rows": chance.choice((50, 100_000)), "sink_batch_rows": chance.choice((4, 512)),
+        "mounter_rows_per_s": chance.choice(("none", 200)),
+    }  # fmt: skip
+    faults = _some(chance, ("pause", "part", "crash", "restart"))
+    events = [
+        f"random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}",
+        *_crash(chance, f"capture-{chance.randint(1, captures)}"),
+        *_crash(chance, f"tikv-{chance.randint(1, 3)}", DISKS),
+        *(_crash(chance, "consumer") if consumer else ()),
+        *(f"{{at: {chance.randint(1, 12)}s, split: {chance.randint(1, tables)}}}" for _ in range(chance.randint(0, 2))),
+        *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
+    ]
+    asked = ["{always: no violation}", "{eventually: everything is downstream}", "{eventually: every table replicates}",
+             "{eventually: the final state is right}"]  # fmt: skip
+    asked += ["{eventually: rows not executed = 0}"] if consumer else []
+    return (
+        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 40s\n"
+        f"cluster: {{captures: {captures}, stores: {chance.choice((3, 5))}, tables: {tables}}}\n"
+        f"load: {{rows_per_s: {chance.choice((40, 100))}, rows: {chance.choice((1, 2, 7))}, until: 16s,"
+        f" rolled_back: {chance.choice((0, 10))}%, deleted: {chance.choice((0, 10))}%}}\n"
+        f"settings: {{capture: {{{', '.join(f'{k}: {v}' for k, v in capture.items())}}},"
+        f" downstream: {{partitions: {chance.randint(1, 4)}{', ' * bool(consumer)}{consumer}}}}}\n"
+        + _lines("events", events)
+        + _lines("assert", asked)
+    )
+
+
+def _ddl_service(chance: Random) -> str:
+    own = ("expire", "cut", "resign", "slow", "lose")
+    clusters = chance.randint(1, 4)
+    events = [
+        f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 16s}}",
+        f"random: {{faults: [{_some(chance, own)}], every: {chance.choice((1500, 3000))}ms, from: 1s, until: 16s}}",
+        *(
+            f"{{at: {chance.randint(2, 15)}s, transact: cluster{chance.randint(1, clusters)}/tidb-1,"
+            f" for: {chance.randint(1, 9)}s}}"
+            for _ in range(chance.randint(0, 4))
+        ),
+    ]
+    asked = ["{always: no violation}", "{always: no cluster has two owners}", "{eventually: every job has ended}",
+             "{eventually: the service is settled}"]  # fmt: skip
+    return (
+        f"until: 45s\ncluster: {{workers: {chance.randint(2, 4)}, clusters: {clusters},"
+        f" servers: {chance.randint(1, 3)}}}\nload: {{every: {chance.choice((300, 900))}ms, until: 16s}}\n"
+        + _lines("events", events)
+        + _lines("assert", asked)
+    )
+
+
+def _pd(chance: Random) -> str:
+    stores, regions = chance.randint(4, 7), chance.randint(20, 120)
+    limit = chance.choice((60, 600, 2000))
+    config: dict[str, Any] = {
+        "leader-schedule-limit": chance.choice((4, 32)), "replica-schedule-limit": chance.choice((8, 64)),
+        "store-limit-version": chance.choice(("v1", "v1", "v2")), "max-store-down-time": "60s",
+        "region-score-formula-version": chance.choice(("v1", "v2")),
+    }  # fmt: skip
+    on = sorted(chance.sample(range(1, stores + 1), chance.randint(3, stores)))
+    events = []
+    victim = chance.randint(1, stores)
+    stopped_s = chance.randint(5, 20)
+    if chance.random() < 0.7:
+        events.append(f"{{at: {stopped_s}s, stop_store: store-{victim}, down: 1s}}")
+        events += [f"{{at: {stopped_s + chance.randint(5, 120)}s, resume_store: store-{victim}}}"]
+    if chance.random() < 0.5:
+        events.append(f"{{at: 1s, write: all, mib_s: {chance.randint(1, 3)}}}")
+        events.append("{at: 150s, write: all, mib_s: 1}")
+    if chance.random() < 0.3:
+        events.append(f"{{at: 3s, slow_disk: store-{chance.randint(1, stores)}, mib_s: 20, for: 60s}}")
+    if stores > 4 and chance.random() < 0.4:
+        events.append(f"{{at: 140s, pdctl: store delete {victim}}}")
+    asked = ["{always: no violation}", "{eventually: no region misses a peer}", "{eventually: stale peers = 0}"]
+    return (
+        f"until: 8m\ncluster: {{stores: {stores}, regions: {regions}, on: {on}, store_limit: {limit},"
+        f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n"
+        + (_lines("events", events) if events else "")
+        + _lines("assert", asked)
+    )
+
+
+_DRAWN = {"scheduler": _scheduler, "pipeline": _pipeline, "ddl-service": _ddl_service, "pd": _pd}

@@ -1,0 +1,310 @@
+"""A loaded change log: its frames, what is known of it, and what it cannot prove."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.codecs import NOTHING, Known
+from ticdc_lab.engine import is_several_machines, verbatim
+from ticdc_lab.engine.failures import engine_errors
+from ticdc_lab.engine.paths import stored_parquet
+from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
+from ticdc_lab.facts import LogFacts, log_facts
+from ticdc_lab.facts.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lacking, limits_of
+from ticdc_lab.sources import Source, local_path, parquet
+from ticdc_lab.sources.decoding import decoding
+from ticdc_lab.sources.origin import Origin
+from ticdc_lab.sources.pieces import NO_SKIPS
+from ticdc_lab.sources.size import Size
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """A loaded change log. Its frames are lazy; :meth:`materialise` decodes once and keeps the result.
+
+    Attributes
+    ----------
+    source, protocol
+        What was loaded, as what.
+    has_commit_ts
+        Whether the protocol carries commit_ts here (canal-json only with ``enable-tidb-extension``).
+    messages
+        :data:`ticdc_lab.events.schema.MESSAGES`, as recorded: one that several files of a folder hold is there as
+        often.
+    counts
+        Known once materialised.
+    known
+        What its messages were decoded with beside themselves.
+    sample
+        What of it is looked at, see :meth:`sampled`; ``counts`` are of all that was read.
+    origin
+        What :func:`ticdc_lab.sources.load.load` was called with.
+    """
+
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    messages: DataFrame
+    counts: Counts | None = None
+    known: Known = NOTHING
+    gaps: tuple[str, ...] = ()
+    """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
+    left_out: tuple[str, ...] = ()
+    """Which files of its folder were not read, one sentence each."""
+    sample: Sample | None = None
+    origin: Origin | None = None
+    _source: Source | None = None
+    _stored: DataFrame | None = None
+    _overlaps: tuple[str, ...] = ()
+    _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def decoded(self) -> DataFrame:
+        """:data:`ticdc_lab.events.schema.DECODED`; of a sample that is not materialised, all that was read.
+
+        A message that several files of a folder hold is there once. To know which they are, the places of all messages
+        are read when this is first asked for; :meth:`materialise` learns them while it decodes.
+        """
+        return self._frame(images=True) if self._stored is None else self._stored
+
+    @property
+    def narrow(self) -> DataFrame | None:
+        """``decoded`` without the images, at a third of the cost; None where it would be no cheaper."""
+        return self._frame(images=False) if self._stored is None else None
+
+    def _frame(self, *, images: bool) -> DataFrame:
+        assert self._source is not None
+        skips = self._source.overlaps.skips
+        decode = decoding(self._source, self.protocol, self.known, images=images, skips=skips)
+        return self._source.raw.mapInArrow(decode, DECODED)
+
+    @property
+    def events(self) -> DataFrame:
+        """Events (:data:`ticdc_lab.events.schema.EVENTS`), with KEYS, CHECKSUMS, DISPATCH and IMAGE_HASHES."""
+        named = (*EVENTS.names, *KEYS.names, *CHECKSUMS.names, *DISPATCH.names, *IMAGE_HASHES.names)
+        events = self.decoded.where("error_class IS NULL")
+        return (events if self.sample is None else events.where(self.sample.keeps())).select(*named)
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """:data:`ticdc_lab.events.schema.QUARANTINE`: every message that could not be decoded, with the reason."""
+        return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
+
+    @property
+    def facts(self) -> LogFacts:
+        """What is known of the whole log; gathered when it is first asked for."""
+        if not self._facts:
+            with self.reading():
+                self._facts.append(LogFacts.read(self.events.transform(log_facts).toArrow()))
+        return self._facts[0]
+
+    @property
+    def made_from(self) -> dict[str, Any] | None:
+        """How to load it again, JSON without secrets (:class:`ticdc_lab.sources.origin.Origin`); how many messages."""
+        if self.origin is None:
+            return None
+        read = {} if self.counts is None else {"messages": self.counts.messages}
+        return replace(self.origin, sample=self.sample).as_dict() | read
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What this log cannot prove, one sentence each; empty if there is nothing to say."""
+        known = None if self._source is None else self._source.overlaps_known
+        overlaps = self._overlaps if known is None else known.sentences
+        return (*self.left_out, *overlaps, *limits_of(
+            self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=self.gaps,
+            sample=() if self.sample is None else self.sample.limits,
+        ))  # fmt: skip
+
+    def require_commit_ts(self, answer: str) -> None:
+        """Raise :class:`ProtocolError` if ``answer`` needs commit_ts and the log has none."""
+        if not self.has_commit_ts:
+            raise ProtocolError(
+                f"{self.source}: {answer} cannot be computed. {self.limits[-1]}",
+                hint=f"Create the changefeed {RECORD_AGAIN.get(self.protocol, EXTEND)}, and record again.",
+            )
+
+    def require_events(self) -> None:
+        """Raise :class:`ProtocolError` if no message could be decoded, or none is in the sample; needs ``counts``."""
+        n = self.counts
+        if n is not None and self.sample is not None and not n.kept:
+            raise ProtocolError(
+                f"{self.source}: none of its row changes is in the sample ({self.sample.words}).",
+                hint="Table names are matched exactly, times are UTC. See what is there: ticdc-lab survey SOURCE.",
+            )
+        if n is not None and n.quarantined and not n.decoded:
+            raise ProtocolError(
+                f"{self.source}: none of {n.messages} messages could be decoded as {self.protocol}, so there is "
+                "nothing to answer from.",
+                hint="Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events --quarantine "
+                "bad.parquet.",
+            )
+
+    @property
+    def source_kind(self) -> str:
+        """What lies at ``source``, one of :data:`ticdc_lab.sources.KINDS`; empty once materialised."""
+        return "" if self._source is None else self._source.kind
+
+    def size(self) -> Size:
+        """How large it is, told without reading it."""
+        return Size() if self._source is None else self._source.measure()
+
+    def messages_done(self, folder: str) -> Callable[[], tuple[int, int] | None]:
+        """How many messages :meth:`materialise` into ``folder`` has decoded so far, and of about how many.
+
+        Gives None until something is known (see :func:`ticdc_lab.engine.running.watched`).
+        """
+        whole: list[int | None] = []
+
+        def measure() -> tuple[int, int] | None:
+            local = local_path(folder)
+            done = 0 if local is None else parquet.so_far(local)
+            if done and not whole:
+                whole.append(self.size().messages)
+            return (done, max(done, whole[0])) if done and whole[0] else None
+
+        return measure
+
+    def heads(self, n: int) -> DataFrame:
+        """Events of up to ``n`` messages from the beginning of each part that a task reads: a look at several places.
+
+        Columns of :data:`ticdc_lab.events.schema.DECODED`, without images.
+        """
+        if self._source is None:
+            return self.decoded.limit(n)
+        decode = decoding(self._source, self.protocol, self.known, images=False, first=n)
+        return self._source.raw.mapInArrow(decode, DECODED)
+
+    def sampled(self, sample: Sample) -> ChangeLog:
+        """The same log with only the row changes of a sample, lazily; its ``limits`` say what that cannot prove.
+
+        Raises
+        ------
+        ProtocolError
+            A time is asked of a log without commit_ts.
+        ContractError
+            This log is what was kept of a sample: ``limits`` would say nothing of what that left out.
+        """
+        if sample.by_time:
+            self.require_commit_ts("a sample by time")
+        if self.sample is not None and self._source is None and not sample.is_whole:
+            raise ContractError(
+                f"This log holds only {self.sample.words}; expected a whole one to take a sample of.",
+                hint="Take the sample of the log that load() gave.",
+            )
+        return self if sample.is_whole else replace(self, sample=sample)
+
+    def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
+        """Decode everything once into Parquet and go on from there.
+
+        Parameters
+        ----------
+        folder
+            A path or URL that does not exist yet. A path the workers write themselves: on a cluster it must lead to
+            one folder that driver and workers share (a network file system), as must the path of a local source. A
+            URL, such as ``s3a://..``, Spark writes.
+        images
+            False leaves ``columns`` and ``before`` null: watermarks, transactions and most checks need only the
+            hashes, and decoding costs a third then.
+
+        Returns
+        -------
+        ChangeLog
+            The same log, read from ``folder``, with ``counts``.
+
+        Raises
+        ------
+        SourceError
+            The folder is there already, or not all machines of the cluster see it or the source.
+        """
+        with engine_errors(), self.reading(), room_for(folder):
+            local = None if self._source is None else local_path(folder)
+            log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
+            # what a sample left out is no gap: the source is asked again then
+            log = log._with_gaps(log.decoded if self.sample is None else self.messages)
+        known = None if self._source is None else self._source.overlaps_known
+        return replace(log, _source=None, _overlaps=self._overlaps if known is None else known.sentences)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Wrap actions on the frames in it: what a source, or a task of ours, fails with is said in words."""
+        with nullcontext() if self._source is None else self._source.said_plainly(), task_errors():
+            yield
+
+    def _by_engine(self, folder: str, images: bool) -> ChangeLog:
+        """The engine writes, as to a URL; what is counted is read again."""
+        decoded = self.decoded if images or self.narrow is None else self.narrow
+        kept = decoded if self.sample is None else decoded.where(self.sample.keeps())
+        kept.write.parquet(folder)
+        stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
+        whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
+        return replace(self, _stored=stored, counts=counts_of(whole, self.sample))
+
+    def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
+        """The workers write what they decode; only which files they wrote comes here."""
+        assert self._source is not None
+        if folder.exists():
+            raise SourceError(f"{folder} is there already.", hint="Name a folder that does not exist yet.")
+        folder.mkdir(parents=True)
+        spark = self.messages.sparkSession
+        several = is_several_machines(spark)
+        try:
+            if several:
+                parquet.require_seen(spark, folder)
+            written = self._written(folder, images)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if several and (path := parquet.unseen(error)):
+                raise parquet.unshared(path, "a Spark worker") from error
+            raise
+        parquet.cleared(folder)
+        n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
+        files = [
+            verbatim(spark, Path(f)) for f in sorted(written["file"].to_pylist())
+        ]  # their names begin with the task
+        stored = stored_parquet(spark, *files, schema=DECODED) if files else spark.createDataFrame([], DECODED)
+        counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
+        return replace(self, _stored=stored, counts=counts)
+
+    def _written(self, folder: Path, images: bool) -> pa.Table:
+        """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
+
+        Which files repeat others is seen when all are read; then they are read again without that.
+        """
+        source = self._source
+        assert source is not None
+        kept = None if self.sample is None else self.sample.kept
+        known = source.overlaps_known
+        hold = source.of_several_files and known is None
+        skips = NO_SKIPS if known is None else known.skips
+        decode = decoding(source, self.protocol, self.known, images=images, skips=skips)
+        write = parquet.writing(decode, str(folder), kept=kept, hold=hold)
+        written = source.raw.mapInArrow(write, parquet.WRITTEN).toArrow()
+        parquet.require_shared(written["file"].to_pylist())
+        if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:
+            return written
+        for file in written["file"].to_pylist():
+            Path(file).unlink()
+        return self._written(folder, images)
+
+    def _with_gaps(self, positions: DataFrame) -> ChangeLog:
+        """The log with its ``gaps``, looked for only where fewer messages came than there should be."""
+        expected = None if self._source is None else self._source.expected
+        if expected is None or self.counts is None:
+            return self
+        should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
+        all_came = should is not None and should[0] == self.counts.messages
+        return self if all_came else replace(self, gaps=lacking(positions, expected))

@@ -1,0 +1,242 @@
+"""``spark.read.format("ticdc")`` and ``readStream``: events of local capture files, read and decoded by the workers.
+
+Register it once a session with :func:`register`. :func:`ticdc_lab.sources.load.load` answers more (counts, limits, any
+source that Spark reads); this is for those who want a table in SQL, or a folder that recordings are put into as a
+stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from ticdc_lab.codecs import Known, decoder, detect
+from ticdc_lab.codecs.bounds import bounds_of
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.quarantine import refused
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.sources import parquet, pieces
+from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, numbered, overlaps_of, whole_runs, without
+from ticdc_lab.sources.places import data_files, kind_of_name, local_path
+
+NAME = "ticdc"
+SAMPLE = 256
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads (:data:`ticdc_lab.sources.pieces.PIECES`)."""
+
+    file: str
+    first: int
+    last: int
+    line: int
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``ticdc`` known to a session."""
+    spark.dataSource.register(TiCDCSource)
+
+
+class TiCDCSource(DataSource):
+    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``, and three more.
+
+    ``rangeBytes`` is how much of a plain file one task reads; ``bounds`` what a message may become, as
+    ``inflated=1000000,line=100000``. A message that several files hold is there once, for which they are read once
+    more, one after the other; ``overlaps=ignored`` spares that. A stream does not look for such messages.
+
+    The columns are :data:`ticdc_lab.events.schema.DECODED`: what cannot be decoded is there with its ``error_class``,
+    so that nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Columns of the frame."""
+        return DECODED
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads all files there are."""
+        return _Reader(_Asked.of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Reads files as they come."""
+        return _StreamReader(_Asked.of(self.options))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for."""
+
+    path: str
+    protocol: str
+    known: Known
+    range_bytes: int
+    once: bool
+
+    @classmethod
+    def of(cls, options: Any) -> _Asked:
+        path = options.get("path")
+        if not path:
+            raise SourceError(
+                "The format ticdc needs a path.", hint='spark.read.format("ticdc").load("topic.jsonl.gz")'
+            )
+        said = [pair.split("=", 1) for pair in (options.get("bounds") or "").split(",") if pair]
+        bounds = bounds_of({pair[0].strip(): pair[-1].strip() for pair in said})
+        known = known_of(options.get("schemaRegistry"), options.get("claimCheck"), bounds)
+        range_bytes, once = int(options.get("rangeBytes", pieces.RANGE_BYTES)), options.get("overlaps") != "ignored"
+        return cls(path, options.get("protocol", "auto"), known, range_bytes, once)
+
+    def files(self) -> list[Path]:
+        """Capture files there are now."""
+        found = data_files(self.path)
+        if found is None:
+            raise SourceError(f"{self.path} is no local path.", hint="For other places use ticdc_lab.load(spark, ...).")
+        return [f for f in found if kind_of_name(f.name)]
+
+    def told(self, parts: Sequence[Part]) -> tuple[str, Known]:
+        """The protocol, from the first messages, and what decoding needs to know of the log."""
+        sample = pa.Table.from_batches(
+            list(_first(parts)), arrow_schema(MESSAGES).empty_table().select(parquet.COLUMNS).schema
+        )
+        protocol = detect(sample, protocol=self.protocol, source=self.path, known=self.known).protocol
+        if protocol != "simple":
+            return protocol, self.known
+        found = finder(self.known)(messages for part in parts for messages, _ in _messages(part))
+        return protocol, replace(self.known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
+
+
+def _first(parts: Sequence[Part]) -> Batches:
+    """Up to SAMPLE messages."""
+    left = SAMPLE
+    for part in parts:
+        for messages, _ in _messages(part):
+            yield messages.select(parquet.COLUMNS).slice(0, left)
+            left -= min(left, messages.num_rows)
+            if not left:
+                return
+
+
+def _decoded(part: Part, protocol: str, known: Known, skips: Skips = pieces.NO_SKIPS) -> Batches:
+    decode = decoder(protocol, known=known)
+    for messages, rejected in _messages(part):
+        yield from decode(iter((without(messages, skips[part.file]) if part.file in skips else messages,)))
+        if rejected is not None and rejected.num_rows:
+            yield rejected
+
+
+def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Messages of a part, and what of it is none."""
+    return pieces.read_piece(part.file, part.first, part.last, part.line)
+
+
+def _parts(files: Sequence[Path], asked: _Asked) -> list[Part]:
+    """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
+    found: list[pieces.Piece] = []
+    for file in files:
+        if file.suffix == ".parquet":
+            groups = pieces.of_parquet([file])
+            if groups is None:
+                raise SourceError(
+                    f"{file} lacks a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
+                )
+            found += groups
+        else:
+            found += pieces.of_lines([file], asked.range_bytes)
+    return [Part(*piece, asked.known.bounds.line) for piece in found]
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, asked: _Asked) -> None:
+        self._parts = _parts(asked.files(), asked)
+        self._protocol, self._known = asked.told(self._parts)
+        self._skips = _held_twice(self._parts) if asked.once else pieces.NO_SKIPS
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._parts
+
+    def read(self, partition: InputPartition) -> Batches:
+        assert isinstance(partition, Part)
+        return _decoded(partition, self._protocol, self._known, self._skips)
+
+
+def _held_twice(parts: Sequence[Part]) -> Skips:
+    """What several files hold, read here: one after the other, as nothing else sees all of them."""
+    files = list(dict.fromkeys(part.file for part in parts))
+    if len(files) < 2:
+        return pieces.NO_SKIPS
+    held = Held()
+    for part in parts:
+        for messages, _ in _messages(part):
+            held.note(part.file, messages)
+
+    def compare(of: Sequence[Stretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
+        by_file = numbered(of)
+        for part in parts:
+            for messages, _ in _messages(part) if part.file in by_file else ():
+                yield from digests(part.file, messages, by_file, skips)
+
+    return overlaps_of(whole_runs([held.said()]), files, compare).skips
+
+
+class _StreamReader(DataSourceStreamReader):
+    """An offset is the names of all files that were seen.
+
+    Each file stands for itself: of the simple protocol it must bring the table versions that its rows need.
+    """
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"files": []}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        try:
+            return {"files": [str(file) for file in self._asked.files()]}
+        except SourceError:
+            folder = local_path(self._asked.path)
+            if folder is None or not folder.is_dir():
+                raise
+            return {"files": []}  # nothing has come yet
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        seen = set(start["files"])
+        new = [Path(file) for file in end["files"] if file not in seen]
+        return _parts(new, self._asked)
+
+    def read(self, partition: InputPartition) -> Batches:
+        """The protocol, and table versions of the simple one, are told from each file: nothing is known of others."""
+        assert isinstance(partition, Part)
+        try:
+            protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked))
+        except ProtocolError as fault:
+            if self._asked.protocol != "auto":
+                raise
+            return _refused(partition, fault.message)
+        return _decoded(partition, protocol, known)
+
+
+def _refused(part: Part, reason: str) -> Batches:
+    """All of a part as rows of the quarantine: one file that holds no log must not end the stream."""
+    for messages, rejected in _messages(part):
+        n = messages.num_rows
+        yield refused(messages, ["unknown-protocol"] * n, [reason] * n, protocol="auto")
+        if rejected is not None and rejected.num_rows:
+            yield rejected

@@ -1,0 +1,100 @@
+"""From the raw records of a source to decoded events, in the tasks that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+from ticdc_lab.codecs.schema_registry import read_schemas, require_url
+from ticdc_lab.codecs.simple import Version
+from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources import Source, capture, local_path, parquet
+from ticdc_lab.sources.overlaps import Held, Skips
+from ticdc_lab.sources.pieces import NO_SKIPS
+
+Batches = Iterator[pa.RecordBatch]
+Messages = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
+
+_BYTES_A_BATCH = 16 << 20
+
+
+def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bounds = BOUNDS) -> Known:
+    """What the caller says for decoding: arguments and errors are those of :func:`ticdc_lab.sources.load.load`."""
+    if claim_check is not None and (folder := local_path(claim_check)) is not None and not folder.is_dir():
+        raise SourceError(f"{claim_check} is no folder, so no large message can be looked for in it.")
+    if schema_registry is None:
+        return Known(claim_check=claim_check, bounds=bounds)
+    if (file := local_path(schema_registry)) is not None:
+        return Known(schemas=read_schemas(str(file)), claim_check=claim_check, bounds=bounds)
+    return Known(registry_url=require_url(schema_registry), claim_check=claim_check, bounds=bounds)
+
+
+def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
+    """The table versions of a log in the simple protocol: few, as there are DDL, however long the log is."""
+    read, find = source.read, finder(known)
+
+    def run(batches: Batches) -> Batches:
+        return find(messages for messages, _ in read(batches))
+
+    with source.said_plainly(), task_errors():
+        return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+
+
+def packed(found: Messages) -> Messages:
+    """The same in larger batches: laying out events takes milliseconds for each, however small it is."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for messages, rejected in found:
+        waiting.append(messages)
+        rows, size = rows + messages.num_rows, size + messages.nbytes
+        if rows >= capture.LINES_A_BATCH or size >= _BYTES_A_BATCH or (rejected is not None and rejected.num_rows):
+            yield _joined(waiting), rejected
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting), None
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def decoding(
+    source: Source,
+    protocol: str,
+    known: Known,
+    *,
+    images: bool,
+    first: int | None = None,
+    skips: Skips = NO_SKIPS,
+) -> parquet.Decode:
+    """Raw records to :data:`ticdc_lab.events.schema.DECODED`; of each task's share the ``first`` messages, or all.
+
+    Messages that several files hold are left out as ``skips`` says; ``held``, of the function that it gives, is told
+    what each file holds.
+    """
+    read = source.reader(skips)
+    if source.decode is not None:
+        whole = source.decode(images)
+        return lambda batches, held=None: whole(batches) if first is None else islice(whole(batches), 1)
+
+    def run(batches: Batches, held: Held | None = None) -> Batches:
+        events, left = decoder(protocol, images=images, known=known), first
+        found = read(batches) if held is None else partial(read, held=held)(batches)
+        for messages, rejected in packed(found) if first is None else found:
+            yield from events(iter((messages.slice(0, left),)))
+            if rejected is not None and rejected.num_rows:
+                yield rejected
+            left = left and left - messages.num_rows
+            if left is not None and left <= 0:
+                next(batches, None)  # a worker that has seen the end of its input is used again
+                return
+
+    return run

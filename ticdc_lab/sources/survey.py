@@ -1,0 +1,231 @@
+"""What lies at a path, a topic or a table, and what reading it takes, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.running import seconds
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.size import Size
+
+HEAD = 1_000
+"""Messages looked at in each part of a source that a task reads."""
+
+LARGE_S = 60.0
+"""What takes longer to read than so many seconds is offered as a sample first."""
+
+_A_SECOND = {"open-protocol": 120_000, "canal-json": 100_000, "csv": 60_000, "mq-v1": 60_000}
+_OTHERS_A_SECOND = 25_000
+"""Messages that one core decodes and writes in a second, about (less than docs/benchmarks.md, for safety)."""
+
+_START_S = 2.0
+_BYTES = ("bytes", "KB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a source is.
+
+    Attributes
+    ----------
+    log
+        The log, not read yet.
+    source_kind
+        One of :data:`ticdc_lab.sources.KINDS`.
+    size
+        Bytes and messages, and how that is known.
+    seen
+        Messages that were looked at.
+    partitions, tables
+        Those of the events seen, the tables with most row changes first: there may be others.
+    first_ts, last_ts
+        Least and greatest commit_ts (TSO) seen; None where the log has none. The log may go on after it.
+    load_s
+        Seconds that reading it should take here, about; None where nothing tells.
+    """
+
+    log: ChangeLog
+    source_kind: str
+    size: Size
+    seen: int
+    partitions: tuple[int, ...]
+    tables: tuple[str, ...]
+    first_ts: int | None
+    last_ts: int | None
+    load_s: float | None
+
+    @property
+    def protocol(self) -> str:
+        """The protocol told from the bytes, or named."""
+        return self.log.protocol
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it was looked at."""
+        return self.size.messages is not None and self.size.is_exact and self.seen >= self.size.messages
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a sample should be looked at first: it takes more than :data:`LARGE_S`, or nobody knows how long."""
+        return self.load_s is None or self.load_s > LARGE_S
+
+    @property
+    def words(self) -> str:
+        """What was found, in two sentences."""
+        about = "" if self.size.is_exact else "about "
+        n, b = self.size.messages, self.size.bytes
+        size = [f"{about}{n:,} messages ({self.size.how})" if n is not None else f"messages: {self.size.how}"]
+        size += [_bytes(b)] if b is not None else []
+        tables = f"{_some('table', self.tables)} and {_some('partition', tuple(map(str, self.partitions)))}"
+        span = "" if self.first_ts is None else f", from {_at(self.first_ts)}"
+        return f"{_KINDS[self.source_kind]} in {self.protocol}: {', '.join(size)}. Seen so far: {tables}{span}."
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What a look does not tell, one sentence each."""
+        if self.is_whole:
+            return ()
+        said = [f"Only {self.seen:,} messages were looked at: there may be other tables, and it may go on after them."]
+        return (*said, *self.log.limits)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do next, one sentence each."""
+        if self.load_s is not None and not self.is_large:
+            return (f"Read all of it: about {seconds(self.load_s)}.",)
+        long = "Nobody knows how long reading it takes" if self.load_s is None else f"Reading takes {self._about}"
+        by_time = " or a window of time" if self.first_ts is not None else ""
+        first = f"{long}. Look at a sample first: some tables{by_time}."
+        kept = "A sample is decoded as a whole but kept in part: every answer after that is quicker."
+        topic = (
+            "Of a topic the broker can leave out what came before (option startingTimestamp, milliseconds); what was "
+            "left out so is not known to the answers."
+        )
+        return (first, kept, *((topic,) if self.source_kind == "kafka" else ()))
+
+    @property
+    def flags(self) -> str:
+        """How the command line is told of such a sample."""
+        by_time = f" --from '{_at(self.first_ts)}' --to .." if self.first_ts is not None else ""
+        return f"--tables {next(iter(self.tables), 'SCHEMA.TABLE')}{by_time}"
+
+    def facts(self) -> dict[str, object]:
+        """The same for a program."""
+        return {
+            "source": self.log.source, "source_kind": self.source_kind, "protocol": self.protocol,
+            "has_commit_ts": self.log.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
+            "messages_exact": self.size.is_exact, "seen": self.seen, "tables": self.tables,
+            "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts, "load_s": self.load_s,
+            "unknown": self.unknown, "advice": self.advice,
+        }  # fmt: skip
+
+    @property
+    def _about(self) -> str:
+        return f"about {seconds(self.load_s or 0)}"
+
+
+def survey(
+    spark: SparkSession,
+    source: str,
+    *,
+    protocol: str = "auto",
+    source_kind: str = "auto",
+    schema_registry: str | None = None,
+    claim_check: str | None = None,
+    settings: StorageSettings = DEFAULTS,
+    options: Mapping[str, str] | None = None,
+) -> Found:
+    """Find out what a source is and what reading it takes; it reads the first messages of each part.
+
+    Parameters
+    ----------
+    spark, source, protocol, source_kind, schema_registry, claim_check, settings, options
+        As for :func:`ticdc_lab.sources.load.load`.
+
+    Returns
+    -------
+    Found
+        What it is, what a look does not tell, and what to do next.
+
+    Raises
+    ------
+    SourceError, ProtocolError, SetupError
+        As :func:`ticdc_lab.sources.load.load`.
+    """
+    if not source.strip():
+        raise SourceError("No source is named.", hint="Give a path, kafka://HOST:PORT/TOPIC, or the name of a table.")
+    log = load(
+        spark, source, protocol=protocol, source_kind=source_kind, schema_registry=schema_registry,
+        claim_check=claim_check, settings=settings, options=options,
+    )  # fmt: skip
+    with log.reading():
+        size = log.size()
+        held = log.heads(HEAD).transform(_held).toArrow()
+    return Found(
+        log=log,
+        source_kind=log.source_kind,
+        size=size,
+        seen=pc.sum(held["messages"]).as_py() or 0,
+        partitions=tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
+        tables=_tables(held),
+        first_ts=pc.min(held["first_ts"]).as_py(),
+        last_ts=pc.max(held["last_ts"]).as_py(),
+        load_s=_load_s(size, log.protocol, parallelism(spark)),
+    )
+
+
+def _held(heads: DataFrame) -> DataFrame:
+    """Give a row for each table and partition: what there is of it among the events."""
+    ts = F.when(F.col("kind").isin("row", "ddl"), F.col("commit_ts"))
+    grouped = heads.where("error_class IS NULL").groupBy("schema_name", "table_name", "partition")
+    rows, messages = F.count_if(F.col("kind") == "row"), F.count_if(F.col("seq") == 0)
+    return grouped.agg(
+        rows.alias("rows"), messages.alias("messages"), F.min(ts).alias("first_ts"), F.max(ts).alias("last_ts")
+    )
+
+
+def _tables(held: pa.Table) -> tuple[str, ...]:
+    rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
+    counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
+    return tuple(f"{r['schema_name']}.{r['table_name']}" for r in counted)
+
+
+def _load_s(size: Size, protocol: str, cores: int) -> float | None:
+    if size.messages is None:
+        return None
+    return _START_S + size.messages / (_A_SECOND.get(protocol, _OTHERS_A_SECOND) * cores)
+
+
+_KINDS = {
+    "capture": "Capture files", "parquet": "Parquet files", "delta": "A Delta table", "table": "A table",
+    "storage": "A storage sink's folder", "kafka": "A Kafka topic",
+}  # fmt: skip
+
+
+def _some(what: str, names: tuple[str, ...], most: int = 6) -> str:
+    if not names:
+        return f"no {what}"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({', '.join(names[:most])}{more})"
+
+
+def _bytes(n: float) -> str:
+    i = 0
+    while n >= 1000 and i < len(_BYTES) - 1:
+        n, i = n / 1000, i + 1
+    return f"{n:.0f} {_BYTES[i]}" if i == 0 or n >= 100 else f"{n:.1f} {_BYTES[i]}"
+
+
+def _at(ts: int | None) -> str:
+    return "" if ts is None else f"{to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,374 @@
+"""Look into a log: messages by partition and offset, and the life of one row.
+
+Answers come from DuckDB over the Parquet files that :meth:`ticdc_lab.sources.change_log.ChangeLog.materialise` wrote,
+in a fraction of a second and without a Spark job: it skips what lies in other partitions and offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import duckdb
+import pandas as pd
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events.schema import EVENTS, QUARANTINE
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.change_log import ChangeLog
+
+PAGE = 50
+"""Messages on a page, unless another number is asked for."""
+
+BESIDE = 2
+"""Offsets before and behind a message that is looked for."""
+
+LIVES = 500
+"""Versions of one row that are shown at most."""
+
+IMAGES = 5000
+"""Row changes of a table whose values are brought, unless another number is asked for."""
+
+
+def _cells(image: str, *, keys: bool) -> str:
+    """SQL for the columns of an image, or those of its key, as ``name=value``."""
+    chosen = f"list_filter({image}, lambda c: c.is_key)" if keys else image
+    return f"list_transform({chosen}, lambda c: concat(c.name, '=', coalesce(c.value, 'NULL')))"
+
+
+_IMAGE = "coalesce(columns, before)"
+_VIEW = f"""
+CREATE VIEW log AS SELECT *,
+  coalesce(kind, 'quarantine') AS kind_of,
+  nullif(concat_ws('.', schema_name, nullif(table_name, '')), '') AS table_of,
+  array_to_string({_cells(_IMAGE, keys=True)}, ',') AS key_of,
+  array_to_string({_cells("before", keys=True)}, ',') AS key_before,
+  coalesce(reason, query, array_to_string({_cells(_IMAGE, keys=False)}, ', ')) AS what
+FROM read_parquet([{{files}}])
+"""
+
+
+_SHOWN = """topic, partition, "offset", seq, kind_of AS kind, commit_ts, table_of AS "table", op, key_of AS key, what,
+incomplete"""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which messages to show.
+
+    Attributes
+    ----------
+    partition
+        None for all.
+    first_offset
+        The first offset shown.
+    kind
+        ``row``, ``ddl``, ``watermark``, ``bootstrap``, ``admin``, ``quarantine``, or empty for all.
+    table
+        ``schema.table``, or empty for all.
+    text
+        What the table's name, the columns, the statement or the reason must contain, in any case.
+    topic
+        Empty for all.
+    n
+        How many events.
+    commit_ts
+        Only what has this one, as a transaction does; None for all.
+    """
+
+    partition: int | None = None
+    first_offset: int = 0
+    kind: str = ""
+    table: str = ""
+    text: str = ""
+    topic: str = ""
+    n: int = PAGE
+    commit_ts: int | None = None
+
+
+class Browser:
+    """Reads a materialised log.
+
+    Parameters
+    ----------
+    files
+        Local Parquet files in the form of :data:`ticdc_lab.events.schema.DECODED`.
+    made_from
+        How their log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
+    """
+
+    def __init__(self, files: list[str], *, made_from: Mapping[str, Any] | None = None) -> None:
+        self.made_from = made_from
+        self._files = ", ".join(map(literal, files))
+        self._connection = duckdb.connect()
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute(_VIEW.format(files=self._files))
+
+    @classmethod
+    def of(cls, log: ChangeLog) -> Browser:
+        """A browser of a log that was materialised in a local folder.
+
+        Raises
+        ------
+        SourceError
+            It was not, or lies elsewhere.
+        """
+        files = log.decoded.inputFiles() if log.counts is not None else []
+        if not files or any(urlsplit(f).scheme not in ("", "file") for f in files):
+            raise SourceError(
+                f"{log.source} is not decoded into local files, so it cannot be browsed.",
+                hint='Decode it once first: log = log.materialise("/tmp/decoded")',
+            )
+        return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from)
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts."""
+        for name, schema, which in (("events", EVENTS, "IS NULL"), ("quarantine", QUARANTINE, "IS NOT NULL")):
+            columns = ", ".join(f'"{column}"' for column in schema.names)
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{self._files}]) WHERE error_class {which}"
+            )
+
+    def page(self, page: Page) -> pd.DataFrame:
+        """Events in the order of topic, partition, offset and place in the message.
+
+        Returns
+        -------
+        DataFrame
+            ``topic, partition, offset, seq, kind`` (``quarantine`` for what could not be decoded), ``commit_ts``,
+            ``table``, ``op``, ``key`` (as ``column=value``), ``what`` (the columns after the change, the statement, or
+            why the message is in quarantine), ``incomplete``.
+        """
+        where, values = _conditions(page)
+        return self._frame(
+            f"""
+            SELECT {_SHOWN}
+            FROM log WHERE {where}
+            ORDER BY topic, partition, "offset", seq LIMIT {int(page.n)}
+            """,
+            values,
+        )
+
+    def messages(self, places: Sequence[tuple[int, int]], *, beside: int = BESIDE) -> pd.DataFrame:
+        """Messages at some places and those beside them, as :meth:`page` gives them.
+
+        Parameters
+        ----------
+        places
+            Partition and offset of each, as :func:`ticdc_lab.audit.places_of` gives those of a finding.
+        beside
+            How many offsets before and behind each are given, too.
+
+        Returns
+        -------
+        DataFrame
+            The columns of :meth:`page`, and ``named`` (bool: it is at one of the places); at most :data:`PAGE` times
+            as many events as there are places.
+        """
+        if not places:
+            return self.page(Page(n=0)).assign(named=False)
+        listed = ", ".join(f"({int(p)}, {int(o)})" for p, o in places)
+        return self._frame(
+            f"""
+            WITH places (p, o) AS (VALUES {listed})
+            SELECT {_SHOWN}, bool_or(o = "offset") AS named
+            FROM log JOIN places ON partition = p AND "offset" BETWEEN o - {int(beside)} AND o + {int(beside)}
+            GROUP BY ALL ORDER BY topic, partition, "offset", seq LIMIT {PAGE * len(places)}
+            """
+        )
+
+    def span(self) -> pd.DataFrame:
+        """First and last offset and number of events: ``topic, partition, first_offset, last_offset, events``."""
+        return self._frame(
+            'SELECT topic, partition, min("offset") AS first_offset, max("offset") AS last_offset, count(*) AS events '
+            "FROM log GROUP BY ALL ORDER BY topic, partition"
+        )
+
+    def tables(self) -> list[str]:
+        """``schema.table`` of all row changes, sorted."""
+        found = self._frame("SELECT DISTINCT table_of FROM log WHERE kind = 'row' ORDER BY table_of")
+        return [str(t) for t in found["table_of"]]
+
+    def busiest_keys(self, table: str, *, n: int = PAGE) -> pd.DataFrame:
+        """Keys of a table by their number of changes: ``key`` (as ``column=value``), ``changes``."""
+        return self._frame(
+            "SELECT key_of AS key, count(*) AS changes FROM log WHERE kind = 'row' AND table_of = ? AND key_of <> '' "
+            "GROUP BY key_of ORDER BY changes DESC, key_of LIMIT ?",
+            [table, n],
+        )
+
+    def row_life(self, table: str, key: str) -> pd.DataFrame:
+        """Every delivery that touched a row, in commit order, those that left or took the key too.
+
+        Parameters
+        ----------
+        table
+            ``schema.table``.
+        key
+            As :meth:`busiest_keys` writes it: ``id=7`` or ``user_id=1,seq=2``.
+
+        Returns
+        -------
+        DataFrame
+            ``commit_ts, op, topic, partition, offset, seq``, ``columns`` (dict of the image after the change, or for a
+            delete before it), ``changed`` (names whose value differs from the version before; all for an insert),
+            ``again`` (bool: the same change was delivered before), at most :data:`LIVES`.
+        """
+        found = self._frame(
+            f"""
+            SELECT commit_ts, op, topic, partition, "offset", seq, coalesce(columns, before) AS image, before,
+                   row_number() OVER alike > 1 AS again
+            FROM log WHERE kind = 'row' AND table_of = ? AND (key_of = ? OR key_before = ?)
+            WINDOW alike AS (PARTITION BY commit_ts, change_hash ORDER BY partition, "offset", seq)
+            ORDER BY commit_ts, again, CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, "offset", seq
+            LIMIT {LIVES}
+            """,
+            [table, key, key],
+        )
+        return _with_changes(found)
+
+    def transaction(self, commit_ts: int, *, n: int = PAGE) -> pd.DataFrame:
+        """The rows of a transaction in an order that is safe to apply, before and after.
+
+        Parameters
+        ----------
+        commit_ts
+            TSO.
+        n
+            Deliveries at most.
+
+        Returns
+        -------
+        DataFrame
+            ``op, table, key`` (as ``column=value``), ``before``, ``after`` (as ``column=value, ..``; None where the
+            protocol keeps none or there is none), ``topic, partition, offset, seq``, ``again`` (bool: the same change
+            was delivered before). Deletes come first, as in :func:`ticdc_lab.transactions.transaction_rows`.
+        """
+        return self._frame(
+            f"""
+            SELECT op, table_of AS "table", key_of AS key,
+                   array_to_string({_cells("before", keys=False)}, ', ') AS before,
+                   array_to_string({_cells("columns", keys=False)}, ', ') AS after,
+                   topic, partition, "offset", seq, row_number() OVER alike > 1 AS again
+            FROM log WHERE kind = 'row' AND commit_ts = ?
+            WINDOW alike AS (PARTITION BY op, coalesce(key_hash, change_hash) ORDER BY "offset", partition, topic, seq)
+            ORDER BY CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
+                     partition, "offset", seq
+            LIMIT {int(n)}
+            """,
+            [int(commit_ts)],
+        )
+
+    def images(self, table: str, *, until_ts: int | None = None, n: int = IMAGES) -> pd.DataFrame:
+        """The values that the first row changes of a table gave its rows.
+
+        Parameters
+        ----------
+        table
+            ``schema.table``.
+        until_ts
+            Greatest commit_ts (TSO); all where left out.
+        n
+            Row changes at most, in the order of commit_ts.
+
+        Returns
+        -------
+        DataFrame
+            A column of texts for each of the table's, by an index of ``topic, partition, offset, seq``; NULL and what a
+            delete leaves is None.
+        """
+        found = self._frame(
+            f"""
+            SELECT topic, partition, "offset", seq, columns FROM log
+            WHERE kind = 'row' AND table_of = ? AND commit_ts <= coalesce(?, commit_ts)
+            ORDER BY commit_ts, partition, "offset", seq LIMIT {int(n)}
+            """,
+            [table, until_ts],
+        )
+        values = [_dict(image) for image in found.pop("columns")]
+        return pd.DataFrame(values, index=pd.MultiIndex.from_frame(found))
+
+    def _frame(self, query: str, values: list[Any] | None = None) -> pd.DataFrame:
+        return self._connection.execute(query, values or []).df()
+
+
+def _conditions(page: Page) -> tuple[str, list[Any]]:
+    conditions: dict[str, Any] = {'"offset" >= ?': page.first_offset}
+    if page.partition is not None:
+        conditions["partition = ?"] = page.partition
+    if page.commit_ts is not None:
+        conditions["commit_ts = ?"] = page.commit_ts
+    if page.topic:
+        conditions["topic = ?"] = page.topic
+    if page.kind:
+        conditions["kind_of = ?"] = page.kind
+    if page.table:
+        conditions["table_of = ?"] = page.table
+    if page.text:
+        conditions["contains(lower(concat_ws(' ', table_of, what, reason)), ?)"] = page.text.lower()
+    return " AND ".join(conditions), list(conditions.values())
+
+
+def _with_changes(found: pd.DataFrame) -> pd.DataFrame:
+    images = [_dict(image) for image in found.pop("image")]
+    befores = [_dict(image) for image in found.pop("before")]
+    changed: list[list[str]] = []
+    last: Mapping[str, str | None] = {}
+    for op, again, image, before in zip(found["op"], found["again"], images, befores, strict=True):
+        known = before or last if op == "update" else {}
+        changed.append([] if again or op == "delete" else [n for n, v in image.items() if known.get(n, _NONE) != v])
+        last = last if again else image
+    return found.assign(columns=images, changed=changed)
+
+
+_NONE = object()
+
+
+def _dict(image: Any) -> dict[str, str | None]:
+    return {} if image is None or image is pd.NA else {c["name"]: c["value"] for c in image}
+
+
+_ADDED = frozenset(
+    f"_{name}"
+    for name in ("commit_ts", "op", "valid_from", "valid_to", "ended_by", "life", "definition_ts", "doubt",
+                 "incomplete", "unconvertible")
+)  # fmt: skip
+"""Columns of a history that are none of the table's."""
+_VALID = "_valid_from <= ? AND coalesce(? < _valid_to, true)"
+
+
+class TableTimeline:
+    """A table at any moment, from its history.
+
+    Parameters
+    ----------
+    folder
+        A local folder that a frame of :func:`ticdc_lab.tables.table_history` was written to as Parquet.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._connection = duckdb.connect()
+        files = literal(f"{folder.rstrip('/')}/*.parquet")
+        self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({files})")
+
+    def moments(self) -> list[int]:
+        """Every commit_ts (TSO) at which the table changed, in order."""
+        ends = "SELECT _valid_from AS ts FROM history UNION SELECT _valid_to FROM history"
+        found = self._connection.execute(f"SELECT ts FROM ({ends}) WHERE ts IS NOT NULL ORDER BY ts").fetchall()
+        return [int(ts) for (ts,) in found]
+
+    def count(self, ts: int) -> int:
+        """Number of rows at ``ts`` (TSO)."""
+        found = self._connection.execute(f"SELECT count(*) FROM history WHERE {_VALID}", [ts, ts]).fetchall()
+        return int(found[0][0])
+
+    def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
+        """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row."""
+        names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name not in _ADDED]
+        shown = ", ".join(map(quoted, names))
+        query = f"SELECT {shown}, _commit_ts AS commit_ts FROM history WHERE {_VALID} ORDER BY _commit_ts DESC, {shown}"
+        return self._connection.execute(f"{query} LIMIT ?", [ts, ts, n]).df()

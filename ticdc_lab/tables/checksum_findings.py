@@ -1,0 +1,258 @@
+"""Rows whose checksum is not that of their values, and which column it is where that can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.events.schema import FINDINGS, require_columns
+from ticdc_lab.tables.checksum import Images, Ints, row_checksums
+
+GUARANTEE = "row_checksums_match"
+
+DIAGNOSED = 1_000
+"""Rows of a batch that are looked into; a wrong setting makes all of them differ for one reason."""
+
+CHECKSUM_FINDINGS = StructType(
+    [
+        *FINDINGS.fields,
+        StructField("column", StringType(), True, {"comment": "the column(s) that differ, where that can be told"}),
+        StructField("image", StringType(), True, {"comment": "columns or before"}),
+        StructField("expected", LongType(), True, {"comment": "checksum the event states"}),
+        StructField("computed", LongType(), True, {"comment": "checksum of its values; null where there is none"}),
+    ]
+)
+
+_NEEDED = ("kind", "schema_name", "table_name", "commit_ts", "partition", "offset", "columns", "before", "incomplete")
+_SIDES = (("columns", "checksum", "before"), ("before", "checksum_before", "columns"))
+_FACTS = ("table", "key", "commit_ts", "partition", "offset")
+_ZONES = (*[f"Etc/GMT{n:+d}" for n in range(-14, 13)], "Asia/Kolkata", "Asia/Kathmandu", "Australia/Adelaide")
+
+Change = Callable[[pa.Array, pa.Array, pa.Array], tuple[pa.Array, pa.Array]]
+"""From texts, types and the other image's texts to the texts and types that may have been meant; equal: no other."""
+
+
+def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
+    """Find rows whose values do not have the checksum that TiDB computed.
+
+    Parameters
+    ----------
+    events
+        The events contract with ``checksum`` (bigint: of ``columns``) or ``checksum_before`` (bigint: of ``before``),
+        or both; null where the event has none. The columns of an image stand in the order of TiDB's column ids. May be
+        a stream.
+    time_zone
+        Of the TiCDC server, in which the texts of timestamps are.
+
+    Returns
+    -------
+    DataFrame
+        :data:`CHECKSUM_FINDINGS`: an ``error`` for each image whose checksum differs, a ``warning`` for each that
+        cannot be computed: the row is known in part, the old image has only the changed columns, or a value has no
+        bytes known here. Where one change of one column (or one time zone for all timestamps) gives the stated
+        checksum, ``column`` names it and ``message`` says the change; of each Arrow batch 1,000 rows are looked into.
+
+    Raises
+    ------
+    ContractError
+        A column is missing, or both checksums are.
+    """
+    require_columns(events, *_NEEDED)
+    if not {"checksum", "checksum_before"} & set(events.columns):
+        raise ContractError(
+            "events has neither checksum nor checksum_before.",
+            hint="The simple and avro protocols carry row checksums, with `[integrity]` switched on in the changefeed.",
+        )
+    given = [F.col(c) if c in events.columns else F.lit(None).alias(c) for c in ("checksum", "checksum_before")]
+    rows = events.where("kind = 'row'").select(
+        F.concat_ws(".", "schema_name", "table_name").alias("table"), _key().alias("key"), "commit_ts", "partition",
+        "offset", "columns", "before", "incomplete", *[g.cast("bigint") for g in given],
+    )  # fmt: skip
+    stated = rows.where("checksum IS NOT NULL OR checksum_before IS NOT NULL")
+    return stated.mapInArrow(lambda batches: _judged(batches, time_zone), CHECKSUM_FINDINGS)
+
+
+def _key() -> Column:
+    keys = F.filter(F.coalesce("columns", "before"), lambda c: c["is_key"])
+    text = F.transform(keys, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))
+    return F.when(F.size(keys) > 0, F.array_join(text, ", "))
+
+
+def _judged(batches: Iterator[pa.RecordBatch], time_zone: str) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for image, checksum, other in _SIDES:
+            side = _Side.of(batch, image, checksum, other)
+            if side is not None:
+                yield side.findings(image, time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The images of one kind that state a checksum, with their column names and the other image's texts."""
+
+    rows: pa.RecordBatch
+    names: pa.Array
+    images: Images
+    twins: pa.Array
+    expected: pa.Array
+    partial: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, image: str, checksum: str, other: str) -> _Side | None:
+        rows = batch.filter(pc.and_(batch[checksum].is_valid(), batch[image].is_valid()))
+        if not rows.num_rows:
+            return None
+        own, theirs = rows[image], rows[other]
+        sizes, their_sizes = (pc.list_value_length(a).fill_null(0).to_numpy() for a in (own, theirs))
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        flat, them = own.flatten(), theirs.flatten()
+        starts = np.concatenate([[0], np.cumsum(their_sizes)])[:-1]
+        row, place = np.repeat(np.arange(len(sizes)), sizes), np.arange(len(flat)) - np.repeat(offsets[:-1], sizes)
+        at = pa.array(np.where(their_sizes[row] == sizes[row], starts[row] + place, -1))
+        at = pc.if_else(pc.less(at, 0), pa.scalar(None, pa.int64()), at)
+        images = Images(flat.field("mysql_type"), flat.field("value"), offsets)
+        same = pc.equal(them.field("name").take(at), flat.field("name")).fill_null(False)
+        twins = pc.if_else(same, them.field("value").take(at), images.values) if len(them) else images.values
+        short = (their_sizes > sizes) if image == "before" else np.zeros(len(sizes), dtype=np.bool_)
+        partial = rows["incomplete"].is_valid().to_numpy(zero_copy_only=False) | short
+        return cls(rows, flat.field("name"), images, twins, rows[checksum], partial)
+
+    def findings(self, image: str, time_zone: str) -> pa.RecordBatch:
+        computed = row_checksums(self.images, time_zone=time_zone)
+        unknown = computed.is_null().to_numpy(zero_copy_only=False) | self.partial
+        differs = pc.not_equal(computed, self.expected).fill_null(True).to_numpy(zero_copy_only=False) & ~unknown
+        at = np.flatnonzero(unknown | differs).tolist()
+        why = self._reasons(np.flatnonzero(differs)[:DIAGNOSED], time_zone)
+        said = [_UNKNOWN if unknown[r] else why.get(r, (None, _DIFFERS))[1] for r in at]
+        found = self.rows.take(pa.array(at, pa.int64()))
+        place = pa.StructArray.from_arrays([found[c] for c in ("partition", "offset", "commit_ts")],
+                                           ["partition", "offset", "commit_ts"])  # fmt: skip
+        columns = {name: found[name] for name in _FACTS} | {
+            "guarantee": pa.array([GUARANTEE] * len(at), pa.string()),
+            "severity": pa.array(np.where(unknown[at], "warning", "error").tolist(), pa.string()),
+            "message": pa.array(said, pa.string()),
+            "evidence": pa.ListArray.from_arrays(pa.array(np.arange(len(at) + 1, dtype=np.int32)), place),
+            "column": pa.array([why.get(r, (None, ""))[0] for r in at], pa.string()),
+            "image": pa.array([image] * len(at), pa.string()),
+            "expected": self.expected.take(pa.array(at, pa.int64())),
+            "computed": computed.take(pa.array(at, pa.int64())),
+        }
+        return pa.RecordBatch.from_pydict({name: columns[name] for name in CHECKSUM_FINDINGS.names})
+
+    def _reasons(self, rows: Ints, time_zone: str) -> dict[int, tuple[str, str]]:
+        """By row: the column that differs, and how."""
+        found: dict[int, tuple[str, str]] = {}
+        for message, change in _CHANGES:
+            for row, column in self._one_changed(rows, change, time_zone):
+                found.setdefault(row, (column, f"{_DIFFERS}: {message}"))
+        is_timestamp = pc.starts_with(self.images.types, "timestamp").to_numpy(zero_copy_only=False)
+        timestamps = np.diff(np.concatenate([[0], np.cumsum(is_timestamp)])[self.images.offsets])
+        timed = rows[timestamps[rows] > 0]
+        for zone in _ZONES if len(timed) else ():
+            for row in self._matching(timed, self._taken(timed), zone):
+                own = slice(*self.images.offsets[row : row + 2])
+                names = self.names[own].filter(pa.array(is_timestamp[own])).to_pylist()
+                found.setdefault(row, (", ".join(names), f"{_DIFFERS}: it is that of timestamps in the zone {zone}"))
+        return found
+
+    def _one_changed(self, rows: Ints, change: Change, time_zone: str) -> list[tuple[int, str]]:
+        """Rows and columns where changing that column alone gives the stated checksum."""
+        values, types = change(self.images.values, self.images.types, self.twins)
+        other = ~pc.and_(_same(values, self.images.values), pc.equal(types, self.images.types)).to_numpy(
+            zero_copy_only=False
+        )
+        sizes = np.diff(self.images.offsets)
+        of_row = np.repeat(np.arange(len(sizes)), sizes)
+        entries = np.flatnonzero(other & np.isin(of_row, rows))
+        if not len(entries):
+            return []
+        owners = of_row[entries]
+        taken = self._taken(owners)
+        at = taken.offsets[:-1] + entries - self.images.offsets[owners]
+        mask = np.zeros(len(taken.values), dtype=np.bool_)
+        mask[at] = True
+        here = pa.array(entries)
+        tried = Images(
+            pc.replace_with_mask(taken.types, pa.array(mask), types.take(here)),
+            pc.replace_with_mask(taken.values, pa.array(mask), values.take(here)),
+            taken.offsets,
+        )
+        equal = pc.equal(row_checksums(tried, time_zone=time_zone), self.expected.take(pa.array(owners)))
+        hits = entries[equal.fill_null(False).to_numpy(zero_copy_only=False)]
+        return list(zip(of_row[hits].tolist(), self.names.take(pa.array(hits)).to_pylist(), strict=True))
+
+    def _taken(self, rows: Ints) -> Images:
+        """The images of ``rows``, which may name a row more than once."""
+        sizes = np.diff(self.images.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        at = pa.array(np.arange(offsets[-1]) + np.repeat(self.images.offsets[rows] - offsets[:-1], sizes))
+        return Images(self.images.types.take(at), self.images.values.take(at), offsets)
+
+    def _matching(self, rows: Ints, images: Images, zone: str) -> list[int]:
+        equal = pc.equal(row_checksums(images, time_zone=zone), self.expected.take(pa.array(rows)))
+        hits: list[int] = rows[equal.fill_null(False).to_numpy(zero_copy_only=False)].tolist()
+        return hits
+
+
+def _same(a: pa.Array, b: pa.Array) -> pa.Array:
+    both_null = pc.and_(a.is_null(), b.is_null())
+    return pc.or_(both_null, pc.equal(a, b).fill_null(False))
+
+
+def _starts(types: pa.Array, *names: str) -> pa.Array:
+    out = pc.starts_with(types, names[0])
+    for name in names[1:]:
+        out = pc.or_(out, pc.starts_with(types, name))
+    return out
+
+
+def _trimmed(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return pc.if_else(_starts(types, "char", "varchar"), pc.utf8_rtrim(values, " "), values), types
+
+
+def _unpadded(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    shorter = pc.replace_substring_regex(values, "^(0x(?:[0-9a-f]{2})*?)(?:00)+$", r"\1")
+    return pc.if_else(_starts(types, "binary", "varbinary"), shorter, values), types
+
+
+def _as_double(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return values, pc.if_else(_starts(types, "float"), "double", types)
+
+
+def _plain_decimal(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    shorter = pc.replace_substring_regex(pc.replace_substring_regex(values, r"(\.[0-9]*?)0+$", r"\1"), r"\.$", "")
+    return pc.if_else(_starts(types, "decimal"), shorter, values), types
+
+
+def _other_image(_: pa.Array, types: pa.Array, twins: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return twins, types
+
+
+def _null(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return pa.nulls(len(values), pa.string()), types
+
+
+def _empty(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa.Array]:
+    return pc.if_else(_starts(types, "char", "varchar", "text"), values.fill_null(""), values), types
+
+
+_DIFFERS = "the checksum is not that of the values"
+_UNKNOWN = "the checksum cannot be computed: the row is known in part, or a value has no bytes known here"
+_CHANGES: tuple[tuple[str, Change], ...] = (
+    ("it is that of the column's value in the other image", _other_image),
+    ("it is that of the text without trailing spaces", _trimmed),
+    ("it is that of the bytes without trailing zeros", _unpadded),
+    ("it is that of the number as a double", _as_double),
+    ("it is that of the decimal without trailing zeros", _plain_decimal),
+    ("it is that of NULL in the column's place", _null),
+    ("it is that of an empty text in the place of NULL", _empty),
+)

@@ -1,0 +1,108 @@
+"""Two logs of the same changes beside each other: what is in one only, and what has other values.
+
+For the same topic before and after an upgrade, or for what two changefeeds made of one upstream.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.facts.known import LogFacts
+from ticdc_lab.facts.watermarks import progress_of, topics_of
+from ticdc_lab.transactions.restoring import change_id
+
+_NAMES = ("schema_name", "table_name")
+_CHANGE = ("commit_ts", *_NAMES, "op", "key_hash", "change_hash")
+KINDS = ("only here", "only there", "other values", "other partition", "same")
+"""What can be said of a change, in the order of how bad it is."""
+
+
+def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int) -> DataFrame:
+    """Pair the row changes of two logs.
+
+    Changes are paired by table, commit_ts, operation and row key; without a key by their content. A change that was
+    delivered again counts once, as it first came. Values are equal where the protocols spell them so.
+
+    Parameters
+    ----------
+    events, other
+        Events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`, :data:`ticdc_lab.events.schema.KEYS`).
+    from_ts, to_ts
+        First and last commit_ts (TSO) that is compared: what both logs hold whole.
+
+    Returns
+    -------
+    DataFrame
+        One row a change: ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), and ``topic,
+        partition, offset`` in ``events``, ``other_topic, other_partition, other_offset`` in ``other``; null where a
+        log does not have it.
+
+    Raises
+    ------
+    StreamingError
+        A frame is a stream: what is missing is known at the end only.
+    """
+    sides = []
+    for frame, side in ((events, True), (other, False)):
+        require_columns(frame, "kind", *_CHANGE, *POSITION)
+        require_batch(frame, function="differences", why="what is missing can be known at the end only")
+        rows = frame.where("kind = 'row'").where(F.col("commit_ts").between(from_ts, to_ts))
+        at = F.struct("offset", "partition", "topic", "change_hash").alias("place")
+        kept = (*_NAMES, "commit_ts", "op", change_id().alias("id"), at, F.lit(side).alias("is_here"))
+        sides.append(rows.select(*kept))
+    is_here, place = F.col("is_here"), F.col("place")
+    first = F.min(F.when(is_here, place)).alias("here"), F.min(F.when(~is_here, place)).alias("there")
+    paired = sides[0].unionByName(sides[1]).groupBy(*_NAMES, "commit_ts", "op", "id")
+    here, there = F.col("here"), F.col("there")
+    kind = (
+        F.when(there.isNull(), KINDS[0])
+        .when(here.isNull(), KINDS[1])
+        .when(here["change_hash"] != there["change_hash"], KINDS[2])
+        .when(here["partition"] != there["partition"], KINDS[3])
+        .otherwise(KINDS[4])
+    )
+    places = [here[name].alias(name) for name in ("topic", "partition", "offset")]
+    others = [there[name].alias(f"other_{name}") for name in ("topic", "partition", "offset")]
+    return paired.agg(*first).select(*_NAMES, "commit_ts", "op", kind.alias("kind"), *places, *others)
+
+
+def counted(pairs: DataFrame) -> DataFrame:
+    """Count them by table: ``table``, and a bigint column for each of :data:`KINDS`, those that differ most first."""
+    name = F.concat_ws(".", *_NAMES).alias("table")
+    by_kind = [F.count_if(F.col("kind") == kind).alias(kind) for kind in KINDS]
+    return pairs.groupBy(name).agg(*by_kind).orderBy(*(F.desc(f"`{kind}`") for kind in KINDS[:-1]), "table")
+
+
+def worst(pairs: DataFrame, *, n: int) -> DataFrame:
+    """Those that differ, the worst kind first and then in commit order; ``n`` at most."""
+    rank = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
+    order = (rank, "commit_ts", *_NAMES, "op", "topic", "partition", "offset", "other_partition", "other_offset")
+    return pairs.where(F.col("kind") != KINDS[-1]).orderBy(*order).limit(n)
+
+
+def covered(facts: LogFacts) -> tuple[int, int] | None:
+    """First and last commit_ts (TSO) between which a log is whole: from its first event to its resolved_ts.
+
+    Without a watermark it is taken as whole up to its last event. None for a log without events.
+    """
+    began = [ts for ts in facts.places["commit_ts"].to_pylist() if ts is not None]
+    if not began:
+        return None
+    resolved = [ts for ts in topics_of(progress_of(facts))["resolved_ts"].to_pylist() if ts is not None]
+    ended = [ts for ts in facts.places["last_ts"].to_pylist() if ts is not None]
+    return min(began), min(resolved) if resolved else max(ended)
+
+
+def ddl_differences(here: LogFacts, there: LogFacts, *, from_ts: int, to_ts: int) -> pd.DataFrame:
+    """DDL statements of one log alone: ``commit_ts, query, kind``."""
+    said = [
+        {(d["commit_ts"], d["query"]) for d in facts.ddl.select(["commit_ts", "query"]).to_pylist()
+         if d["commit_ts"] is not None and from_ts <= d["commit_ts"] <= to_ts}
+        for facts in (here, there)
+    ]  # fmt: skip
+    rows = [(*ddl, KINDS[0]) for ddl in said[0] - said[1]] + [(*ddl, KINDS[1]) for ddl in said[1] - said[0]]
+    return pd.DataFrame(sorted(rows), columns=["commit_ts", "query", "kind"])
