@@ -50,6 +50,17 @@ def test_frames_outlive_the_log_they_came_from(log: Log, spark: SparkSession) ->
     assert events.count() == log.events.count() > 0
 
 
+def test_a_closed_log_says_so(spark: SparkSession) -> None:
+    """A question is refused in a sentence, not answered with nothing; it still shows itself."""
+    closed = ticdc_lab.open(SMALL, spark=spark)
+    assert closed.contents().finding
+    closed.close()
+    for question in (closed.contents, closed.audit, lambda: closed.events):
+        with pytest.raises(ContractError, match=r"small\.jsonl\.gz was closed, and what was decoded of it is gone"):
+            question()
+    assert str(closed) == f"{SMALL}: closed" and "closed" in closed._repr_html_()
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_report_says_what_the_method_says(log: Log, report: str, question: str) -> None:
     """Each question is a section, whose sentence is the answer's."""

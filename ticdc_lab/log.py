@@ -101,8 +101,6 @@ class Log:
 
     Attributes
     ----------
-    change_log
-        Its frames, for transforms of your own.
     folder
         As given.
 
@@ -112,7 +110,8 @@ class Log:
     """
 
     def __init__(self, change_log: ChangeLog, folder: str | Path) -> None:
-        self.change_log, self.folder = change_log, Path(folder)
+        self._change_log, self.folder = change_log, Path(folder)
+        self._is_closed = False
         self._held: dict[str, Any] = {}
         self._locks: dict[str, RLock] = {}
         self._guard = Lock()
@@ -122,7 +121,23 @@ class Log:
     @property
     def source(self) -> str:
         """Where it was read from."""
-        return self.change_log.source
+        return self._change_log.source
+
+    @property
+    def change_log(self) -> ChangeLog:
+        """Its frames, for transforms of your own.
+
+        Raises
+        ------
+        ContractError
+            The log was closed.
+        """
+        if self._is_closed:
+            raise ContractError(
+                f"{self.source} was closed, and what was decoded of it is gone.",
+                hint="Open it again: ticdc_lab.open(..).",
+            )
+        return self._change_log
 
     @property
     def protocol(self) -> str:
@@ -487,6 +502,7 @@ class Log:
 
     def close(self) -> None:
         """Forget what was computed, and remove its folder."""
+        self._is_closed = True
         self._held.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -602,6 +618,8 @@ class Log:
 
     def __str__(self) -> str:
         """What it is, how far it is complete, what it cannot tell."""
+        if self._is_closed:
+            return f"{self.source}: closed"
         return "\n".join([f"{self.source}: {self.lead}", *[f"  {limit}" for limit in self.limits]])
 
     __repr__ = __str__
@@ -612,6 +630,8 @@ class Log:
         return f"{self.contents().finding} {answers.complete_to(self.summary_of('facts', 'load'))}"
 
     def _repr_html_(self) -> str:
+        if self._is_closed:
+            return Answer("log", "", str(self), {})._repr_html_()
         return Answer("log", "", self.lead, {}, self.limits)._repr_html_()
 
 

@@ -205,6 +205,18 @@ def test_tables_come_and_go():
     assert seen.publish(1501)[0] == LOST
 
 
+def test_a_dropped_table_that_still_stops_holds_no_checkpoint():
+    """However far behind it is: a swarm found that it did (v4, the owner gone as the table was dropped)."""
+    seen = Watched(1, 2)
+    seen.begin(A, 1)
+    seen.executors[A] = stuck(seen.executors[A], 1, 0)
+    seen.begin(A, 2)
+    seen.at_us = 3000
+    assert seen.publish(1000)[0] == LOST
+    seen.monitor.checkpoint_ts = ts_of(0)
+    assert seen.publish(1000, tables=[2]) is None
+
+
 def test_it_can_count_only():
     """The run goes on; violations are counted."""
     seen = Watched(1, stops=False)

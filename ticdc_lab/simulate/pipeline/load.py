@@ -85,7 +85,7 @@ def require_rows(load: Load) -> None:
     """
     rows = Rows()
     for n, txn in enumerate(load.transactions):
-        for mutation in rows.missing(txn.mutations):
+        for mutation in () if txn.rolls_back else rows.missing(txn.mutations):  # what is rolled back writes no row
             raise ContractError(
                 f"Transaction {n} of the load, at {txn.start_us / 1e6:g} s, deletes {shown(mutation.key)}, and no row "
                 "is there; expected a row that an earlier transaction has written.",

@@ -198,9 +198,9 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             measured = executor.pace.measured
-            slow = self._still_wanted(keys) if measured else {*executor.behind, *executor.stalled} & keys.keys()
+            slow = {*keys} if measured else {*executor.behind, *executor.stalled} & keys.keys()
             alike: dict[Any, int] = {}
-            for key in in_turn(slow):
+            for key in in_turn(self._still_wanted(slow)):
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
                 own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if own_ts < checkpoint_ts:
@@ -214,7 +214,7 @@ class Monitor:
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
 
-    def _still_wanted(self, keys: dict[Key, None]) -> set[Key]:
+    def _still_wanted(self, keys: set[Key]) -> set[Key]:
         """Leave out tables that a DDL has dropped, which may be stopping still."""
         return {key for key in keys if (key if isinstance(key, int) else key.table) in self.wanted}
 
