@@ -55,8 +55,9 @@ def over_tls(ca: Path) -> dict[str, str]:
 def jars() -> list[Path]:
     """The broker's jars, each fetched once into the cache folder and checked."""
     lines = [line.split() for line in LOCK.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(lambda pair: jar_paths([Jar(*pair)])[0], lines))
+    with ThreadPoolExecutor(4) as pool:  # Ivy fetches one after the other, and each Ivy is a Java
+        parts = pool.map(jar_paths, ([Jar(*pair) for pair in lines[n::4]] for n in range(4)))
+        return [path for part in parts for path in part]
 
 
 class Broker:

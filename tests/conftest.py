@@ -39,10 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers start with compiled kernels, which each of them, and each of their Sparks, would compile at once."""
+    """Workers start with compiled kernels and Kafka's jars, which each of them would compile or wait for at once."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF_OPTIONS)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        jars = "import broker; broker.jars()"  # a download, beside what computes; without a network the tests say so
+        fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
         subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=True)
+        fetching.wait()
 
 
 LONG = (

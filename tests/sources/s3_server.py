@@ -66,6 +66,7 @@ def serving(root: Path) -> Iterator[S3]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def do_HEAD(self) -> None:
             """Of an object or of the bucket."""
@@ -113,7 +114,7 @@ def serving(root: Path) -> Iterator[S3]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         store.port = server.server_address[1]
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield store
         finally:

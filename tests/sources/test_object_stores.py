@@ -61,10 +61,17 @@ def test_a_storage_folder_is_the_one_of_this_machine(spark: SparkSession, s3: S3
 
 @pytest.mark.spark
 def test_spark_reads_it_by_itself(classic: SparkSession, s3: S3, folder: Path) -> None:
-    """Its workers open the store, and nothing is copied."""
-    name = "storage/small_canal-json"
-    assert _rows(load(classic, s3.url(name))) == _rows(load(classic, str(folder / name)))
-    assert _rows(load(classic, s3.url("cut in two"))) == _rows(load(classic, str(folder / "cut in two")))
+    """Its workers open the store, and nothing is copied; they began before this environment held credentials."""
+    for name in ("storage/small_canal-json", "cut in two"):
+        there = s3.url(name, user="someone:s3cr3t")
+        assert _rows(load(classic, there)) == _rows(load(classic, str(folder / name)))
+
+
+def test_a_file_is_read_in_large_pieces(s3: S3) -> None:
+    """A store answers each call after some ten milliseconds: a file read line by line is not a call a few lines."""
+    with Store(s3.url("cut in two")).open("a b.jsonl") as file:
+        assert sum(1 for _ in file) == 1300
+    assert len([call for call in s3.calls if call.startswith("GET") and "a%20b" in call]) == 1
 
 
 def test_capture_files_count_once_where_they_overlap(spark: SparkSession, s3: S3, folder: Path) -> None:

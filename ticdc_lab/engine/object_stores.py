@@ -40,6 +40,9 @@ _ALONE = "the file"
 _SMALL = 4 << 20
 """Bytes of a file that is fetched ahead."""
 
+_READ = 4 << 20
+"""Bytes that are asked for at once where a file is read line by line: Python's own 8 KiB would be a call each."""
+
 
 _COPIES: list[tempfile.TemporaryDirectory[str]] = []
 """What was copied, which goes with the process."""
@@ -181,7 +184,7 @@ class Store:
             with open(os.path.join(self.copy, path or _ALONE), "rb") as local:
                 yield local
             return
-        with self._system.open_input_file(self._place(path)) as file, io.BufferedReader(file) as buffered:
+        with self._system.open_input_file(self._place(path)) as file, io.BufferedReader(file, _READ) as buffered:
             yield buffered
 
     def read(self, path: str, most: int) -> bytes:
