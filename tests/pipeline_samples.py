@@ -131,11 +131,11 @@ def entries() -> list[tuple[int, tuple[CfRow, ...]]]:
 
 
 SEED = {f"@TS{k}": k * 100 * MS for k in range(1, 6)}
-"""The seed's timestamps, as moments (µs)."""
+"""The design's timestamps, as moments (µs)."""
 
 
 def seed_transactions() -> pa.Table:
-    """Give the seed's example: one commits at @TS4, the other one has written at @TS5 and commits later."""
+    """Give the design's example: one commits at @TS4, the other one has written at @TS5 and commits later."""
     starts, ends = [ts_of(SEED["@TS1"]), ts_of(SEED["@TS3"])], [ts_of(SEED["@TS4"]), ts_of(800 * MS)]
     return pa.table({"name": ["id = 1", "id = 2"], "start_ts": starts, "commit_ts": ends})
 

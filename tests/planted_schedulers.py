@@ -1,4 +1,4 @@
-"""Bugs of the seed's protocol (v2) and of the two phases (v3), each put in the place of one rule."""
+"""Bugs of the design's protocol (v2) and of the two phases (v3), each put in the place of one rule."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Making:
 
 
 def ten_steps() -> pa.Table:
-    """The seed's interaction: owner on capture-1, tables 1 and 2, ten messages."""
+    """The design's interaction: owner on capture-1, tables 1 and 2, ten messages."""
     m = Making()
     m.at(0).row("changed", "capture-1", subject="owner", after="7", because="it campaigned first")
     announced = [m.send("capture-1", f"capture-{c}", "Announce", **{"owner-rev": 7}) for c in (1, 2)]

@@ -180,7 +180,7 @@ def test_index_lookup_ignores_case_and_hides_the_handle() -> None:
     ],
 )
 def test_footnotes_of_the_seed(definition: str, one: bool, integer: bool) -> None:
-    """Footnotes 4 and 5 of the seed: a single integer primary key, and only one unique index."""
+    """Footnotes 4 and 5 of TiCDC's design: a single integer primary key, and only one unique index."""
     t = table(f"CREATE TABLE t ({definition})")
     assert (t.has_one_unique_index, t.has_single_integer_primary_key) == (one, integer)
 

@@ -35,7 +35,7 @@ def test_a_sound_log_gives_no_finding():
 
 
 def test_a_row_in_two_partitions_is_named_once_a_move():
-    """Seed 1.1: each move is one finding, with the change before and the change that moved."""
+    """Constraint 1.1: each move is one finding, with the change before and the change that moved."""
     events = [row(0, 0, 1), row(1, 0, 2, "update"), row(1, 1, 3, "update"), row(0, 1, 4, "update")]
     name = "rows_stay_in_one_partition"
     assert found(events, name) == [
@@ -45,7 +45,7 @@ def test_a_row_in_two_partitions_is_named_once_a_move():
 
 
 def test_a_repeat_in_another_partition_is_an_error_and_does_not_count_as_a_move():
-    """Seed, "Table 迁移": repeats are never sent to another partition; later changes are judged by the first
+    """MQ design, "Table 迁移": repeats are never sent to another partition; later changes are judged by the first
     delivery.
     """
     events = [row(0, 0, 1), row(1, 9, 1), row(0, 1, 2, "update")]
@@ -82,7 +82,7 @@ def test_tables_without_a_key_are_not_judged_by_row():
 
 
 def test_a_change_that_first_appears_after_a_newer_one_is_late():
-    """Seed 1.3: shown by the earliest newer change before it; other keys and equal commit_ts do not matter."""
+    """Constraint 1.3: shown by the earliest newer change before it; other keys and equal commit_ts do not matter."""
     name = "first_appearances_are_ordered"
     events = [row(0, 0, 5, key="2"), row(0, 1, 3), row(0, 2, 4, "update"), row(0, 3, 2, "update"), row(0, 4, 3)]
     assert found(events, name) == [((name, "error", "s.a", "id=1", 2, 0, 3), [(0, 1, 3), (0, 3, 2)])]
@@ -112,14 +112,14 @@ def test_order_is_judged_in_each_partition_of_a_row_that_moves():
 
 
 def test_a_repeat_with_another_content_is_a_conflict():
-    """Seed 1.2: what is sent again is the same change; a same-commit delete and insert are two changes."""
+    """Constraint 1.2: what is sent again is the same change; a same-commit delete and insert are two changes."""
     name = "redeliveries_are_identical"
     events = [row(0, 0, 1), row(0, 1, 1), row(0, 2, 1, v="2"), row(0, 3, 1, "delete")]
     assert found(events, name) == [((name, "error", "s.a", "id=1", 1, 0, 2), [(0, 0, 1), (0, 2, 1)])]
 
 
 def test_changes_below_a_resolved_ts_are_errors_even_when_repeated():
-    """Seed 2.2: strictly below is an error; a first appearance at the resolved_ts itself is a warning, a repeat
+    """Constraint 2.2: strictly below is an error; a first appearance at the resolved_ts itself is a warning, a repeat
     nothing.
     """
     name = "nothing_below_resolved_ts"
@@ -143,7 +143,9 @@ def test_what_stands_before_a_row_does_not_depend_on_chunks(spark, chunk):
 
 
 def test_changes_below_a_ddl_of_their_table_are_found():
-    """Seed 2.3: first appearances are errors, repeats warnings; other tables, partitions and newer rows are free."""
+    """Constraint 2.3: first appearances are errors, repeats warnings; other tables, partitions and newer rows  are
+    free.
+    """
     name = "nothing_below_ddl"
     events = [row(0, 0, 4), ddl(0, 1, 5), row(0, 2, 4), row(0, 3, 3, key="2"), row(0, 4, 3, key="3", table="b"),
               row(1, 0, 3, key="4"), row(0, 5, 5, key="5")]  # fmt: skip

@@ -1,4 +1,4 @@
-"""mq-v1: the seed's own examples, and what is no message of it."""
+"""mq-v1: the design's own examples, and what is no message of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_seeds_delete_has_the_key():
 
 
 def test_the_seeds_ddl_resolved_and_admin():
-    """The three other messages of the seed."""
+    """The three other messages of TiCDC's design."""
     key = b'{"ts":1,"type":"DDL","schema":"schema1","table":"table1"}'
     [ddl] = decode(key, b'{"query":"drop table a;"}')
     assert (ddl.kind, ddl.commit_ts, ddl.query) == (S.DDL, 1, "drop table a;")

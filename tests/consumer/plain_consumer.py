@@ -1,4 +1,4 @@
-"""The seed's consumer once more, message by message with nothing of the package: the model's peer."""
+"""The design's consumer once more, message by message with nothing of the package: the model's peer."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_restored_transactions_are_never_torn_and_a_watermark_that_lies_tears_th
     for seed, log, how in worlds(60):
         for policy in (DESIGN_TRANSACTION, STRICT):
             found = run(log, policy, how)
-            # a repeat as new as its table's newest is written again, also after a DDL: the seed filters smaller ones
+            # a repeat as new as its table's newest is written again, also after a DDL: only smaller ones are filtered
             wrong = {c["kind"] for c in anomaly_counts(found, log).to_pylist() if c["n"]} - {"row after its DDL"}
             assert not wrong, f"seed {seed}"
             assert wrong_time(states(found)) == (0, 0), f"seed {seed}"
@@ -142,7 +142,7 @@ def test_restored_transactions_are_never_torn_and_a_watermark_that_lies_tears_th
 
 
 def test_one_record_a_table_loses_rows_of_slower_partitions() -> None:
-    """The seed's sentence to the letter: what another partition has written of the table hides this one's rows."""
+    """The design's sentence to the letter: what another partition has written of the table hides this one's rows."""
     log = NarrowLog.of(
         narrow_table([[("row", 9, "t0", 0), ("resolved", 9, "", 0)], [("row", 8, "t0", 1), ("resolved", 9, "", 0)]])
     )
@@ -156,7 +156,7 @@ def test_one_record_a_table_loses_rows_of_slower_partitions() -> None:
 
 
 def test_a_replay_without_a_record_takes_rows_back_until_it_has_caught_up() -> None:
-    """The seed's example, TS 1 to 4 and again 2 to 4, each followed by a watermark."""
+    """The design's example, TS 1 to 4 and again 2 to 4, each followed by a watermark."""
     rows = [("row", ts, "t0", 0) for ts in (1, 2, 3, 4)] + [("resolved", 4, "", 0)]
     again = [m for ts in (2, 3, 4) for m in (("row", ts, "t0", 0), ("resolved", 4, "", 0))]
     log = NarrowLog.of(narrow_table([[*rows, *again]]))

@@ -1,4 +1,4 @@
-"""The special cases of the seed: what happens to each row change, and where the downstream ends."""
+"""The special cases of TiCDC's design: what happens to each row change, and where the downstream ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model does what the seed says, under any speeds, pauses, crashes and moves."""
+"""The model does what TiCDC's design says, under any speeds, pauses, crashes and moves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(found: Run) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("policy", [DESIGN_ROW, DESIGN_TRANSACTION], ids=lambda p: p.name)
 def test_the_model_writes_what_a_plain_consumer_writes_in_the_same_order(policy: Policy) -> None:
-    """Two programs, one text: the seed's."""
+    """Two programs, one text: the design's."""
     filtered = 0
     for seed in SEEDS:
         r = random.Random(seed)
@@ -127,7 +127,7 @@ def test_the_same_arguments_give_the_same_run() -> None:
 
 
 def test_a_ddl_that_one_partition_never_gets_stops_the_seeds_consumer_for_good() -> None:
-    """To the letter of the seed; a consumer that goes by watermarks passes."""
+    """To the letter of TiCDC's design; a consumer that goes by watermarks passes."""
     log = [[("row", 1, "t0", p), ("ddl", 2, "t0", 0), ("resolved", 3, "", 0)] for p in range(3)]
     log[1].pop(1)
     found = run(NarrowLog.of(narrow_table(log)), DESIGN_TRANSACTION)

@@ -117,7 +117,7 @@ def test_row_mode_shows_torn_transactions_on_its_way(spark: SparkSession, tmp_pa
     """Partitions that go their own way break the total. Where each key has one partition, the end is right.
 
     ``accounts_4`` is dispatched by ts, ``accounts_5`` by a column that changes: versions of one of their rows lie
-    in several partitions, and an old one may come last (seed, 行内有序性).
+    in several partitions, and an old one may come last (MQ design, 行内有序性).
     """
     seen, _ = totals(spark, tmp_path / "rows.db", rows_a_batch=5_000, mode="row")
     assert len(set(seen[len(seen) // 2 :])) > 2

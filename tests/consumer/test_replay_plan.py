@@ -1,4 +1,4 @@
-"""Ranges are applied in the seed's order. No Spark."""
+"""Ranges are applied in the design's order. No Spark."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_ddl_whose_rows_were_committed_alone_still_comes() -> None:
 
 
 def test_in_row_mode_each_partition_goes_its_own_way_but_for_ddl() -> None:
-    """Seed: a listener writes at its own resolved_ts; a DDL waits for all listeners, and none passes it before."""
+    """MQ design: a listener writes at its own resolved_ts; a DDL waits for all listeners, and none passes it before."""
     found = list(batches(ROWS, Goal({A: 90, B: 70}, ddl=[20, 80])))
     assert [(b.home, b.since, b.until, b.ddl) for b in found] == [
         (A, 0, 20, False), (B, 0, 20, False), (None, 20, 20, True),

@@ -35,7 +35,7 @@ def test_a_log_without_repeats_has_no_stretch() -> None:
 
 
 def test_a_replay_goes_back_to_the_checkpoint_below_all_it_repeats() -> None:
-    """The seed's example: 1, 2, 3, 4, then 2, 3, 4 again; the watermark that was stated before it counts."""
+    """The design's example: 1, 2, 3, 4, then 2, 3, 4 again; the watermark that was stated before it counts."""
     assert found(partition(10, A, B, C, A, B, C, 20)) == [([4, 5, 6], 10, 3, False)]
     assert found(partition(10, A, B, 10, A, B)) == [([4, 5], 10, 2, True)]
     assert found(partition(A, B, B)) == [([2], NO_TS, 2, False)]

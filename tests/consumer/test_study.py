@@ -172,7 +172,7 @@ def test_why_a_consumer_waits_names_the_partition_that_was_paused(small: ChangeL
 
 
 def test_why_a_consumer_waits_at_a_ddl_names_it(small: ChangeLog) -> None:
-    """The seed's consumer stops there until partition 1 comes."""
+    """The design's consumer stops there until partition 1 comes."""
     log = excerpt(small.events)
     found = run(log, DESIGN_TRANSACTION, Listeners(pauses=(Pause(1, 0, 500_000),)))
     wait = why_waiting(found, log, DESIGN_TRANSACTION, at_us=250_000)

@@ -1,4 +1,4 @@
-"""The seed's guarantee table on golden logs, and on small logs where each violation is planted."""
+"""The design's guarantee table on golden logs, and on small logs where each violation is planted."""
 
 from __future__ import annotations
 

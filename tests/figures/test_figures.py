@@ -208,7 +208,7 @@ MATRIX = measured(
 
 
 def test_matrix_puts_the_count_beside_the_promise() -> None:
-    """A cell holds violations, cases and the seed's mark; the title names who keeps everything."""
+    """A cell holds violations, cases and the design's mark; the title names who keeps everything."""
     fig = figures.guarantee_matrix(MATRIX, partitions=4)
     assert title(fig) == (
         "Only table keeps row order, table order and transactions on this log with 4 partitions; the fullest partition "

@@ -35,7 +35,7 @@ def bars(fig: Figure, name: str) -> list[tuple[float, float]]:
 
 
 def test_the_ten_steps_of_the_seed_have_their_numbers() -> None:
-    """Two of each kind, in the order of the seed's figure; the owner stands apart from the processor beside it."""
+    """Two of each kind, in the order of the design's figure; the owner stands apart from the processor beside it."""
     fig = figures.sequence_diagram(ten_steps(), apart=True)
     assert list(trace(fig, "names").text) == [
         "1 Announce", "2 Announce", "3 Sync", "4 Sync", "5 DispatchTable 1", "6 DispatchTable 2",

@@ -41,7 +41,7 @@ def home(key: str, count: int) -> int:
 
 
 def with_feedback(world: World) -> Log:
-    """The seed's procedure: wait for all, then the Admin event; restart at what was broadcast last."""
+    """The design's procedure: wait for all, then the Admin event; restart at what was broadcast last."""
     stop = min(world.stops.values())
     checkpoint = max((m for m in world.marks if m <= stop), default=0)
     old = [(ts, 0, "row", key) for ts, key in world.changes if ts <= world.stops[world.table_of[key]]]

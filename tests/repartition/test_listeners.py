@@ -101,7 +101,9 @@ def test_just_adding_partitions_breaks_the_order_and_nothing_else() -> None:
 
 
 def test_a_restart_above_what_was_broadcast_loses_changes() -> None:
-    """What the seed leaves open: consumers drop by their resolved_ts, so that must be the checkpoint of the restart."""
+    """What the design leaves open: consumers drop by their resolved_ts, so that must be the checkpoint of the
+    restart.
+    """
     assert fewest(later_checkpoint, "lost", 1) == LOST
 
 

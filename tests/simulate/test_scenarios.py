@@ -43,7 +43,7 @@ def test_a_scenario_holds_with_the_other_protocols(name: str, variant: str) -> N
 
 
 def test_protocols_differ_in_what_a_move_costs() -> None:
-    """Two phases: milliseconds without a writer. The seed's protocol: the stop, a tick and the whole scan."""
+    """Two phases: milliseconds without a writer. The design's protocol (v2): the stop, a tick and the whole scan."""
     path = FOLDER / "scheduler/two-phase-move.yaml"
     gaps = {v: play(read_scenario(path, {"variant": v}), keep=False).run.measures.gap_us for v in ("v2", "v3")}
     assert gaps["v3"] < 10_000 < 250_000 < gaps["v2"]
@@ -90,7 +90,7 @@ def test_facts_of_the_trace_agree_with_the_auditor(seed: int) -> None:
 
 def test_a_change_of_the_file_changes_the_run() -> None:
     """A slower scan makes a table replicate later; the reason names the change's line."""
-    path = FOLDER / "scheduler/seed-ten-steps.yaml"
+    path = FOLDER / "scheduler/ten-steps.yaml"
     slow = play(read_scenario(path, {"settings.pace.prepare": "900ms"}), keep=False)
     [late] = [o for o in slow.outcomes if not o.held]
     assert (late.assertion, late.at_us) == ("within 1s after 0s: every table replicates", 1_000_000)

@@ -43,7 +43,7 @@ def test_a_run_is_told_in_sentences_and_exit_code_0() -> None:
 
 
 def test_a_violation_is_exit_code_1_with_the_command_that_shows_it_again() -> None:
-    """The assumption of the seed is switched off."""
+    """The assumption of TiCDC's design is switched off."""
     done = simulate("partition-broken-assumption", "--seed", "3", "--set", "settings.stop_lag=6s")
     assert done.exit_code == 1
     assert "No Double Write\n  capture-1 and capture-" in done.stdout
@@ -53,7 +53,7 @@ def test_a_violation_is_exit_code_1_with_the_command_that_shows_it_again() -> No
 
 def test_a_failed_assertion_is_exit_code_1() -> None:
     """With the first moment, the step and the line."""
-    done = simulate("seed-ten-steps", "--set", "settings.pace.prepare=900ms")
+    done = simulate("ten-steps", "--set", "settings.pace.prepare=900ms")
     assert done.exit_code == 1
     assert (
         "FAILED  within 1s after 0s: every table replicates\n          not so until 1s: table 1 is pre" in done.stdout
@@ -86,7 +86,7 @@ def test_the_trace_is_written_in_each_form(spark: SparkSession, tmp_path: Path) 
     """Parquet, JSON Lines and Delta hold the same rows."""
     outs = [f"{tmp_path}/t.parquet", f"{tmp_path}/t.jsonl", f"{tmp_path}/t"]
     for out in outs:
-        assert simulate("seed-ten-steps", "--out", out, spark=spark).exit_code == 0
+        assert simulate("ten-steps", "--out", out, spark=spark).exit_code == 0
     parquet = pq.read_table(outs[0])
     assert parquet.schema.names == TRACE.names
     lines = [json.loads(line) for line in Path(outs[1]).read_text(encoding="utf-8").splitlines()]
@@ -115,7 +115,7 @@ def test_many_seeds_are_summed_up(spark: SparkSession, tmp_path: Path) -> None:
     assert [r["seed"] for r in rows] == [3, 4, 5]
     assert "seeds 3..5: 3 runs\n3 violated" in done.stdout
     assert "--seed 4 --set settings.stop_lag=6s" in done.stdout
-    told = json.loads(simulate("seed-ten-steps", "--seeds", "1..2", "--json", spark=spark).stdout)
+    told = json.loads(simulate("ten-steps", "--seeds", "1..2", "--json", spark=spark).stdout)
     assert (told["runs"], told["violated"], told["failed"], told["not_held"]) == (2, 0, 0, [])
 
 

@@ -20,7 +20,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import IN_CHUNK
 
 DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
-"""Protocols that send a DDL to partition 0 by design (golden README section 4); a storage folder's schema files too
+"""Protocols that send a DDL to partition 0 by design (TiCDC's source); a storage folder's schema files too
 (:mod:`ticdc_lab.sources.storage`)."""
 
 _SHOWN = ("partition", "offset", "commit_ts")
@@ -130,7 +130,7 @@ def _homes(facts: LogFacts) -> list[Home]:
 
 
 def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
-    """Seed, "CDC Owner 切换": a checkpoint_ts never falls back, so a partition's watermarks never do. Repeats are
+    """MQ design, "CDC Owner 切换": a checkpoint_ts never falls back, so a partition's watermarks never do. Repeats are
     fine.
     """
     for home in log.homes:
@@ -144,7 +144,7 @@ def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
 
 
 def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
-    """Seed, constraint 2.4: resolved events are broadcast to all partitions of a topic.
+    """MQ design, constraint 2.4: resolved events are broadcast to all partitions of a topic.
 
     Errors: a partition without any watermark while another has one, and values that a partition lacks between its first
     and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, as in a recording that
@@ -155,8 +155,8 @@ def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
 
 
 def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
-    """Seed, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to partition 0
-    only.
+    """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
+    partition 0 only.
 
     A partition whose recorded events end before the DDL's commit_ts, or that was recorded only from later on, gives a
     warning instead of an error.
@@ -189,7 +189,7 @@ def _lost_ddl(home: Home, witness: Event) -> Event:
 
 
 def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
-    """Seed, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
+    """MQ design, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
 
     So none follows a watermark above it in its partition: a consumer has then applied rows of the new schema. A DDL
     that a restart sends again is a warning.
@@ -256,7 +256,7 @@ def holes(log: Stated) -> Iterator[Hole]:
 
 
 def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
-    """Seed, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
+    """MQ design, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
 
     All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
     others. The number of most partitions counts.

@@ -1,4 +1,4 @@
-"""The guarantees of the seed's section "约束", and of its Admin events. A new one is a function and an entry here."""
+"""The guarantees of TiCDC's MQ design, section 约束, and of its Admin events. A new one: a function and an entry."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _Shown = tuple[Ints, Ints, Ints]
 
 
 def rows_stay_in_one_partition(s: Suspects) -> Found:
-    """Seed, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
+    """MQ design, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
 
     An Admin event changes the partition of rows: only what stands between the same ones is compared.
     """
@@ -38,7 +38,7 @@ def rows_stay_in_one_partition(s: Suspects) -> Found:
 
 
 def rows_follow_the_partition_count(s: Suspects) -> Found:
-    """Seed, "Partition 扩容与缩容": after an Admin event rows are dispatched over the number of partitions it says.
+    """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over as many partitions as it says.
 
     Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
     the others shows as a move (``rows_stay_in_one_partition``) where the row's other changes lie.
@@ -52,7 +52,7 @@ def rows_follow_the_partition_count(s: Suspects) -> Found:
 
 
 def first_appearances_are_ordered(s: Suspects) -> Found:
-    """Seed, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
+    """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it.
     """
@@ -66,7 +66,7 @@ def first_appearances_are_ordered(s: Suspects) -> Found:
 def row_images_chain(s: Suspects) -> Found:
     """What TiCDC sends of a row is its whole history: each change finds what the one before it left.
 
-    Follows from the seed's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
+    Follows from the design's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
     and a delete find the image that the row's former change left. Compared are first deliveries in commit order, images
     only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
     DDL of the table. Nobody can see that a row's first or last change in the log is missing.
@@ -85,7 +85,7 @@ def row_images_chain(s: Suspects) -> Found:
 
 
 def redeliveries_are_identical(s: Suspects) -> Found:
-    """Seed, constraint 1.2: what is delivered again is the same change, so one identity has one content."""
+    """MQ design, constraint 1.2: what is delivered again is the same change, so one identity has one content."""
     other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
     at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
     home = s.home[at]
@@ -94,7 +94,7 @@ def redeliveries_are_identical(s: Suspects) -> Found:
 
 
 def nothing_below_resolved_ts(s: Suspects) -> Found:
-    """Seed, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
+    """MQ design, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
 
     A watermark says besides that everything up to and including it was sent, so a change that *first* appears at
     exactly a stated resolved_ts is a warning.
@@ -113,7 +113,7 @@ def nothing_below_resolved_ts(s: Suspects) -> Found:
 
 
 def nothing_below_ddl(s: Suspects) -> Found:
-    """Seed, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
+    """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2).
     """

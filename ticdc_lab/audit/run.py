@@ -104,7 +104,7 @@ def audit(
 
     References
     ----------
-    Seed, section "约束".
+    Design "TiCDC MQ (Kafka) Protocol", section 约束.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The command line: thin; every command is one public function (`design/architecture.md` section 5)."""
+"""The command line: thin; every command is one public function (docs/contracts.md)."""
 
 from __future__ import annotations
 

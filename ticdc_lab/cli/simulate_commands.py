@@ -60,7 +60,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
     help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
-    "expiries, joins (numbers), stops_at_once=false and one_owner=false (the seed's assumptions).",
+    "expiries, joins (numbers), stops_at_once=false and one_owner=false (the design's assumptions).",
 )  # fmt: skip
 @click.option("--most-states", type=click.IntRange(1), default=1_000_000, show_default=True, help="With --explore.")
 @json_flag

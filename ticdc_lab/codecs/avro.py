@@ -1,4 +1,4 @@
-"""Avro under a schema registry: Confluent's framing, and Glue's (`design/protocols.md` section 1).
+"""Avro under a schema registry: Confluent's framing, and Glue's (docs/reading.md).
 
 Schemas come from a file or the registry. What production sends has no DDL and no watermark, and a delete is a null
 value under the row's key: it has no commit_ts and says so as `tombstone`. First bytes 1, 2 and 3 are TiCDC's internal

@@ -1,4 +1,4 @@
-"""Canal's protobuf as classic TiCDC writes it: a packet of entries (`design/protocols.md` section 1).
+"""Canal's protobuf as classic TiCDC writes it: a packet of entries (docs/reading.md).
 
 There is no commit_ts: an entry has only the millisecond of it (``executeTime``), which is not made into one here.
 There is no watermark either. Values are text as in canal-json: bytes as ISO-8859-1, ENUM and SET as numbers, FLOAT and

@@ -1,4 +1,4 @@
-"""Lines of a capture file, read by plain Python or by the kernel (`design/architecture.md` section 4)."""
+"""Lines of a capture file, read by plain Python or by the kernel (docs/contracts.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debezium as TiCDC writes it: JSON, with or without the part that describes itself (`design/protocols.md` section 1).
+"""Debezium as TiCDC writes it: JSON, with or without the part that describes itself (docs/reading.md).
 
 Without that part nothing tells a column's type: dates are numbers of days and BIT is base64 then, and stay so.
 """

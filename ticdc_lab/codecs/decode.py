@@ -54,7 +54,7 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
 
     References
     ----------
-    `design/protocols.md` sections 1 and 5; golden README section 5.
+    docs/reading.md; TiCDC's source.
     """
     require_protocol(protocol)
     require_columns(messages, "topic", "partition", "offset", "key", "value", frame="messages")

@@ -92,7 +92,7 @@ def _column(column: Fields, keys: frozenset[str]) -> TableColumn:
 
 
 def _handle(table: Fields) -> frozenset[str]:
-    """The primary key, else the not-null unique index with the fewest columns (golden README section 2)."""
+    """The primary key, else the not-null unique index with the fewest columns (TiCDC's source)."""
     indexes = objects(table.get("indexes"), "indexes")
     primary = [i for i in indexes if i.get("primary")]
     unique = [i for i in indexes if i.get("unique") and not i.get("nullable")]

@@ -1,7 +1,7 @@
 """Messages that stand for others: compressed one by one, or put aside under a claim check.
 
 TiCDC compresses what it calls a message: the whole value of canal-json and simple, each value frame of open-protocol,
-in lz4's frame format or as one raw snappy block (golden README, `extra/`).
+in lz4's frame format or as one raw snappy block (tests/data/golden/extra).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What consumers make of the seed's special cases: where they end, and what readers see on the way."""
+"""What consumers make of the special cases in TiCDC's design: where they end, and what readers see on the way."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def never_existed(case: Case, found: Run) -> list[State]:
 
 
 def case_results(policies: Iterable[Policy]) -> pd.DataFrame:
-    """Run every case of the seed under some policies.
+    """Run every case of TiCDC's design under some policies.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The special cases of the seed ("几种特殊情况的处理"), as logs of a small cluster.
+"""The special cases of TiCDC's design ("几种特殊情况的处理"), as logs of a small cluster.
 
 Each answers one question about what a consumer makes of it.
 """
@@ -18,7 +18,7 @@ from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_ROW_SHARED, DESIGN_TRAN
 from ticdc_lab.consumer.producer import Change, Cluster, acknowledge, broadcast, hand_over, restart, write
 
 NO_FILTER = replace(DESIGN_ROW, name="design, row mode, no filter", duplicates="none")
-"""The seed's consumer without the record of what each table has executed."""
+"""The design's consumer without the record of what each table has executed."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,7 +111,7 @@ def processor_exit() -> Case:
 
 
 def processor_crash() -> Case:
-    """The seed's example: A writes TS 1, 2, 3, 4 and dies with CheckpointTS 2; B writes 2, 3, 4 again.
+    """The design's example: A writes TS 1, 2, 3, 4 and dies with CheckpointTS 2; B writes 2, 3, 4 again.
 
     A processor begins behind what is recorded (``restart``); one that writes 2 again has a record of 1, a transaction
     behind A's CheckpointTS.

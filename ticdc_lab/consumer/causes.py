@@ -63,7 +63,7 @@ def delivery_causes(events: DataFrame) -> DataFrame:
 
     References
     ----------
-    Seed, "CDC Processor 异常下线" and "Table 迁移"; golden README section 5 (what is sent again).
+    MQ design, "CDC Processor 异常下线" and "Table 迁移"; TiCDC's source (what is sent again).
     """
     require_columns(events, *NEEDED)
     require_batch(events, function="delivery_causes", why="a change may be delivered again at any later offset")

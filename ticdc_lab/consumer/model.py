@@ -151,7 +151,7 @@ def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> R
 
     References
     ----------
-    Seed, "Kafka Consumer 逻辑"; golden README section 6.
+    MQ design, "Kafka Consumer 逻辑"; TiCDC's source.
     """
     return _Consumer(log, policy, listeners or Listeners()).run()
 

@@ -1,4 +1,4 @@
-"""How a consumer decides: the switches in which the seed's consumer and the reference consumers differ."""
+"""How a consumer decides: the switches in which the MQ design's consumer and the reference consumers differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Policy:
 
     References
     ----------
-    Seed, "Kafka Consumer 逻辑" and "CDC Processor 异常下线"; golden README section 6.
+    MQ design, "Kafka Consumer 逻辑" and "CDC Processor 异常下线"; TiCDC's source.
 
     Examples
     --------
@@ -65,15 +65,15 @@ class Policy:
 
 
 DESIGN_ROW = Policy("design, row mode", waits_for="partition", writes="batch", duplicates="listener")
-"""The seed's consumer where rows need not be restored to transactions."""
+"""The design's consumer where rows need not be restored to transactions."""
 
 DESIGN_ROW_SHARED = Policy(
     "design, row mode, one record a table", waits_for="partition", writes="batch", duplicates="table"
 )
-"""The seed's sentence to the letter: the greatest executed commit_ts of a table, whichever partition it came from."""
+"""The design's sentence to the letter: the greatest executed commit_ts of a table, whichever partition it came from."""
 
 DESIGN_TRANSACTION = Policy("design, transaction mode", waits_for="all", writes="transaction", duplicates="table")
-"""The seed's consumer that restores transactions."""
+"""The design's consumer that restores transactions."""
 
 STRICT = Policy(
     "strict", waits_for="all", writes="transaction", ddl_waits_for="watermark", duplicates="table",

@@ -1,4 +1,4 @@
-"""A TiCDC cluster just large enough to write the logs of the seed's special cases.
+"""A TiCDC cluster just large enough to write the logs of the MQ design's special cases.
 
 Processors write the rows of their tables in order of commit_ts, the owner broadcasts what all have written. Each
 function takes a cluster and gives the next one; nothing is drawn by chance, and no clock is read.

@@ -3,7 +3,7 @@
 In transaction mode the target is at every commit exactly what the upstream was at the end of the range that was
 committed: all row changes up to it, each transaction whole, then the DDL of that moment. Ranges are merged: of each key
 only its newest version in the range is written. In row mode each partition goes its own way up to its own resolved_ts
-(seed, "Kafka Consumer 逻辑", 3.1), and only DDL wait until all partitions are there.
+(MQ design, "Kafka Consumer 逻辑", 3.1), and only DDL wait until all partitions are there.
 
 How far it is, the target says itself, in the same transaction as the rows: a consumer that is killed at any moment goes
 on from there.
@@ -97,7 +97,7 @@ def replay(
 
     References
     ----------
-    Seed, "Kafka Consumer 逻辑"; `design/protocols.md` section 4.
+    MQ design, "Kafka Consumer 逻辑"; docs/consumer.md.
     """
     known = knowledge(log.events) if known is None else known
     rows = rows_a_batch or sink.rows_a_batch

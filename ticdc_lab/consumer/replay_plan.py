@@ -96,8 +96,8 @@ def batches(before: Progress, goal: Goal) -> Iterator[Batch]:
     """Cut what is left between a target's progress and the goal into batches, in the order they must be applied.
 
     In transaction mode a batch holds a range of every partition, so that the target is at each commit what the upstream
-    was at the end of the range. In row mode it holds a range of one partition (seed: one listener a partition, which
-    writes as soon as its own resolved_ts allows); only DDL wait until every partition is there.
+    was at the end of the range. In row mode it holds a range of one partition (MQ design: one listener a partition,
+    which writes as soon as its own resolved_ts allows); only DDL wait until every partition is there.
 
     Raises
     ------

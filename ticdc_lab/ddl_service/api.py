@@ -1,4 +1,4 @@
-"""What the HTTP API answers, as functions of what a worker knows (seed, "API")."""
+"""What the HTTP API answers, as functions of what a worker knows (proposal, "API")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API of a worker (seed, "API"), on Starlette."""
+"""The HTTP API of a worker (proposal, "API"), on Starlette."""
 
 from __future__ import annotations
 

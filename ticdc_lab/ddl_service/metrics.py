@@ -1,4 +1,4 @@
-"""The metrics of the seed's list, one series a cluster, read off a worker's steps."""
+"""The metrics of the proposal's list, one series a cluster, read off a worker's steps."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ OTHERS = (
     Candidate("tidb-rowid", Rule((), "tidb-rowid"), refused="only TiCDC v4.0 dispatched by _tidb_rowid"),
     Candidate("conflict", Rule((), "conflict"), refused="TiCDC never built conflict detection"),
 )
-"""The seed's other strategies: measured for comparison where the what-if has them, never recommended."""
+"""The design's other strategies: measured for comparison where the what-if has them, never recommended."""
 
 
 def definitions_of(catalog: Catalog | None, table: TableFact) -> list[TableDef]:

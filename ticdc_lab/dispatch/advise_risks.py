@@ -22,7 +22,7 @@ _WRITES = {
     "and nothing under the old, so that a compacted topic keeps the old row for ever",
     "csv": "split: a D and an I line; raw: one U line, or D and I with is-update if the old value is output",
 }
-"""What each protocol writes for an update that changes a key (golden README sections 3 and 5)."""
+"""What each protocol writes for an update that changes a key (TiCDC's source)."""
 
 
 def risks_of(

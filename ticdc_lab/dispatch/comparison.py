@@ -15,7 +15,7 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
 
 MEASURED = ("row_order", "table_order", "transactions")
-"""The guarantees of the seed's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
+"""The guarantees of the MQ design's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
 
 _MEASURES = ("strategy", "guarantee", "cases", "violations", "undecided", "max_over_mean")
 _PLACED = ("strategy", "target_partition", "rows")

@@ -1,4 +1,4 @@
-"""Conflict-detection dispatch, which the seed describes and TiCDC never built (seed: 冲突检测分发, footnote 6).
+"""Conflict-detection dispatch, which TiCDC's MQ design describes (冲突检测分发, footnote 6) and nobody built.
 
 Changes are brought to one task a table, in commit order, as hashes and positions; Spark sorts them, and spills where
 memory is short. The kernel (:mod:`ticdc_lab.dispatch.conflict_kernel`) sees each once.

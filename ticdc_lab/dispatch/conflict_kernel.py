@@ -1,6 +1,6 @@
 """Conflict detection over the sorted changes of tables: which partition, and where all partitions must align.
 
-The seed (冲突检测分发, footnote 6) puts rows that share a primary or unique key value since the last alignment into one
+The design (冲突检测分发, note 6) puts rows that share a primary or unique key value since the last alignment into one
 partition. Here a unit, the part of a transaction in one table, is placed as a whole. A unit of which no key is known
 since the last alignment goes where its least key hash says; one whose known keys are all in one partition follows
 them; one whose known keys lie in several writes an alignment, by which all is forgotten, and is placed freely.

@@ -1,4 +1,4 @@
-"""The seed's guarantee table, measured on a log after a what-if dispatch (seed: 分发方式与一致性保证)."""
+"""The guarantee table of TiCDC's MQ design (分发方式与一致性保证), measured on a log after a what-if dispatch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GUARANTEES = (
     "transactions_torn",
     "transactions_overtakable",
 )
-"""What :func:`guarantees` measures, in the order of the seed's table."""
+"""What :func:`guarantees` measures, in the order of the MQ design's table."""
 
 SEED_GUARANTEES: Mapping[str, Mapping[str, str]] = {
     "tidb-rowid": {"row_order": "some", "table_order": "no", "transactions": "no", "balance": "even"},
@@ -30,7 +30,7 @@ SEED_GUARANTEES: Mapping[str, Mapping[str, str]] = {
     "conflict": {"row_order": "some", "table_order": "no", "transactions": "some", "balance": "fairly even"},
     "ts": {"row_order": "no", "table_order": "no", "transactions": "no", "balance": "even"},
 }
-"""What the seed promises: ``yes``, ``no``, or ``some``, on tables that its footnotes 4 to 6 name."""
+"""What TiCDC's design promises: ``yes``, ``no``, or ``some``, on tables that its footnotes 4 to 6 name."""
 
 _POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
 _ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")
@@ -66,7 +66,7 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     ``row_order_any_unique``
         The same over rows that share a value of *any* unique index, in the old or new image. A value can pass from one
         row to another; with more than one unique index the two rows may be in different partitions although each row
-        stays in its own. This is what the seed's footnote 5 is about. Values are compared as bytes and whole: a
+        stays in its own. This is what the design's footnote 5 is about. Values are compared as bytes and whole: a
         case-insensitive collation, or a unique index over a prefix, makes more rows equal.
     ``table_order``
         A case is a pair of consecutive changes of one table.
@@ -74,8 +74,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
         A case is the part of one transaction in one table. Torn: its rows go to more than one partition, or stand on
         both sides of a barrier. Overtakable: the previous change of one of its rows, in an earlier transaction, is in
         another partition. ``transactions`` counts those that are either. Torn alone would call ``ts`` consistent,
-        because all rows of a transaction share their commit_ts and hence their partition; but the seed asks for order
-        too, and by ``ts`` a later transaction on the same rows may overtake an earlier one.
+        because all rows of a transaction share their commit_ts and hence their partition; but TiCDC's design asks for
+        order too, and by ``ts`` a later transaction on the same rows may overtake an earlier one.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """TiCDC's partition hash as native Spark expressions, bit for bit, without reading an image.
 
 ``h = crc32(schema || table)``, XORed with ``crc32(name || value bytes)`` for every chosen column: no separator, no
-length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia; golden README section 2). The crcs are those of
+length, no seed, no column order (TiCDC ``pkg/hash``, PositionInertia). The crcs are those of
 :data:`ticdc_lab.events.schema.DISPATCH`; only a row's layout, a short text, is searched for the columns that are
 chosen. No lambda is used but for a NULL in a key: Spark fuses no step that has one.
 """

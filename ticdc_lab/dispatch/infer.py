@@ -220,7 +220,7 @@ def _columns(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
 
 
 def _target(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
-    """Where a rule puts rows of one table and layout, and whether it tells: TiCDC's partition hash (golden README)."""
+    """Where a rule puts rows of one table and layout, and whether it tells: TiCDC's partition hash."""
     n, every = rows["partitions"][0].as_py(), np.ones(rows.num_rows, dtype=bool)
     table = zlib.crc32("".join(rows[c][0].as_py() or "" for c in _TABLE[1:]).encode())
     if rule == "table":

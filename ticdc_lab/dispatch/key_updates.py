@@ -1,7 +1,7 @@
 """Updates of a key, split into delete and insert as TiCDC does by default, and joined again.
 
 TiCDC splits an update that changes a column of the primary key or of any unique index, unless
-``output-raw-change-event`` is set (golden README section 3). A log holds one form; these transforms give the other.
+``output-raw-change-event`` is set (TiCDC's source). A log holds one form; these transforms give the other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ticdc_lab.errors import DispatchError
 
 CONFLICT = "conflict"
-"""The seed's conflict detection: it needs the order of changes, so it is no function of one row."""
+"""The design's conflict detection: it needs the order of changes, so it is no function of one row."""
 
 STRATEGY_NAMES = (
     "table", "default", "ts", "index-value", "rowid", "columns", "tidb-rowid", "default-no-old-value",

@@ -1,6 +1,6 @@
-"""Partition dispatchers as pure Spark expressions (seed: Kafka 分区策略; golden README section 2).
+"""Partition dispatchers as pure Spark expressions (MQ design: Kafka 分区策略; TiCDC's source).
 
-A strategy is one function from a :class:`Request` to a :class:`Verdict`, registered in :data:`STRATEGIES`. The seed's
+A strategy is one function from a :class:`Request` to a :class:`Verdict`, registered in :data:`STRATEGIES`. The design's
 conflict detection is none, because it needs the order of changes: :mod:`ticdc_lab.dispatch.conflict`.
 """
 

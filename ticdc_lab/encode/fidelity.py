@@ -74,7 +74,7 @@ def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
 
     References
     ----------
-    `design/protocols.md` section 1 says what each protocol should lose; this measures it.
+    docs/reading.md says what each protocol should lose; this measures it.
     """
     for frame in (events, reference):
         require_columns(frame, *_NEEDED)

@@ -1,11 +1,11 @@
-"""Events as mq-v1, the protocol of TiCDC's first design (seed "TiCDC MQ(Kafka) Protocol", section 消息类型).
+"""Events as mq-v1, the protocol of TiCDC's first design ("TiCDC MQ (Kafka) Protocol", section 消息类型).
 
-The seed shows the form by example and leaves three things open, which are settled here:
+TiCDC's design shows the form by example and leaves three things open, which are settled here:
 
 - Type names are those of :data:`ticdc_lab.events.mysql_types.TYPES` (``seed``).
 - Values of BINARY, VARBINARY and BLOB columns are base64, for JSON holds no bytes; DECIMAL, dates, times and JSON are
   text; integers, BIT, YEAR, ENUM, SET and floats are numbers (a label of an ENUM or SET is text).
-- ``unique`` is there, and true, for the columns of the handle key only, as in the seed's examples.
+- ``unique`` is there, and true, for the columns of the handle key only, as in the design's examples.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def produce(
 
     References
     ----------
-    Seed, constraint 2; golden README sections 3 and 4.
+    MQ design, constraint 2; TiCDC's source.
     """
     require_columns(events, *_WRITTEN, *POSITION)
     require_batch(events, function="produce", why="a topic is written in commit order")

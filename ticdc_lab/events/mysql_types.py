@@ -2,7 +2,7 @@
 
 ``code`` is TiDB's type byte (``mysql.Type*``), ``java`` the number of ``java.sql.Types`` that canal-json states
 (TiCDC ``MySQLType2JavaType``), ``seed`` the type name of mq-v1: that of TiDB's constant, but that of SQL where one
-constant stands for two types (a ``Blob`` is a TEXT or a BLOB), as the seed itself writes "Text".
+constant stands for two types (a ``Blob`` is a TEXT or a BLOB), as TiCDC's design itself writes "Text".
 """
 
 from __future__ import annotations

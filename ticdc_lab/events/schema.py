@@ -72,7 +72,7 @@ EVENTS = StructType(
         described("before", ArrayType(COLUMN), "image before the change, where the protocol carries it"),
         described("query", _STR, "DDL text"),
         described("ddl_type", _STR, "DDL type as the protocol names or numbers it"),
-        described("admin", ADMIN, "admin message of the seed protocol"),
+        described("admin", ADMIN, "admin message of mq-v1"),
         described(
             "incomplete",
             _STR,

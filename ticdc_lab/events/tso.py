@@ -1,4 +1,4 @@
-"""Timestamp oracle arithmetic: ``ts = physical_ms << 18 | logical`` (`design/protocols.md`; PD's TSO).
+"""Timestamp oracle arithmetic: ``ts = physical_ms << 18 | logical`` (PD's TSO).
 
 Figures and the command line need it too, so Spark is imported by the functions on columns alone.
 """

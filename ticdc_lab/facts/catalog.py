@@ -1,6 +1,6 @@
 """Table definitions over time: what a log's DDL, or the caller, says about columns, indexes and handle keys.
 
-Dispatch by a named index, and the footnotes of the seed's guarantee table, need definitions that row events do not
+Dispatch by a named index, and the footnotes of the design's guarantee table, need definitions that row events do not
 carry. The rules are TiDB's: see :class:`TableDef`.
 """
 
@@ -89,7 +89,7 @@ class TableDef:
         """The key TiCDC identifies a row by.
 
         The primary key, else the unique index over not-null visible columns with the fewest columns, ties by smallest
-        id (golden README section 2).
+        id (TiCDC's source).
         """
         return self.primary or min(
             (i for i in self.unique_indexes if all(self._is_key_column(c) for c in i.columns)),
@@ -110,12 +110,12 @@ class TableDef:
 
     @property
     def has_one_unique_index(self) -> bool:
-        """Seed, footnote 5: exactly one primary key or unique index, so that its values identify a row for good."""
+        """MQ design, footnote 5: exactly one primary key or unique index, so that its values always identify a row."""
         return len(self.unique_indexes) == 1
 
     @property
     def has_single_integer_primary_key(self) -> bool:
-        """Seed, footnote 4: the only unique index is a primary key of one integer column."""
+        """MQ design, footnote 4: the only unique index is a primary key of one integer column."""
         return self.has_one_unique_index and self._primary_is_integer
 
     @property

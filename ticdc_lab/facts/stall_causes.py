@@ -71,7 +71,7 @@ def stall_causes(
 
     References
     ----------
-    MQ protocol seed, "CDC Owner 逻辑" (DDL when the resolved ts equals its FinishedTS); architecture seed, section 5.
+    MQ design, "CDC Owner 逻辑" (DDL when the resolved ts equals its FinishedTS); architecture model, section 5.
     """
     require_columns(events, "query")
     require_stalls(events)

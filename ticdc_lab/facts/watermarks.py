@@ -1,8 +1,8 @@
 """Resolved timestamps of a recorded topic, at every level.
 
-TiCDC's owner broadcasts its global checkpoint_ts to every partition, where it is the partition's resolved_ts (seed,
-"CDC Owner 逻辑"): no change with a smaller commit_ts follows it there. A consumer that reads all partitions has
-everything up to the smallest of the partitions' resolved_ts (seed, "Kafka Consumer 逻辑").
+TiCDC's owner broadcasts its global checkpoint_ts to every partition, where it is the partition's resolved_ts (MQ
+design, "CDC Owner 逻辑"): no change with a smaller commit_ts follows it there. A consumer that reads all partitions has
+everything up to the smallest of the partitions' resolved_ts (MQ design, "Kafka Consumer 逻辑").
 
 - ``resolved_ts``: what a reader of the log may rely on; the greatest watermark of a partition, the least over
   partitions.
@@ -76,7 +76,7 @@ def watermark_timeline(events: DataFrame, *, stall_s: float = STALL_S) -> DataFr
 
     References
     ----------
-    Seed, constraint 2.2 and "CDC Owner 切换": a checkpoint_ts never falls back.
+    MQ design, constraint 2.2 and "CDC Owner 切换": a checkpoint_ts never falls back.
     """
     require_columns(events, "kind", "commit_ts", *POSITION)
     require_batch(events, function="watermark_timeline", why="a running maximum follows the offsets of a partition")
@@ -289,7 +289,7 @@ def topic_watermarks(events: DataFrame) -> DataFrame:
 
     References
     ----------
-    Seed, "Kafka Consumer 逻辑" 3.2, and golden README section 6: "0 until every partition has had one".
+    MQ design, "Kafka Consumer 逻辑" 3.2, and TiCDC's source: "0 until every partition has had one".
 
     Examples
     --------

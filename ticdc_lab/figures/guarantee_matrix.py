@@ -1,4 +1,4 @@
-"""Guarantee matrix: the seed's table of strategies and promises, with this log's numbers in it."""
+"""Guarantee matrix: the table of strategies and promises of TiCDC's design, with this log's numbers in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GUARANTEES = {
     "transactions": "in-table transactions",
     "balance": "balance",
 }
-"""Columns of the matrix, in the seed's order, as :mod:`ticdc_lab.dispatch.guarantees` names them, and their words."""
+"""Columns of the matrix, in the design's order, as :mod:`ticdc_lab.dispatch.guarantees` names them, and their words."""
 
 _BY_HASH = ("some", "no", "no", "even")
 _BY_TABLE = ("yes", "yes", "yes", "uneven")
@@ -27,7 +27,7 @@ PROMISES = {
     "ts": ("no", "no", "no", "even"),
     "conflict": ("some", "no", "some", "fairly even"),
 }
-"""The seed's table (分发方式与一致性保证); ``default`` means ``table``. It says nothing of ``columns``."""
+"""The design's table (分发方式与一致性保证); ``default`` means ``table``. It says nothing of ``columns``."""
 
 _MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
 

@@ -40,7 +40,7 @@ def sequence_diagram(
     reports
         Whether periodic heartbeats and watermarks are among those that are drawn by default.
     apart
-        Whether the owner has a lifeline beside the processor of its capture, as in the seed's figure.
+        Whether the owner has a lifeline beside the processor of its capture, as in the design's figure.
     most
         Messages drawn, which the note says; the last ones before a violation, else the first ones.
     captures, tables

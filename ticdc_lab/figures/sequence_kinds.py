@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 PROTOCOL = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
-"""The seed's messages, in its order; they look the same everywhere, and others come after them."""
+"""The design's messages, in its order; they look the same everywhere, and others come after them."""
 
 REPORTS = frozenset({"Checkpoint", "Heartbeat", "HeartbeatResponse", "HeartBeatRequest", "HeartBeatResponse"})
 """What is sent all the time."""

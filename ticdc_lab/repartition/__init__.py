@@ -1,4 +1,4 @@
-"""Another number of partitions while a changefeed runs, on a recorded log (seed: Partition 扩容与缩容)."""
+"""Another number of partitions while a changefeed runs, on a recorded log (MQ design: Partition 扩容与缩容)."""
 
 from __future__ import annotations
 

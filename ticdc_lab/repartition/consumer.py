@@ -1,9 +1,9 @@
-"""What a consumer does with a log in which Admin events stand (seed: Kafka Consumer 逻辑, Partition 扩容与缩容).
+"""What a consumer does with a log in which Admin events stand (MQ design: Kafka Consumer 逻辑, Partition 扩容与缩容).
 
 One listener reads each partition. It holds rows back until a watermark reaches them. At an Admin event it drops what it
 holds above its partition's resolved_ts and waits until every listener has that event: so all that is applied before an
 Admin event is applied before all that comes after it. Otherwise listeners go on independently, and nothing orders what
-two of them apply. Repeats are not filtered here: the seed's filter by the greatest commit_ts that was executed in a
+two of them apply. Repeats are not filtered here: the design's filter by the greatest commit_ts that was executed in a
 table knows only what one listener did, and over all listeners it would throw away what others have yet to apply.
 """
 

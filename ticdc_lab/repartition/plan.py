@@ -2,7 +2,7 @@
 
 The procedure of TiCDC's design, and what it leaves open:
 
-- The owner stops all processors and waits until they have paused. The seed says itself that the feedback for this is
+- The owner stops all processors and waits until they have paused. The design says itself that the feedback for this is
   missing; ``design`` has it, ``no-feedback`` does without.
 - The restart must begin at a checkpoint that every old partition has as its resolved_ts *before* the Admin event:
   consumers drop what they hold above that resolved_ts, and only what lies above the checkpoint is sent again. If the

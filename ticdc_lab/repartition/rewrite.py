@@ -69,7 +69,7 @@ def repartitioned(events: DataFrame, *, plan: Plan, rules: Sequence[Rule], catal
 
     References
     ----------
-    Seed, "Partition 扩容与缩容" and "Kafka Consumer 逻辑".
+    MQ design, "Partition 扩容与缩容" and "Kafka Consumer 逻辑".
     """
     require_columns(events, *EVENTS.names)
     require_batch(events, function="repartitioned", why="a topic is laid in the order of writing")

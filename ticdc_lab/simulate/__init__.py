@@ -1,4 +1,4 @@
-"""Deterministic simulators: what happens when, and why (`design/simulators.md`).
+"""Deterministic simulators: what happens when, and why (docs/simulators.md).
 
 ``scheduler``, ``pipeline``, ``pd`` and ``ddl_service`` are the worlds; each has a ``simulate`` and the ``Settings`` or
 ``Start`` that it takes. A scenario file of any of them is read by :func:`read_scenario` and played by its ``model``.

@@ -1,4 +1,4 @@
-"""How many captures write each table: where two do (the seed's Double Write), and where nobody does."""
+"""How many captures write each table: where two do (the design's Double Write), and where nobody does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
 
 
 def overlaps(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
-    """Give the stretches in which more than one capture writes a table (the seed's Double Write).
+    """Give the stretches in which more than one capture writes a table (the design's Double Write).
 
     Returns
     -------

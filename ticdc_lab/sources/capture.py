@@ -1,4 +1,4 @@
-"""Capture files: a recorded topic as JSON Lines, plain or gzip (`design/architecture.md` section 4)."""
+"""Capture files: a recorded topic as JSON Lines, plain or gzip (docs/contracts.md)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
 
     References
     ----------
-    `design/protocols.md` section 2; golden README section 6 (cmd/storage-consumer).
+    docs/reading.md; TiCDC's source (cmd/storage-consumer).
     """
     local = local_path(folder)
     if local is not None and not local.is_dir():

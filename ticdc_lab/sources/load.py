@@ -81,7 +81,7 @@ def load(
 
     References
     ----------
-    `design/architecture.md` sections 3 and 4; `design/protocols.md` section 1.
+    docs/contracts.md; docs/reading.md.
 
     Examples
     --------

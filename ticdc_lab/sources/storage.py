@@ -1,4 +1,4 @@
-"""Folders that TiCDC's storage sink wrote, as a source (`design/protocols.md` section 2).
+"""Folders that TiCDC's storage sink wrote, as a source (docs/reading.md).
 
 The topic is the folder. Partition 0 holds the schema files, each other partition a stream: a table, or a physical
 partition or dispatcher of one. The offset is the file's rank in its stream, shifted, and the record's byte position.

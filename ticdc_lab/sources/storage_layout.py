@@ -1,4 +1,4 @@
-"""Where TiCDC's storage sink puts its files, and in which order they are to be read (`design/protocols.md` section 2).
+"""Where TiCDC's storage sink puts its files, and in which order they are to be read (docs/reading.md).
 
 Nothing here touches a file: a relative path goes in, its place in the layout comes out.
 """

@@ -1,11 +1,10 @@
 """Upstream transactions restored from a recorded log.
 
 No protocol but mq-v1 carries a start_ts, and none marks the end of a transaction, so commit_ts identifies one, and only
-a watermark at or above it in every partition proves it whole (seed, "Kafka Consumer 逻辑" 3.2; golden README section
-4).
+a watermark at or above it in every partition proves it whole (MQ design, "Kafka Consumer 逻辑" 3.2).
 
 A change is identified by ``commit_ts``, ``op`` and the row's key (``key_hash``, which covers schema and table). It may
-be delivered more than once (seed, constraint 1.2); it counts once. A table without a key offers only the change's
+be delivered more than once (MQ design, constraint 1.2); it counts once. A table without a key offers only the change's
 content (``change_hash``): two equal rows of one transaction cannot be told there from one row delivered twice, and
 count once.
 
@@ -36,7 +35,7 @@ _ARRIVAL = ("offset", "partition", "topic", "seq")
 def op_rank(op: Column | str = "op") -> Column:
     """Place (tinyint) of an operation in a transaction: delete 0, update 1, insert 2.
 
-    TiCDC's event store orders the rows of a transaction so (golden README section 3). It frees keys before they are
+    TiCDC's event store orders the rows of a transaction so (TiCDC's source). It frees keys before they are
     taken.
     """
     op = F.col(op) if isinstance(op, str) else op
@@ -135,7 +134,7 @@ def resolved_at(homes: Iterable[tuple[str, int, int | None]], *, resolved_ts: in
 def transaction_rows(events: DataFrame) -> DataFrame:
     """Number the rows of every transaction in an order that is safe to apply, each change once.
 
-    Deletes come first, then updates, then inserts, across all tables of the transaction, as golden README section 3
+    Deletes come first, then updates, then inserts, across all tables of the transaction, as TiCDC's source
     says of TiCDC's own order: TiCDC splits an update that changes a unique key into a delete and an insert, so that no
     row meets a key that another still holds. Within an operation the order is by table and key. With
     ``output-raw-change-event=true`` such updates stay whole; :func:`split_key_updates` splits those of the handle key
@@ -182,7 +181,7 @@ def duplicates(events: DataFrame) -> DataFrame:
     DataFrame
         ``schema_name, table_name, commit_ts, op, key_hash, topic, partition, offset, seq, delivery`` (from 2),
         ``first_topic, first_partition, first_offset, first_seq`` and ``identical``: whether the content is that of
-        the first delivery. A repeat in another partition, or one that is not identical, breaks the seed ("Table 迁移").
+        the first delivery. A repeat in another partition, or one that differs, breaks the design ("Table 迁移").
     """
     here = F.struct("topic", "partition", "offset", "seq")
     first = F.first(here).over(_deliveries().rowsBetween(Window.unboundedPreceding, 0))

@@ -35,9 +35,9 @@ class Of(TypedDict):
 class SchedulerView:
     """What the panel shows.
 
-    The protocol, how many captures and tables, the seed, which assumptions of the seed hold, the fault that is injected
-    (a name of the panel's faults, or :data:`NOTHING`), at which capture and when (s), what is drawn: of which capture
-    and of which table (an id as text; empty texts mean all), the picture, and the player's step, 0 to :data:`STEPS`.
+    The protocol, how many captures and tables, the seed, which assumptions of the design hold, the fault that is
+    injected (a name of the panel's faults, or :data:`NOTHING`), at which capture and when (s), what is drawn: of which
+    capture and of which table (an id; empty texts mean all), the picture, and the player's step, 0 to :data:`STEPS`.
     """
 
     variant: str
@@ -78,7 +78,7 @@ def scheduler_panel(
     simulate
         See :data:`Simulate`; called once for each choice.
     variants, assumptions
-        Names of protocols, and of what the seed assumes; all assumptions hold at the beginning.
+        Names of protocols, and of what TiCDC's design assumes; all assumptions hold at the beginning.
     faults
         Name to what it does.
     until_s

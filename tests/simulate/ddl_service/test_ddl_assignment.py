@@ -1,4 +1,4 @@
-"""Assignments are balanced, sticky and as cheap as can be (seed, "Schedule of DDL Owners")."""
+"""Assignments are balanced, sticky and as cheap as can be (proposal, "Schedule of DDL Owners")."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_clusters_come_and_go() -> None:
 
 @pytest.mark.parametrize("version", ["v9.0.0", "v4.0.0", "new"])
 def test_clusters_of_other_versions_are_not_registered(version: str) -> None:
-    """Newer than the service, or too old for it (seed, "Compatibility")."""
+    """Newer than the service, or too old for it (proposal, "Compatibility")."""
     refused = Register("cluster9", "tikv://nine:2379", version)
     run = simulate(Settings(), faults=[Ask(3 * SECOND, "ddl-service-node-1", refused)], until_us=6 * SECOND)
     held(run)

@@ -1,4 +1,4 @@
-"""Transactions of tidb-servers: GC of their cluster stays behind what they read (seed, "GC"); servers say they live."""
+"""Transactions of tidb-servers: GC of their cluster stays behind what they read; servers say they live."""
 
 from __future__ import annotations
 

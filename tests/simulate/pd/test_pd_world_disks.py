@@ -52,7 +52,7 @@ def joined(limit: float, **settings: float) -> tuple[float, int]:
 
 
 def test_a_conservative_limit_does_not_affect_online_services() -> None:
-    """The seed: the default speed is conservative; faster by hand, clients wait, and moves are done sooner."""
+    """PD's design: the default speed is conservative; faster by hand, clients wait, and moves are done sooner."""
     careful, few = joined(15)
     fast, many = joined(2000)
     assert 0 < few < many
@@ -104,7 +104,7 @@ def test_of_two_slow_stores_none_gives_its_leaders() -> None:
 
 
 def test_a_store_that_comes_back_has_its_peers_still_until_their_regions_tell_it() -> None:
-    """The seed: a failed node works again and joins; redundant replicas exist and are removed."""
+    """PD's design: a failed node works again and joins; redundant replicas exist and are removed."""
     config = Config(max_store_down_time_s=25.0)
     gone = (1.0, StopStore(4, 1.0))
     found = run(small(60, 4, config=config, region_heartbeat_us=20 * S), 115, gone, (90, ResumeStore(4)))

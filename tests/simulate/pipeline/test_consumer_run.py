@@ -85,7 +85,7 @@ def test_partitions_overtake_each_other() -> None:
 
 @pytest.mark.parametrize("mode", [BY_TRANSACTION, pytest.param(BY_ROW, marks=pytest.mark.soak)])
 def test_repeats_after_a_crash_change_nothing(mode: str) -> None:
-    """The seed: a consumer filters what is below the commit_ts that it has executed of a table."""
+    """TiCDC's design: a consumer filters what is below the commit_ts that it has executed of a table."""
     found = run(downstream=_slow(mode), faults=CRASHES, until_us=20 * SECOND)
     assert found.violation is None and found.measures.repeated > 0
     assert database(found) == final(found.changes)

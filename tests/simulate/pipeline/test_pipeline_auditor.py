@@ -135,7 +135,7 @@ def test_a_database_gets_transactions_whole_in_either_order(order):
 
 
 def test_a_topic_takes_rows_and_a_batch_may_tear_a_transaction():
-    """The MQ seed: rows are written, transactions are the consumer's to restore."""
+    """TiCDC's MQ design: rows are written, transactions are the consumer's to restore."""
     found = run(**(DATABASE | {"downstream": DownstreamSettings()}))
     assert found.violation is None
     assert max(len(e.changes) for e in found.entries if isinstance(e, Rows)) == 3
@@ -155,7 +155,7 @@ def rows_below_an_earlier_one(found: Run) -> int:
 
 @pytest.mark.parametrize("rule", [BASE, MQ])
 def test_a_processor_puts_out_its_rows_by_commit_ts_unless_each_table_goes_by_itself(rule):
-    """The MQ seed's demand, and what released TiCDC does instead."""
+    """The demand of TiCDC's MQ design, and what released TiCDC does instead."""
     assert rows_below_an_earlier_one(run(rule=rule)) == 0
     assert rows_below_an_earlier_one(run(rule=rule, order=BY_TABLE)) > 100
 

@@ -179,7 +179,7 @@ def test_chaos_breaks_no_promise_and_all_is_well_once_it_ends(semantics, seed):
 
 @pytest.mark.parametrize("semantics", SEMANTICS)
 def test_a_capture_that_crashes_repeats_loses_or_neither_as_the_semantics_say(semantics):
-    """Seed, section 6, case 2; the sink is slow enough that rows are under way."""
+    """Architecture model, section 6, case 2; the sink is slow enough that rows are under way."""
     faults = [Crash(2 * SECOND, "capture-1"), Restart(4 * SECOND, "capture-1")]
     found = run(semantics=semantics, faults=faults, downstream=DownstreamSettings(rows_per_s=250), until_us=20 * SECOND)
     assert found.violation is None
@@ -212,7 +212,7 @@ def test_a_capture_that_ended_by_itself_and_is_resumed_with_its_state_ends_again
 
 
 def test_regions_that_change_their_leader_split_and_merge_lose_nothing():
-    """Seed, section 6, case 1."""
+    """Architecture model, section 6, case 1."""
     key = key_of(101, 30)
     faults = [
         *(Ask(2 * SECOND, s, Split(key)) for s in ("tikv-1", "tikv-2", "tikv-3")),

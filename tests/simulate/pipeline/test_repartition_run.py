@@ -1,4 +1,4 @@
-"""Another number of partitions while the pipeline runs: pause, Admin, restart (MQ seed, partition 扩容与缩容)."""
+"""Another number of partitions while the pipeline runs: pause, Admin, restart (MQ design, partition 扩容与缩容)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asked(partitions: int, at_us: int = 3 * SECOND) -> list[Ask]:
 
 
 def consumed(found: Run) -> tuple[dict[int, Any], int]:
-    """Read the partitions as the seed's consumer does: the rows that it wrote, and how many it dropped at Admin events.
+    """Read the partitions as the design's consumer does: the rows that it wrote, and how many it dropped at an Admin.
 
     A listener holds rows until they are resolved; at an Admin event it drops what it holds above its resolved ts.
     """

@@ -195,7 +195,7 @@ def test_the_log_has_a_watermark_and_a_ddl_in_every_partition_and_dense_offsets(
 
 
 def test_by_tidb_rowid_the_handle_says_the_partition():
-    """The seed's first strategy; each row keeps its partition through updates and deletes."""
+    """The design's first strategy; each row keeps its partition through updates and deletes."""
     log = log_events(ENTRIES, DownstreamSettings(partitions=3, dispatcher="tidb-rowid")).to_pylist()
     rows = [r for r in log if r["kind"] == "row"]
     assert [(r["partition"], r["dispatch_key"]) for r in rows] == [(1, "1"), (2, "2"), (1, "1"), (2, "2")]

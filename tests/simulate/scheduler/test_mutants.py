@@ -84,7 +84,7 @@ def test_every_bug_is_a_mutant():
 
 
 def test_a_capture_that_writes_on_after_its_session_writes_twice():
-    """The seed's assumption that processors stop at once cannot be left out."""
+    """The design's assumption that processors stop at once cannot be left out."""
     found = explore(Small(STOPS_LATE))
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 16
     assert "expire" in {a.what for a in found.path}
@@ -121,7 +121,7 @@ def test_topics_let_kinds_of_messages_overtake_each_other():
 
 
 def test_two_owners_dispatch_a_table_twice():
-    """As the seed argues: the old one must hear of a capture that came after the election, which obeys it."""
+    """As TiCDC's design argues: the old one must hear of a capture that came after the election, which obeys it."""
     found = explore(Small(TWO_OWNERS))
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 16
     assert {a.what for a in found.path} >= {"elect", "join"}

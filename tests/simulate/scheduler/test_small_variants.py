@@ -1,4 +1,4 @@
-"""v3 and v4 in small worlds: every order of events holds the seed's safety, and planted bugs are found."""
+"""v3 and v4 in small worlds: every order of events holds the design's safety, and planted bugs are found."""
 
 from __future__ import annotations
 

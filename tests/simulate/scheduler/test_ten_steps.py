@@ -1,4 +1,4 @@
-"""The seed's first figure: ten messages between an owner and two processors, with the seed's field names."""
+"""The design's first figure: ten messages between an owner and two processors, with the design's field names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden cases of the seed's protocol, and what else tiflow's v6.1 tests of the owner show; see v2_cases.Owner."""
+"""The golden cases of v2, the design's protocol, and what tiflow's v6.1 tests of the owner show; see v2_cases.Owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short ways to say what the cases of the seed's protocol are about; all through the machines' public functions."""
+"""Short ways to say what the cases of v2 are about; all through the machines' public functions."""
 
 from __future__ import annotations
 

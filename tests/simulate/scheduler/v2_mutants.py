@@ -1,4 +1,4 @@
-"""Planted bugs of the seed's protocol: each breaks one rule, and something must catch it, or our checks cannot fail."""
+"""Planted bugs of v2: each breaks one rule, and something must catch it, or our checks cannot fail."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ REPEATED = Bounds(captures=2, tables=1, moments=0, joins=1, doubled=1, topics=Tr
 """An Announce comes twice: an epoch that only a restart or a new owner began would not be enough."""
 
 STOPS_LATE = Bounds(tables=1, moments=0, expiries=1, stops_at_once=False)
-"""The seed's second assumption does not hold: a capture goes on writing until it notices that its session has ended."""
+"""The design's second assumption does not hold: a capture writes on until it notices that its session has ended."""
 
 TWO_OWNERS = Bounds(captures=3, tables=1, moments=0, owner_changes=1, joins=1, at_once=True, one_owner=False)
-"""The seed's first assumption does not hold: the old owner is elected still, and hears of a capture that joins."""
+"""The design's first assumption does not hold: the old owner is elected still, and hears of a capture that joins."""

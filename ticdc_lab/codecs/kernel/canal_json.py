@@ -1,4 +1,4 @@
-"""Canal-json: one JSON object a message, every value a string (`design/protocols.md` sections 1 and 5)."""
+"""Canal-json: one JSON object a message, every value a string (docs/reading.md)."""
 
 from __future__ import annotations
 

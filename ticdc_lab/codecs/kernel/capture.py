@@ -1,4 +1,4 @@
-"""Lines of a capture file: one JSON object a message, key and value in base64 (`design/architecture.md` section 4)."""
+"""Lines of a capture file: one JSON object a message, key and value in base64 (docs/contracts.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open-protocol: length-framed JSON keys and values, many events a message (`design/protocols.md` sections 1 and 5)."""
+"""Open-protocol: length-framed JSON keys and values, many events a message (docs/reading.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canal-json: one JSON object a message, every value a string (`design/protocols.md` sections 1 and 5).
+"""Canal-json: one JSON object a message, every value a string (docs/reading.md).
 
 ``mysqlType`` and ``pkNames`` say what the values in ``data`` and ``old`` are. What describes rows is read where it
 stands if all it builds on came before it, as TiCDC writes it, and after all else if not: so the first fault in the text

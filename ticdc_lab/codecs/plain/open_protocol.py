@@ -1,4 +1,4 @@
-"""Open-protocol: length-framed JSON keys and values, many events a message (`design/protocols.md` sections 1 and 5).
+"""Open-protocol: length-framed JSON keys and values, many events a message (docs/reading.md).
 
 The key is the 8-byte version 1 and then frames, the value is frames, as many: a frame is an 8-byte length and a JSON
 object. A key says what its value is: ``t`` 1 a row, 2 a DDL statement, 3 a watermark, which has an empty value.

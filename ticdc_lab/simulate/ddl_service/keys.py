@@ -1,4 +1,4 @@
-"""The keys under which service and clusters keep what they share (seed, "Metadata" and "Infosyncer")."""
+"""The keys under which service and clusters keep what they share (proposal, "Metadata" and "Infosyncer")."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEWEST_TS = "/tidb/newest_ts"
 
 BOOTSTRAP_LOCK = "/tidb/bootstrap/lock"
 BOOTSTRAPPED = "/tidb/bootstrap/version"
-"""Who may upgrade the meta, and the version it has (seed, "Bootstrap")."""
+"""Who may upgrade the meta, and the version it has (proposal, "Bootstrap")."""
 
 SERVICE_ID = "ddl-service-"
 """Begins the ``ddl_id`` of every owner that runs in a service."""

@@ -187,7 +187,7 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
 
 
 def _held(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Let GC keep what the backfill reads (seed, "GC"); a GC that has not yet heard of it can write nothing."""
+    """Let GC keep what the backfill reads (proposal, "GC"); a GC that has not yet heard of it can write nothing."""
     ts = snapshot_ts(mirror, now)
     if "min-start-ts" in o.link.pending:
         return o, []
@@ -224,7 +224,7 @@ def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.Seen
 
 
 def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:
-    """Give the global variables of the owner's cluster: its own, and as they are now (seed, "System Variables")."""
+    """Give the global variables of the owner's cluster: its own, and as they are now (proposal, "System Variables")."""
     return values(mirror.under(keys.SYSVARS))
 
 

@@ -35,7 +35,7 @@ _SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
 
 
 def shown(state: ServerState) -> list[Put]:
-    """What a server tells ``admin show ddl``, cluster tables and TiDB-Dashboard (seed, "Infosyncer")."""
+    """What a server tells ``admin show ddl``, cluster tables and TiDB-Dashboard (proposal, "Infosyncer")."""
     lease = state.link.lease
     return [
         Put(keys.SERVER_INFO + state.ddl_id, f'{{"address": "{state.address}"}}', lease),
@@ -96,8 +96,8 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
 def shown_ddl(entries: Mapping[str, Entry]) -> ShownDdl:
     """Give what ``admin show ddl`` shows, from what the cluster's store has of owner, servers, version and jobs.
 
-    The owner's address is what it has published under its ``ddl_id``. A worker of a service publishes nothing (seed,
-    "Server Info in Etcd"): users of a cluster must not see where it is.
+    The owner's address is what it has published under its ``ddl_id``. A worker of a service publishes nothing
+    (proposal, "Server Info in Etcd"): users of a cluster must not see where it is.
     """
     part = Map({k.removeprefix(keys.OWNER): e for k, e in entries.items() if k.startswith(keys.OWNER)})
     won = winner(part)

@@ -1,4 +1,4 @@
-"""System variables of an owner: which value holds where many clusters share one process (seed, "System Variables").
+"""System variables of an owner: which value holds where many clusters share one process (proposal, "System Variables").
 
 Scopes "none" and "instance" are the process's, for all its owners alike. "session" is an owner's own, and begins with
 the cluster's global value. What is "global" only is the cluster's, read from its store and kept as that changes; a

@@ -1,4 +1,4 @@
-"""Which versions work together (seed, "Compatibility with Different TiDB Cluster Versions")."""
+"""Which versions work together (proposal, "Compatibility with Different TiDB Cluster Versions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PD's decisions as pure functions: placement, balance and repair, each with its reason (seed: tidb_pd_scheduling)."""
+"""PD's decisions as pure functions: placement, balance and repair, each with its reason (design "TiDB Scheduling")."""
 
 from __future__ import annotations
 

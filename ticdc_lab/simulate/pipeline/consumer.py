@@ -1,4 +1,4 @@
-"""Partitions of a topic and the consumer that reads them, inside the kernel (MQ seed, "Kafka Consumer 逻辑").
+"""Partitions of a topic and the consumer that reads them, inside the kernel (MQ design, "Kafka Consumer 逻辑").
 
 A partition is a node: what the sink writes comes to it, and it hands it on, in its order, over a link of its own. So
 partitions overtake each other, one may be slow, stand still or be cut off. The consumer has a listener a partition:

@@ -5,12 +5,12 @@ scheduler's auditor, whose invariants hold here too.
 
 Invariants: ``Resolved Consistency`` (nothing committed at or below a resolved_ts that was told comes after it),
 ``Watermarks Are Monotone``, ``Checkpoint Below Resolved``, ``Rows In Order`` (of each table), ``Processors In Order``
-(the MQ seed: a processor puts out its rows by commit_ts), ``Transactions Whole`` (a database gets all rows that a
+(TiCDC's MQ design: a processor puts out its rows by commit_ts), ``Transactions Whole`` (a database gets all rows that a
 transaction has in a table at once), ``No Row Lost``, ``DDL Barrier`` and ``Nothing Delivered Twice`` (where promised).
 
-The MQ seed's proof is three of them: ``Global Resolved`` (it is MaxUint64 by that rule), ``Processor Checkpoint`` (a
-processor's CheckpointTS is below every commit_ts of its tables that is not written) and ``Partition Resolved`` (the
-watermark in every partition is below every commit_ts that is not written).
+The proof in TiCDC's MQ design is three of them: ``Global Resolved`` (it is MaxUint64 by that rule), ``Processor
+Checkpoint`` (a processor's CheckpointTS is below every commit_ts of its tables that is not written) and ``Partition
+Resolved`` (the watermark in every partition is below every commit_ts that is not written).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 References
 ----------
-Seed (architecture model), sections 1.2 and 6; MQ protocol, "sync model".
+Design "Analyzing the Architecture Model", sections 1.2 and 6; design "TiCDC MQ (Kafka) Protocol", CDC 同步模型.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ GAINS = pa.schema(
         ("rows_on_disk_max", pa.int64()),
         ("latency_ms_median", pa.float64()),  # from a row's commit to its arrival downstream
         ("latency_ms_p99", pa.float64()),
-        ("violation", pa.string()),  # the seed's proof obligation among the invariants
+        ("violation", pa.string()),  # the design's proof obligation among the invariants
     ]
 )
 """A row a rule."""

@@ -16,10 +16,10 @@ AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = (
 )
 SEMANTICS = (AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT)
 BASE, MQ = "base", "mq"
-"""How far processors may write: up to the global resolved_ts; at once (the seed's optimisation)."""
+"""How far processors may write: up to the global resolved_ts; at once (the design's optimisation)."""
 RULES = (BASE, MQ)
 BY_PROCESSOR, BY_TABLE = "processor", "table"
-"""What leaves a capture by commit_ts: all rows of a processor (the seed), or those of each table (released TiCDC)."""
+"""What leaves a capture by commit_ts: all rows of a processor (the design), or those of each table (released TiCDC)."""
 ORDERS = (BY_PROCESSOR, BY_TABLE)
 KAFKA, MYSQL = "kafka", "mysql"
 DOWNSTREAMS = (KAFKA, MYSQL)

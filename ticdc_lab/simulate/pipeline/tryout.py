@@ -68,14 +68,14 @@ def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = N
 
 
 def design_example() -> tuple[Settings, Load]:
-    """Give the seed's example: the changefeed begins at @TS1 and is created after @TS5.
+    """Give the architecture model's example: the changefeed begins at @TS1 and is created after @TS5.
 
     ``@TS1`` begin, ``@TS2`` update id 1, ``@TS3`` another begin, ``@TS4`` commit, ``@TS5`` update id 2, whose commit
     comes when the changefeed streams.
 
     References
     ----------
-    Seed (architecture model), section 4.1.
+    Design "Analyzing the Architecture Model", section 4.1.
     """
     table = TableInfo(104, "test", "Table_Jan", COLUMNS[:2])
     first, second = (Mutation(key_of(104, i), PUT, Raw((1, 2), (i, "Jan Su"))) for i in (1, 2))

@@ -5,7 +5,7 @@ cause the next one would, and so on until the watermark would be that of now.
 
 References
 ----------
-Seed (architecture model), sections 3.1, 3.2 and 5.
+Design "Analyzing the Architecture Model", sections 3.1, 3.2 and 5.
 """
 
 from __future__ import annotations

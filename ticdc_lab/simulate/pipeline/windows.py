@@ -1,11 +1,11 @@
-"""Stream against batch: the seed's example of an event that comes at 4:05 for the window from 3:00 to 4:00.
+"""Stream against batch: a design's example of an event that comes at 4:05 for the window from 3:00 to 4:00.
 
 Two logs (tables) change rows from state A to B; how many did between 3:00:00 and 4:00:00? A batch counts what has
 arrived in the window. A stream counts by event time (commit_ts) and answers when the watermark has passed its end.
 
 References
 ----------
-Seed (architecture model), section 1.1.
+Design "Analyzing the Architecture Model", section 1.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Owner and the Processors of TiCDC: who replicates which table (seed: `ticdc_distributed_scheduling.md`)."""
+"""The Owner and the Processors of TiCDC: who replicates which table (design "Distributed Scheduling in TiCDC")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor's side of the seed's protocol: obeys the owner of the highest revision and reports to it.
+"""The processor's side of the design's protocol (v2): obeys the owner of the highest revision and reports to it.
 
 Source: seed, "The Protocol", "Owner Switches", "Processor restarts"; tiflow v6.1
 `cdc/scheduler/internal/base/agent.go`.

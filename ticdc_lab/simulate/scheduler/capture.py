@@ -1,6 +1,6 @@
 """A capture: one process with a session, a processor, and, while it is elected, an owner.
 
-The seed's assumption "Processors can stop writing immediately after it loses its Etcd session" is carried out as real
+The design's assumption "Processors can stop writing immediately after it loses its Etcd session" is carried out as real
 programs can: a capture counts its lease from when it asked for it, on its own clock, and ends ``margin_us`` before etcd
 can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption is worth.
 """
@@ -137,7 +137,7 @@ class Capture:
         return self._viewed(state, message, now)
 
     def _received_many(self, state: CaptureState, event: ReceivedMany, now: Now) -> tuple[CaptureState, list[Output]]:
-        """Give a stretch, which is of one kind, to the machine it is for; only the seed's protocol takes it whole."""
+        """Give a stretch, which is of one kind, to the machine it is for; only v2 takes it whole."""
         if self.variant.name != "v2" or event.sender == ETCD:
             return one_by_one(self, state, event, now)
         if isinstance(event.messages[0], self.variant.to_owner):

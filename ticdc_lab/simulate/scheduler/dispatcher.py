@@ -1,4 +1,4 @@
-"""The owner's side of the seed's protocol: who has synced, which table is where, and how far all of them are.
+"""The owner's side of the design's protocol (v2): who has synced, which table is where, and how far all of them are.
 
 Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 `schedule_dispatcher.go` in
 `cdc/scheduler/internal/base`.

@@ -1,4 +1,4 @@
-"""What an owner of the seed's protocol knows, and what it reads out of it."""
+"""What an owner of the design's protocol (v2) knows, and what it reads out of it."""
 
 from __future__ import annotations
 

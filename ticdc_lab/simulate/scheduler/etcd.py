@@ -1,7 +1,7 @@
 """A model of etcd as TiCDC uses it: leases, the captures that are registered, the election of the owner, the status.
 
 All of it is one linear history: each change has a revision, and a view shows everything as of one revision, so that an
-owner that learns of a capture also learns whether it still is the owner (seed, "Correctness Discussion").
+owner that learns of a capture also learns whether it still is the owner (scheduling design, "Correctness Discussion").
 """
 
 from __future__ import annotations

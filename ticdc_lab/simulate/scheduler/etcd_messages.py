@@ -86,7 +86,7 @@ class Expire(NamedTuple):
 
 
 class TwoOwners(NamedTuple):
-    """Asked of etcd: elect the next one although the owner's session lives (an assumption of the seed is broken)."""
+    """Asked of etcd: elect the next one although the owner's session lives (an assumption of the design is broken)."""
 
     same_rev: bool = False
 

@@ -1,6 +1,6 @@
-"""The messages of the seed's protocol (v2), by its names; a trace writes fields as the seed does (``owner-rev``).
+"""The messages of the design's protocol (v2), by its names; a trace writes fields as the design does (``owner-rev``).
 
-Released versions added an epoch of the processor's incarnation and the start ts (`design/simulators.md` section 3).
+Released versions added an epoch of the processor's incarnation and the start ts (docs/scheduler.md).
 """
 
 from __future__ import annotations

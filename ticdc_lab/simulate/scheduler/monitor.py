@@ -2,7 +2,7 @@
 
 It believes no message: it reads the pipelines of every processor. A capture that is paused or down writes nothing.
 
-Invariants: ``No Double Write`` and ``No Lost Table`` of the seed, ``Checkpoint Is Monotone``, ``Owner Revisions Rise``.
+Invariants: ``No Double Write`` and ``No Lost Table`` (design), ``Checkpoint Is Monotone``, ``Owner Revisions Rise``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class RestartProcessor:
-    """The processor of a capture loses its state; the capture keeps its id (seed, "Processor restarts")."""
+    """The processor of a capture loses its state; the capture keeps its id (design, "Processor restarts")."""
 
     capture: Node
 
@@ -31,7 +31,7 @@ class ExpireSession:
 
 @dataclass(frozen=True, slots=True)
 class TwoOwners:
-    """Etcd elects a second owner beside the first one: what the seed assumes never to happen."""
+    """Etcd elects a second owner beside the first one: what TiCDC's design assumes never to happen."""
 
     same_rev: bool = False
 

@@ -89,7 +89,7 @@ class Poll(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """The processor loses its state and keeps its capture's id (seed, "Processor restarts")."""
+    """The processor loses its state and keeps its capture's id (scheduling design, "Processor restarts")."""
 
 
 class Watermarks(NamedTuple):

@@ -1,4 +1,4 @@
-"""The seed's protocol in a small world, for the explorer: a few captures and tables, every order of events.
+"""The design's protocol (v2) in a small world, for the explorer: a few captures and tables, every order of events.
 
 The owner's and the processors' machines are the ones that run in the kernel.
 """

@@ -69,7 +69,7 @@ class SmallVariant(Small):
     def __init__(self, bounds: Bounds, variant: Variant) -> None:
         for name in ("at_once", "doubled", "topics"):
             if getattr(bounds, name):
-                raise ContractError(f"{variant.name} has no bound {name}", hint="It is of the seed's protocol, v2.")
+                raise ContractError(f"{variant.name} has no bound {name}", hint="It is of the design's protocol, v2.")
         super().__init__(bounds)
         self._variant = variant
         self.owner = variant.owner

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.scheduler.variants import Settings
 
 STOPS, ONE_OWNER = "a capture stops writing when its session is lost", "etcd never has two owners"
 ASSUMPTIONS = (STOPS, ONE_OWNER)
-"""The seed's ("Assumptions"); each can be switched off."""
+"""The design's ("Assumptions"); each can be switched off."""
 
 _LATE_US = 4_000_000
 """How long a capture without a session writes on where it does not stop at once."""

@@ -1,4 +1,4 @@
-"""The protocols that a cluster can run: the seed's (v2), the two-phase one (v3), the newer maintainer (v4)."""
+"""The protocols that a cluster can run: the first design's (v2), the two-phase one (v3), the newer maintainer (v4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Settings:
     Attributes
     ----------
     variant
-        ``v2``: the seed's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
+        ``v2``: the design's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
     captures
         How many, or their names.
     tables
@@ -71,7 +71,7 @@ class Settings:
 
 
 def seed_protocol(settings: Settings) -> Variant:
-    """Give the seed's protocol."""
+    """Give the design's protocol (v2)."""
     return Variant(
         "v2",
         Dispatcher(settings.version, settings.balance),

@@ -1,4 +1,4 @@
-"""What a small world of the seed's protocol is, and what may happen in it (:mod:`.small` explores it).
+"""What a small world of the design's protocol (v2) is, and what may happen in it (:mod:`.small` explores it).
 
 Time is a few moments; etcd is one state that captures look at when they come to it; links keep their order. What may
 happen is bounded by :class:`Bounds`.
@@ -44,9 +44,9 @@ class Bounds:
         A node's periodic call follows at once on what the node hears, so that only the network's delays are explored
         and not the node's own; far fewer states.
     stops_at_once
-        The seed's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
+        The design's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
     one_owner
-        The seed's assumption: etcd never has two owners. Without it the old owner goes on hearing of new captures.
+        The design's assumption: etcd never has two owners. Without it the old owner goes on hearing of new captures.
     """
 
     captures: int = 2

@@ -62,7 +62,7 @@ def first_seen_in_order(world):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_keys_changes_come_for_the_first_time_in_commit_order(fault):
-    """MQ seed, constraint 1.3, by its optimised rule."""
+    """MQ design, constraint 1.3, by its optimised rule."""
     txns = history(TABLES, 6900, every_ms=17)
     settings = CaptureSettings(rule=MQ)
     world = World(TABLES, txns, LAYOUT, captures=2, stores=2, settings=settings, faults=FAULTS[fault]).run(7000)

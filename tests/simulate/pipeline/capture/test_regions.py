@@ -46,7 +46,7 @@ def test_nothing_is_lost_when_regions_change(change, pd_late_us):
 
 
 def test_rows_after_resolved_ts_are_pulled_again_after_a_leader_change():
-    """Seed, section 6, case 1: they are in the puller already and come once more; applied again they change nothing."""
+    """Architecture model 6, case 1: they are in the puller already and come once more, which changes nothing."""
     lock = Txn(900 * MS, 1500 * MS, ((key_of(1, 19), row(19, 0), None),))
     txns = [*history((1,), 2900, keys=15), lock]
     world = World((1,), txns, CHANGES["leader change"], stores=2, audited=False).run(3000)

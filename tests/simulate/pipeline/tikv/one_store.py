@@ -1,4 +1,4 @@
-"""One store without followers, and the seed's example on it (architecture model, 4.1)."""
+"""One store without followers, and the design's example on it (architecture model, 4.1)."""
 
 from __future__ import annotations
 

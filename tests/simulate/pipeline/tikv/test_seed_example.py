@@ -1,4 +1,4 @@
-"""The seed's example (architecture model, 4.1): what TiKV holds at @TS1 .. @TS5, what the scan sends, what follows."""
+"""The design's example (architecture model 4.1): what TiKV holds at @TS1 .. @TS5, what the scan sends, what follows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The kv client: finds the regions of spans, registers them at their leaders, and begins again where a stream ends.
 
-What is registered again is pulled again from the part's own resolved_ts: rows after it come twice (seed, section 6,
-case 1). At most ``incremental_scan_concurrency`` regions of tables are scanned at the same time.
+What is registered again is pulled again from the part's own resolved_ts: rows after it come twice (architecture model,
+section 6, case 1). At most ``incremental_scan_concurrency`` regions of tables are scanned at the same time.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
     desk.duty = duty._replace(executing=identity, asked_us=desk.at_us)
 
 
-# Another number of partitions (MQ seed, "Partition 扩容与缩容"): pause, Admin, restart
+# Another number of partitions (MQ design, "Partition 扩容与缩容"): pause, Admin, restart
 
 
 def repartition(desk: Desk, command: Repartition) -> None:
@@ -141,8 +141,8 @@ def repartition(desk: Desk, command: Repartition) -> None:
 def _repartition(desk: Desk, duty: Duty, partitions: int) -> None:
     """Send the Admin event when no table is dispatched and what was under way has come to rest.
 
-    The seed misses an answer of the processors. Here the scheduler tells that they have stopped, and ``retry_us`` more
-    must pass: what a processor had sent before is there by then, or was sent in vain.
+    TiCDC's design misses an answer of the processors. Here the scheduler tells that they have stopped, and ``retry_us``
+    more must pass: what a processor had sent before is there by then, or was sent in vain.
     """
     if not is_idle(desk.inner.owner):
         desk.duty = duty._replace(empty_us=None)

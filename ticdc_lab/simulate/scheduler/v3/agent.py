@@ -45,7 +45,7 @@ class Leave(NamedTuple):
 class Agent:
     """The machine of a processor (:class:`ticdc_lab.simulate.machine.Machine`).
 
-    It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart is the seed's;
+    It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart is v2's;
     Leave is a signal to the capture's process, Failing lets calls of the executor fail.
 
     A capture that is Stopping still takes every AddTable, as TiCDC does: the owner stops choosing it, and a move to it
