@@ -7,16 +7,19 @@ import gzip
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
+from ticdc_lab.cli.layout import COMMANDS, Moment
 from ticdc_lab.dispatch import Changefeed, rules_from_config
 from ticdc_lab.events.schema import EVENTS
 
@@ -323,7 +326,7 @@ def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> No
     assert lab("fsck", str(tmp_path), "--option", "startingOffsets=earliest", code=2).exit_code == 2
 
 
-EXPAND = ("expand", OPEN, "--to", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
+EXPAND = ("expand", OPEN, "--after", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
 
 
 @pytest.mark.soak
@@ -349,7 +352,7 @@ def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> Non
 
 def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:
     """Kafka removes none: exit code 2."""
-    said = lab("expand", OPEN, "--to", "2", "--procedure", "just-add", code=2)
+    said = lab("expand", OPEN, "--after", "2", "--procedure", "just-add", code=2)
     assert "Kafka removes no partitions" in said.stderr
 
 
@@ -364,3 +367,29 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     assert said.count("partition-silent: the log cannot tell whether the ") == 1
     told = json.loads(lab("why", OPEN, "--json").stdout)
     assert (told["stalls"], told["stall_s"]) == ([], 60.0)
+
+
+def test_each_command_says_in_one_short_sentence_what_it_is_for() -> None:
+    """The lists of commands cut no sentence on a terminal of 80 columns, and every option has words."""
+
+    def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+        for name, command in group.commands.items():
+            yield f"{path} {name}", command
+            if isinstance(command, click.Group):
+                yield from commands(command, f"{path} {name}")
+
+    assert sorted(name for names in COMMANDS.values() for name in names) == sorted(main.commands)
+    every = dict(commands(main, "ticdc-lab"))
+    for path, command in [("ticdc-lab", main), *every.items()]:
+        shown = CliRunner().invoke(main, [*path.split()[1:], "--help"], terminal_width=80).output
+        assert "..." not in shown.partition("Options:")[2] or not isinstance(command, click.Group), shown
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        assert [f"{path} {o.opts[0]}" for o in options if not o.help] == []
+
+
+def test_a_moment_is_a_tso_or_a_time() -> None:
+    """Where a TSO is entered a time in UTC is taken too; what is neither is refused in a sentence."""
+    kind = Moment()
+    assert kind.convert("2026-06-01 12:30:00", None, None) == kind.convert("466699419648000000", None, None)
+    with pytest.raises(click.BadParameter, match=r"is no moment\. Write it as 2026-06-01"):
+        kind.convert("soon", None, None)

@@ -38,13 +38,14 @@ _LINE_CHARS = 200
 
 @main.command()
 @source_options
-@click.option(
-    "--messages-of", type=click.IntRange(min=1), help="Show what finding number N is about, message by message."
-)
+@click.option("--messages-of", type=click.IntRange(min=1), help="Show the messages of one finding, by its number.")
 @sample_options
 @json_flag
 def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> None:
-    """Did the log keep TiCDC's promises? Exit 0 clean, 1 findings, 2 could not run."""
+    """Did the log keep TiCDC's promises?
+
+    Exit 0 clean, 1 findings, 2 could not run.
+    """
     from ticdc_lab.answers.answer import records_of
     from ticdc_lab.answers.audit import line, lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
@@ -94,10 +95,12 @@ def _print_messages(about: list[dict[str, Any]]) -> None:
 @click.argument("other")
 @json_flag
 def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
-    """Does OTHER hold the same changes as SOURCE? Exit 0 the same, 1 differences, 2 could not run.
+    """Do two logs hold the same changes?
 
-    For the same topic before and after an upgrade, or two changefeeds of one upstream. Compared is what both hold
-    whole. OTHER is read with the same options.
+    OTHER is compared with SOURCE: the same topic before and after an upgrade, or two changefeeds of one upstream.
+    Only what both hold whole is compared. OTHER is read with the same options.
+
+    Exit 0 the same, 1 differences, 2 could not run.
     """
     from ticdc_lab.answers.compared import are_equal
     from ticdc_lab.cli.arguments import check_source
@@ -122,9 +125,11 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
 @json_flag
 @guarded
 def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
-    """Is a folder of TiCDC's storage sink whole? Exit 0 clean, 1 findings, 2 could not run.
+    """Is a folder of TiCDC's storage sink whole?
 
     Rows above the checkpoint alone, which the sink writes in passing, are no finding.
+
+    Exit 0 clean, 1 findings, 2 could not run.
     """
     from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.errors import SourceError

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ticdc_lab.cli.layout import EngineOption, Program, SourceOption
 from ticdc_lab.cli.spark_setup import checkout_script, missing_spark, set_up_and_start_again
 from ticdc_lab.engine.running import shown
 from ticdc_lab.errors import TiCDCLabError
@@ -36,10 +37,11 @@ _HIDE_TRACE = "Run with --debug for the whole trace."
 
 settings_option = click.option(
     "--option",
+    cls=SourceOption,
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of the source. Kafka: as Spark's connector has them, kafka.security.protocol, startingOffsets, .. "
-    "Storage: as in the changefeed's [sink], csv.delimiter, csv.quote, date-separator, ..",
+    help="A setting of the source; may be repeated. Kafka: a setting of Spark's connector, such as "
+    "kafka.security.protocol or startingOffsets. Storage: a setting of the changefeed's [sink], such as csv.delimiter.",
 )
 
 
@@ -48,26 +50,39 @@ def _bounds(context: click.Context, option: click.Parameter, value: tuple[str, .
 
 
 _reading_options = (
-    click.option("--protocol", default="auto", show_default=True, help="The sink-uri's protocol, or auto."),
     click.option(
-        "--source-kind",
+        "--protocol",
+        cls=SourceOption,
         default="auto",
         show_default=True,
-        help="capture, parquet, delta, storage, kafka; table: SOURCE names one that the session knows.",
+        help="The protocol in the changefeed's sink-uri; auto tells it from the bytes.",
     ),
-    click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas."),
-    click.option("--claim-check", help="The folder that large messages were put in."),
+    click.option(
+        "--source-kind",
+        cls=SourceOption,
+        default="auto",
+        show_default=True,
+        help="capture, parquet, delta, storage or kafka; auto tells it from what is there. table: SOURCE is the name "
+        "of a table in the Spark session.",
+    ),
+    click.option("--schema-registry", cls=SourceOption, help="For avro: the registry's URL, or a file of schemas."),
+    click.option("--claim-check", cls=SourceOption, help="The claim-check folder, in which TiCDC put large messages."),
     click.option(
         "--bound",
+        cls=SourceOption,
         multiple=True,
         metavar="NAME=NUMBER",
         expose_value=False,
         callback=_bounds,
-        help="How much a message may become before it is put aside as too-large: inflated, values, growth, "
-        "growth_free, events, columns, line.",
+        help="How large a message may be in memory; a larger one goes to quarantine as too-large. NAME is inflated, "
+        "values, growth, growth_free, events, columns or line.",
     ),
     settings_option,
-    click.option("--kafka-config", help="Properties file with Kafka's settings: secrets, off the command line."),
+    click.option(
+        "--kafka-config",
+        cls=SourceOption,
+        help="A properties file with Kafka's settings; keeps secrets off the command line.",
+    ),
     click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
 )
 
@@ -79,13 +94,13 @@ def _kept(context: click.Context, option: click.Parameter, value: str) -> None:
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what runs a command; :func:`session_of` reads it."""
     which = click.option(
-        "--engine", type=click.Choice(("auto", "embedded", "spark")), default="auto", show_default=True,
-        expose_value=False, callback=_kept, help="embedded: without Java. spark: Apache Spark, local or at "
-        "SPARK_REMOTE. auto: embedded for what lies on this machine and fits it.",
+        "--engine", cls=EngineOption, type=click.Choice(("auto", "embedded", "spark")), default="auto",
+        show_default=True, expose_value=False, callback=_kept, help="embedded: in this process, without Java. "
+        "spark: Apache Spark, here or at SPARK_REMOTE. auto: embedded if SOURCE is small and on this machine.",
     )  # fmt: skip
     heap = click.option(
-        "--driver-memory", default="4g", show_default=True, expose_value=False, callback=_kept,
-        help="Heap of the local Spark.",
+        "--driver-memory", cls=EngineOption, default="4g", show_default=True, expose_value=False, callback=_kept,
+        help="Heap of a Spark on this machine.",
     )  # fmt: skip
     return which(heap(command))
 
@@ -130,11 +145,11 @@ _OUTS = ("out", "quarantine", "alignments_out")
 def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a sample, which :func:`decoded` takes as ``sample``; goes below :func:`source_options`."""
 
-    @click.option("--tables", default="", metavar="SCHEMA.TABLE,..", help="A sample: only row changes of these tables.")
+    @click.option("--tables", default="", metavar="SCHEMA.TABLE,..", help="Only row changes of these tables.")
     @click.option(
-        "--from", "first", default="", metavar="MOMENT", help="A sample: only row changes from then on (UTC or TSO)."
+        "--from", "first", default="", metavar="MOMENT", help="Only row changes from then on: a time in UTC or a TSO."
     )
-    @click.option("--to", "last", default="", metavar="MOMENT", help="A sample: only row changes up to then.")
+    @click.option("--to", "last", default="", metavar="MOMENT", help="Only row changes up to then, included.")
     @wraps(command)
     def run(*args: Any, tables: str, first: str, last: str, **kwargs: Any) -> None:
         from ticdc_lab.events.sample import sample_of
@@ -144,7 +159,7 @@ def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else there.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on stdout.")
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -322,7 +337,7 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
-class _Program(click.Group):
+class _Program(Program):
     """What the operating system refuses where no command runs, as writing a help to a full device, is said too."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from ticdc_lab.cli.common import (
     print_json,
     source_options,
 )
+from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
 
 
@@ -28,10 +29,12 @@ from ticdc_lab.engine.running import shown
     type=click.Choice(["transaction", "row"]),
     default="transaction",
     show_default=True,
-    help="Restore transactions, or let each partition go as far as its own watermark.",
+    help="transaction: restore them across partitions. row: each partition goes on to its own watermark.",
 )
-@click.option("--until", type=int, help="commit_ts (TSO) to stop at; as far as the log is resolved.")
-@click.option("--rows-a-batch", type=click.IntRange(1), help="Row changes of one transaction of the target, about.")
+@click.option("--until", type=Moment(), help="Stop at this commit_ts or time (UTC); default: the log's resolved_ts.")
+@click.option(
+    "--rows-a-batch", type=click.IntRange(1), help="About how many row changes make one transaction of the target."
+)
 @click.option(
     "--check/--no-check", default=True, show_default=True, help="Compare every table with the log at the end."
 )
@@ -40,10 +43,12 @@ def consume(
     source: str, target: str, mode: str, until: int | None, rows_a_batch: int | None, check: bool, as_json: bool,
     **where: Any,
 ) -> None:  # fmt: skip
-    """Replay a log into a database. Exit 0 all equal, 1 differences, 2 could not run.
+    """Replay a log into a database.
 
-    The target says itself how far it is, so that the same command goes on after any interruption. The password of a
+    The target records how far it is, so the same command goes on after an interruption. The password of a
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
+
+    Exit 0 all equal, 1 differences, 2 could not run.
     """
     from ticdc_lab.consumer import compare, open_sink, replay
     from ticdc_lab.facts.limits import but_for

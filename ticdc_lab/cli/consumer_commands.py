@@ -48,34 +48,56 @@ class _PolicyName(click.ParamType[str]):
 @source_options
 @click.option(
     "--policy", "policies", type=_PolicyName(), multiple=True,
-    help="A consumer's rules; may be repeated; by default four of them.",
+    help="The rules of a consumer; may be repeated. Default: four of them, compared.",
 )  # fmt: skip
-@click.option("--strategy", help="Lay the log out by this dispatcher first; as recorded if left out.")
+@click.option("--strategy", help="Lay the log out by this dispatcher first; default: as recorded.")
 @click.option("--partitions", type=int, help="With --strategy: the number of partitions.")
 @click.option(
     "--slow", multiple=True, metavar="PARTITION=TIMES", help="A listener that reads so many times slower; default: "
     "all alike, and then the fullest partition four times slower.",
 )  # fmt: skip
-@click.option("--per-second", type=click.IntRange(1), help="Messages a listener reads; default 5000.")
-@click.option("--speed", multiple=True, metavar="PARTITION=N", help="Another speed of one listener.")
-@click.option("--pause", multiple=True, metavar="PARTITION=FROM_MS:UNTIL_MS", help="A listener that reads nothing.")
-@click.option("--processes", type=click.IntRange(1), help="Partition p is in p modulo N; default 1.")
-@click.option("--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process that dies and comes back.")
-@click.option("--write-ms", type=click.IntRange(0), help="What one transaction of the target takes; default 0.02.")
+@click.option(
+    "--per-second", type=click.IntRange(1), help="Messages that a partition's listener reads in a second; default 5000."
+)
+@click.option(
+    "--speed",
+    multiple=True,
+    metavar="PARTITION=N",
+    help="Messages that the listener of this partition reads in a second.",
+)
+@click.option(
+    "--pause",
+    multiple=True,
+    metavar="PARTITION=FROM_MS:UNTIL_MS",
+    help="The listener of this partition reads nothing for that time.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Processes of the consumer; partition p is read by p modulo N. Default 1.",
+)
+@click.option(
+    "--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process of the consumer dies and comes back."
+)
+@click.option("--write-ms", type=click.IntRange(0), help="How long the target takes for one transaction; default 0.02.")
 @click.option(
     "--examples", type=click.IntRange(0), default=0, show_default=True,
-    help="Anomalies of each kind to show in the fewest messages.",
+    help="How many anomalies of each kind to show, each by the fewest messages.",
 )  # fmt: skip
-@click.option("--watch", default="", metavar="COLUMN", help="Also follow a sum over all rows, such as a balance.")
+@click.option(
+    "--watch", default="", metavar="COLUMN", help="Also follow the sum of this column over all rows, such as a balance."
+)
 @click.option(
     "--most-events", type=click.IntRange(1), default=20_000, show_default=True,
-    help="About so many of the least commit_ts are read.",
+    help="Read about this many events, those with the least commit_ts.",
 )  # fmt: skip
 @json_flag
 def consumer(source: str, as_json: bool, **where: Any) -> None:
-    """What would a consumer have shown that upstream never had? Exit 0 nothing, 1 something, 2 could not run.
+    """What does a consumer show that upstream never had?
 
     Times are the consumer's own: it begins at 0 and finds the whole log there.
+
+    Exit 0 nothing, 1 something, 2 could not run.
     """
     if bool(where["strategy"]) != bool(where["partitions"]):
         raise click.UsageError("expected --strategy and --partitions together: they lay the log out")

@@ -31,12 +31,16 @@ def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     options = (
         click.option(
-            "--url", multiple=True, default=["http://127.0.0.1:10080"], show_default=True, help="Of a worker."
+            "--url",
+            multiple=True,
+            default=["http://127.0.0.1:10080"],
+            show_default=True,
+            help="Address of a worker; may be repeated.",
         ),
-        click.option("--secret-file", type=FILE, help="The secret that workers ask for is in it."),
-        click.option("--ca", type=FILE, help="Who must have signed the workers' certificates (PEM)."),
-        click.option("--cert", type=FILE, help="The caller's certificate, with --key."),
-        click.option("--key", type=FILE, help="Its key."),
+        click.option("--secret-file", type=FILE, help="A file with the secret that workers ask for."),
+        click.option("--ca", type=FILE, help="The authority that signed the workers' certificates (PEM)."),
+        click.option("--cert", type=FILE, help="The caller's certificate; needs --key."),
+        click.option("--key", type=FILE, help="The key of --cert."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )
     wrapped: Callable[..., Any] = guarded(run)
@@ -59,17 +63,20 @@ def _client(
 @ddl_service.command()
 @click.argument("cluster")
 @click.argument("store_addr")
-@click.option("--version", help="Of its tidb-servers; without it the one it has, or the service's own.")
+@click.option("--version", help="Version of the cluster's tidb-servers; default: the one it has, or the service's own.")
 @client_options
 def register(client: Client, cluster: str, store_addr: str, version: str | None) -> None:
-    """Register a cluster, or update it: ``register cluster1 tikv://192.168.1.100:2379``."""
+    """Register a cluster, or update it.
+
+    Example: ``register cluster1 tikv://192.168.1.100:2379``.
+    """
     found = client.register(cluster, store_addr, version=version)
     click.echo(f"{found.id}: {found.schedule.status}")
 
 
 @ddl_service.command()
 @click.argument("cluster")
-@click.option("--force", is_flag=True, help="Although jobs are in its queue: they stay there.")
+@click.option("--force", is_flag=True, help="Also when jobs are in its queue; they stay there.")
 @client_options
 def remove(client: Client, cluster: str, force: bool) -> None:
     """Unregister a cluster: its DDL is its own again.
@@ -114,18 +121,23 @@ def workers(client: Client, as_json: bool) -> None:
 @click.argument("table")
 @click.argument("name", default="")
 @click.option(
-    "--rows", default=0, type=click.IntRange(0, MOST_ROWS), help="Of the table, to be backfilled by an `add index`."
+    "--rows",
+    default=0,
+    type=click.IntRange(0, MOST_ROWS),
+    help="Rows of the table, which an `add index` has to backfill.",
 )
-@click.option("--sent-by", default="", help="The version of the tidb-server that sends it; without it the cluster's.")
-@click.option("--request", default="", help="A name of your own: sent twice, it is one job.")
-@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait for its end, seconds.")
+@click.option("--sent-by", default="", help="Version of the tidb-server that sends it; default: the cluster's.")
+@click.option("--request", default="", help="A name of yours; the same name sent twice is one job.")
+@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait for the job's end.")
 @store_options
 @client_options
 def submit(
     client: Client, where: Where, cluster: str, kind: str, table: str, name: str, rows: int, sent_by: str, request: str,
     within: float,
 ) -> None:  # fmt: skip
-    """Send a DDL job to a cluster's queue, and follow it: ``submit cluster1 "add index" orders by_day --rows 1000``.
+    """Send a DDL job to a cluster's queue and follow it.
+
+    Example: ``submit cluster1 "add index" orders by_day --rows 1000``.
 
     The tidb-server that sends it is the model's, in this process, over the workers' store (--store or --etcd).
     Exit code 1 says that the job was rejected or rolled back.
@@ -166,11 +178,13 @@ def submit(
 @ddl_service.command()
 @click.argument("cluster")
 @click.argument("job", type=click.IntRange(1))
-@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait, seconds.")
+@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait.")
 @store_options
 @client_options
 def cancel(client: Client, where: Where, cluster: str, job: int, within: float) -> None:
-    """Ask that a job be cancelled: ``cancel cluster1 3``; what it has changed is taken back where that can still be.
+    """Ask that a job be cancelled.
+
+    Example: ``cancel cluster1 3``. What the job has changed is taken back where that can still be done.
 
     Exit code 1 says that there is nothing to cancel.
     """

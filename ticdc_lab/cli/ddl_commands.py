@@ -75,12 +75,12 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--store", default="ddl-service", show_default=True, type=click.Path(file_okay=False, path_type=Path),
             help="The folder of the embedded store; workers that share it are one service.",
         ),
-        click.option("--etcd", metavar="HOST:PORT,..", help="A real etcd instead; https:// in front for TLS."),
-        click.option("--etcd-ca", type=FILE, help="Who must have signed etcd's certificate (PEM)."),
-        click.option("--etcd-cert", type=FILE, help="A certificate for etcd, with --etcd-key."),
-        click.option("--etcd-key", type=FILE, help="Its key."),
-        click.option("--etcd-user", default="", help="Where etcd asks for a user, with --etcd-password-file."),
-        click.option("--etcd-password-file", type=FILE, help="The user's password is in it."),
+        click.option("--etcd", metavar="HOST:PORT,..", help="An etcd instead of --store; https:// in front for TLS."),
+        click.option("--etcd-ca", type=FILE, help="The authority that signed etcd's certificate (PEM)."),
+        click.option("--etcd-cert", type=FILE, help="A certificate for etcd; needs --etcd-key."),
+        click.option("--etcd-key", type=FILE, help="The key of the certificate."),
+        click.option("--etcd-user", default="", help="The user, if etcd asks for one; needs --etcd-password-file."),
+        click.option("--etcd-password-file", type=FILE, help="A file with that user's password."),
     )  # fmt: skip
     wrapped: Callable[..., Any] = run
     for option in reversed(options):
@@ -106,7 +106,9 @@ def _etcd_of(
 
 def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what is supported."""
-    oldest = click.option("--oldest", default="v6.1.0", show_default=True, help="The oldest.")
+    oldest = click.option(
+        "--oldest", default="v6.1.0", show_default=True, help="The oldest cluster version that is served."
+    )
     own = click.option(
         "--version", default="v8.5.0", show_default=True, help="The newest cluster version that is served."
     )
@@ -135,18 +137,26 @@ def secret_of(path: Path | None, option: str = "--secret-file") -> str | None:
 
 
 @ddl_service.command()
-@click.option("--listen", default="127.0.0.1:10080", show_default=True, metavar="HOST:PORT", help="Of the HTTP API.")
 @click.option(
-    "--node-id", default="ddl-service-node-1", show_default=True, help="Of this worker, unique in its service."
+    "--listen", default="127.0.0.1:10080", show_default=True, metavar="HOST:PORT", help="Address of the HTTP API."
+)
+@click.option(
+    "--node-id", default="ddl-service-node-1", show_default=True, help="Name of this worker, unique in its service."
 )
 @store_options
-@click.option("--ttl", default=10.0, show_default=True, type=_Seconds(0.5, 3600.0), help="Of sessions, seconds.")
+@click.option(
+    "--ttl",
+    default=10.0,
+    show_default=True,
+    type=_Seconds(0.5, 3600.0),
+    help="How long a session lives without a sign of life.",
+)
 @version_options
-@click.option("--secret-file", type=FILE, help="Callers must know what is in it.")
+@click.option("--secret-file", type=FILE, help="A file with the secret that callers must send.")
 @click.option("--tls-cert", type=FILE, help="The worker's certificate (PEM).")
-@click.option("--tls-key", type=FILE, help="Its key.")
-@click.option("--tls-client-ca", type=FILE, help="Who must have signed callers.")
-@click.option("--log-format", default="text", show_default=True, type=FORMAT, help="Of the log, on stderr.")
+@click.option("--tls-key", type=FILE, help="The key of the certificate.")
+@click.option("--tls-client-ca", type=FILE, help="The authority that must have signed callers' certificates (PEM).")
+@click.option("--log-format", default="text", show_default=True, type=FORMAT, help="Form of the log lines on stderr.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def serve(
@@ -186,7 +196,9 @@ def serve(
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def audit(where: Where, version: str, oldest: str) -> None:
-    """Check all that was ever written to a store: never two owners of one cluster, jobs step by step, ...
+    """Check all that was ever written to a store.
+
+    Never two owners of one cluster, jobs step by step, and more.
 
     Exit code 1 says that something was not as it must be.
     """

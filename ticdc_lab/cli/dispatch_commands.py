@@ -21,28 +21,46 @@ from ticdc_lab.cli.common import (
     print_json,
     source_options,
 )
+from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
+
+_flavour_option = click.option(
+    "--flavour",
+    type=click.Choice(["new", "classic"]),
+    default="new",
+    show_default=True,
+    help="TiCDC's architecture: new skips a NULL in the hash, classic (tiflow) hashes it as the text null.",
+)
 
 
 @main.command()
 @source_options
-@click.option("--strategy", help="table, default, index-value, rowid, columns, ts, tidb-rowid or conflict.")
-@click.option("--changefeed", "file", help="A changefeed file (TOML) instead: its dispatchers and settings.")
-@click.option("--sink-uri", help="With --changefeed: partition-num, protocol and the default topic.")
-@click.option("--partitions", type=int, help="Partition count; default: what the changefeed says.")
-@click.option("--index", help="With index-value: the index, instead of the handle key.")
-@click.option("--columns", help="With columns: a,b.")
-@click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
-@click.option("--topics", is_flag=True, help="With --changefeed: the topics, and how evenly each is filled.")
+@click.option(
+    "--strategy", help="The dispatcher: table, default, index-value, rowid, columns, ts, tidb-rowid or conflict."
+)
+@click.option(
+    "--changefeed", "file", help="A changefeed file (TOML) instead of --strategy: its dispatchers and settings."
+)
+@click.option("--sink-uri", help="With --changefeed: its sink-uri, for partition-num, protocol and the default topic.")
+@click.option("--partitions", type=int, help="Number of partitions; default: the changefeed's.")
+@click.option("--index", help="With index-value: hash this index instead of the handle key.")
+@click.option("--columns", help="With columns: the columns that are hashed, as a,b.")
+@_flavour_option
+@click.option("--topics", is_flag=True, help="With --changefeed: print the topics, and how evenly each is filled.")
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
-@click.option("--alignments-out", help="With conflict: where and why partitions align, in the same forms.")
+@click.option(
+    "--alignments-out", help="With conflict: where and why partitions must wait for each other, in the same forms."
+)
 @json_flag
 def dispatch(
     source: str, strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None,
     index: str | None, columns: str | None, flavour: str, topics: bool, out: str, alignments_out: str | None,
     as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
-    """Events with the partition that another dispatcher, or a changefeed file, would have chosen."""
+    """Which partition would another dispatcher have chosen?
+
+    Writes the events with that partition. The dispatcher is named by --strategy or read from a changefeed file.
+    """
     from ticdc_lab.dispatch.names import CONFLICT
 
     by_conflict = strategy is not None and strategy.lower() == CONFLICT
@@ -106,18 +124,22 @@ def _listed(columns: str | None) -> list[str] | None:
 
 @main.command()
 @source_options
-@click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Partition counts to compare.")
+@click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Numbers of partitions to compare.")
 @click.option(
     "--keep", type=click.Choice(["row", "unique", "transaction", "table"]), default="unique", show_default=True,
-    help="What must not break: order of a row, of rows that share a unique value, transactions in a table, a table.",
+    help="What must stay in order: a row, rows that share a unique value, transactions in a table, a whole table.",
 )  # fmt: skip
-@click.option("--allow-risk", is_flag=True, help="Also recommend columns that are no key but kept it in this log.")
+@click.option(
+    "--allow-risk", is_flag=True, help="Also recommend columns that are no key, if they kept the order in this log."
+)
 @click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
 @json_flag
 def advise(
     source: str, partitions: str, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
 ) -> None:
-    """Which dispatcher for which table, how many partitions, and why: measured on this log.
+    """Which dispatcher should each table have, and why?
+
+    All candidates are measured on this log.
 
     --protocol names the changefeed's protocol; it reads the source too.
     """
@@ -141,14 +163,19 @@ def advise(
 
 @main.command()
 @source_options
-@click.option("--to", "target", required=True, help="open-protocol, canal-json or mq-v1.")
+@click.option("--to", "target", metavar="PROTOCOL", required=True, help="open-protocol, canal-json or mq-v1.")
 @click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
 @click.option("--partitions", required=True, type=int, help="Partition count of the new topic.")
-@click.option("--index", help="With index-value: the index, instead of the handle key.")
-@click.option("--columns", help="With columns: a,b.")
-@click.option("--flavour", type=click.Choice(["new", "classic"]), default="new", show_default=True)
-@click.option("--topic", default="produced", show_default=True, help="Its name in a file; kafka:// names it itself.")
-@click.option("--max-batch-size", default=16, show_default=True, help="Rows in an open-protocol message at most.")
+@click.option("--index", help="With index-value: hash this index instead of the handle key.")
+@click.option("--columns", help="With columns: the columns that are hashed, as a,b.")
+@_flavour_option
+@click.option(
+    "--topic",
+    default="produced",
+    show_default=True,
+    help="The new topic's name in a file; a kafka:// URL has it already.",
+)
+@click.option("--max-batch-size", default=16, show_default=True, help="The most rows in one open-protocol message.")
 @click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
 @click.option("--out-kafka-config", help="Properties file with Kafka's settings for --out.")
 @json_flag
@@ -156,7 +183,10 @@ def produce(
     source: str, target: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str,
     topic: str, max_batch_size: int, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
 ) -> None:  # fmt: skip
-    """The log as a new topic: another protocol, dispatcher or number of partitions."""
+    """Write the log as a new topic.
+
+    With another protocol, dispatcher or number of partitions.
+    """
     from ticdc_lab.codecs.registry import require_written
     from ticdc_lab.dispatch.names import check_request
     from ticdc_lab.sources.kafka import properties
@@ -193,24 +223,43 @@ def produce(
 
 @main.command()
 @source_options
-@click.option("--to", "after", required=True, type=int, help="Partitions after it.")
-@click.option("--from", "before", type=int, help="Partitions before it; as recorded by default.")
-@click.option("--strategy", help="table, index-value, index-value:INDEX, columns:a,b, ts; per table as recorded.")
-@click.option("--at", type=int, help="TSO at which the owner decides; the middle of the log.")
+@click.option("--after", required=True, type=int, help="Number of partitions after the change.")
+@click.option("--before", type=int, help="Number of partitions before the change; default: as recorded.")
 @click.option(
-    "--procedure", type=click.Choice(["design", "no-feedback", "just-add"]), default="design", show_default=True
+    "--strategy",
+    help="The dispatcher: table, index-value, index-value:INDEX, columns:a,b or ts; default: each table's as recorded.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the processors' delays.")
-@click.option("--captures", type=int, help="Processors that share the tables; one for each table by default.")
-@click.option("--stop-delay", default="50,2000", show_default=True, help="Least,greatest ms until a processor hears.")
-@click.option("--restart-ms", type=int, default=1000, show_default=True, help="Until processors write again.")
+@click.option(
+    "--at", type=Moment(), help="When the owner decides: a time in UTC or a TSO; default: the middle of the log."
+)
+@click.option(
+    "--procedure",
+    type=click.Choice(["design", "no-feedback", "just-add"]),
+    default="design",
+    show_default=True,
+    help="design: processors stop, say so, and start again. no-feedback: nobody waits until they have stopped. "
+    "just-add: the partitions are added and nothing stops.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws how late each processor stops.")
+@click.option("--captures", type=int, help="Number of captures that share the tables; default: one for each table.")
+@click.option(
+    "--stop-delay",
+    default="50,2000",
+    show_default=True,
+    help="How long until a processor hears that it is to stop: LEAST,GREATEST in ms.",
+)
+@click.option(
+    "--restart-ms", type=int, default=1000, show_default=True, help="How long until processors write again, in ms."
+)
 @click.option("--out", help="The new log's events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
 def expand(
     source: str, after: int, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,
     captures: int | None, stop_delay: str, restart_ms: int, out: str | None, as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
-    """Another number of partitions in the middle of the log: its cost, and what breaks.
+    """What would another number of partitions cost and break?
+
+    The number changes once, in the middle of the log or at --at, as if the changefeed ran.
 
     Exit 0 clean, 1 findings, 2 could not run.
     """

@@ -21,6 +21,7 @@ from ticdc_lab.cli.common import (
     session_of,
     source_options,
 )
+from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
 
 _WATERMARKS = {
@@ -38,7 +39,10 @@ _TOTALS = ("n", "pending", "n_rows", "duplicates", "spread")
 @click.option("--quarantine", help="Where the messages that could not be decoded go: DIR.parquet or a Delta folder.")
 @json_flag
 def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
-    """Canonical events, one row each."""
+    """Decode a log and write its events, one row each.
+
+    All protocols give the same columns: a row change, a DDL or a watermark is one event.
+    """
     from ticdc_lab.encode.export import write
     from ticdc_lab.events.schema import EVENTS
 
@@ -57,7 +61,10 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 @source_options
 @json_flag
 def survey(source: str, as_json: bool, **where: Any) -> None:
-    """What lies there, how large it is, and what to do with it; reads the first messages only."""
+    """What lies there, and how large is it?
+
+    Reads the first messages only, and says what to do next.
+    """
     from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.sources.survey import survey as look
 
@@ -78,7 +85,10 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
 @sample_options
 @json_flag
 def watermarks(source: str, as_json: bool, **where: Any) -> None:
-    """How far the log is complete: per topic, partition and table."""
+    """How far is the log complete?
+
+    Per topic, partition and table.
+    """
     with asked(source, where, images=False) as (spark, log):
         log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
@@ -92,7 +102,10 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 @click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
-    """Whole transactions, restored across tables and partitions."""
+    """Which transactions are whole?
+
+    They are restored across tables and partitions; commit_ts identifies one.
+    """
     from ticdc_lab.encode.export import write
     from ticdc_lab.transactions import transactions as restore
 
@@ -119,11 +132,13 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
 @main.command()
 @source_options
 @click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
-@click.option("--as-of", "ts", type=int, help="commit_ts (TSO) up to which changes count; the log's resolved_ts.")
+@click.option(
+    "--as-of", "ts", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts."
+)
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
 def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **where: str) -> None:
-    """One table's rows at a consistent timestamp."""
+    """Which rows did a table have at a moment?"""
     if "." not in name:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
     from ticdc_lab.encode.export import write
@@ -151,11 +166,14 @@ def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **whe
 
 @main.command()
 @source_options
-@click.option("--out", required=True, help="Folder of the Delta tables; goes on where it was.")
+@click.option("--out", required=True, help="Folder of the Delta tables; a run into the same folder continues.")
 @click.option("--once", is_flag=True, help="Stop when all that is there now has been read.")
 @click.option("--every", "every_s", default=10.0, show_default=True, help="Seconds between two batches.")
 def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> None:
-    """A Kafka topic into Delta tables, continuously, each message exactly once; stop it with Ctrl-C."""
+    """Follow a Kafka topic into Delta tables.
+
+    Runs until Ctrl-C; each message is written exactly once.
+    """
     from ticdc_lab.lake.ingest import ingest as run
 
     given = ("protocol", "schema_registry", "claim_check", "options")

@@ -23,7 +23,9 @@ _SET = "A parameter of the notebook; a path from here, a number, a list. A noteb
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def notebook(name: str, sources: tuple[str, ...], settings: tuple[str, ...], out: str | None, pdf: bool) -> None:
-    """Run a notebook with parameters, and keep it as a page that needs no network.
+    """Run a notebook with parameters and keep it as a page.
+
+    The page needs no network.
 
     NAME is a file, or one of those that come with the package: 05_consumer_consistency, or 05. SOURCE is its parameter
     of that name; several give a page each, and one that fails stops no other. The exit code is 1 if a check of the

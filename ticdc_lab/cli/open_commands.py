@@ -26,7 +26,9 @@ _PAGE, _NOTEBOOK = ".html", ".ipynb"
 @json_flag
 @guarded
 def open_command(state: str, out: str | None, source: str | None, options: Mapping[str, str], as_json: bool) -> None:
-    """Open a panel that was saved as STATE (the button `save` in a notebook): make it anew and say what it shows.
+    """Open a panel that was saved in a notebook.
+
+    STATE is the file that its button `save` wrote. The panel is made anew, and says what it shows.
 
     A notebook that is written with --out opens the state where it is run.
     """

@@ -28,7 +28,7 @@ def pd() -> None:
 @json_flag
 @guarded
 def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
-    """Judge records of the real PD: what ours decides for each, beside what the file says.
+    """Compare our PD's decisions with records of the real PD.
 
     FILE is JSON Lines in the form of golden/pd, also gzipped. Where PD may answer in several ways `ours` is the most
     likely answer and `legal` has them all. Exit 0: all agree or are not judged. 1: some disagree. 2: no file.

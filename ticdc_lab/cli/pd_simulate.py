@@ -21,7 +21,7 @@ def simulate_pd(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     lines: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of a cluster under PD and judge its assertions.
+    """Run a scenario of a cluster under PD and judge it.
 
     Exit codes as for `simulate scheduler`. With --seeds a Spark job runs them all, and --out keeps a row of numbers
     for each (Delta, Parquet or JSON Lines).

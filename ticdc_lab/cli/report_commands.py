@@ -26,7 +26,9 @@ _WHERE = ("protocol", "source_kind", "schema_registry", "claim_check")
 @click.option("--runs", "runs_file", help="YAML or TOML: a list `runs` of source, title, protocol, options, ...")
 @click.option("--pdf", is_flag=True, help="A PDF beside each page, printed by Chromium or Chrome.")
 def report(sources: tuple[str, ...], out: str | None, runs_file: str | None, pdf: bool, **where: Any) -> None:
-    """Everything about a log in one HTML file that needs no network.
+    """Write everything about a log into one HTML file.
+
+    The file needs no network.
 
     Several logs give a folder: a page each, and index.html, which compares them. A log that cannot be read does not
     stop the others; the exit code is 2 then.

@@ -28,7 +28,10 @@ _SAMPLE_US = 100_000
 
 @main.group()
 def simulate() -> None:
-    """What happens when, and why: run a scenario file on a simulated cluster."""
+    """Run a scenario file on a simulated cluster.
+
+    A run says what happens when, and why, and judges the file's assertions.
+    """
 
 
 def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +49,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
         ),
         click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row each."),
-        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Of what happened."),
+        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Lines of what happened."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
     for option in reversed(options):
@@ -62,14 +65,20 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
     "expiries, joins (numbers), stops_at_once=false and one_owner=false (the design's assumptions).",
 )  # fmt: skip
-@click.option("--most-states", type=click.IntRange(1), default=1_000_000, show_default=True, help="With --explore.")
+@click.option(
+    "--most-states",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="With --explore: stop after this many states of the world.",
+)
 @json_flag
 @guarded
 def scheduler(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     explore: str | None, most_states: int, lines: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of the table scheduler and judge its assertions.
+    """Run a scenario of the table scheduler and judge it.
 
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it could not be run, or not to its end.
     The same file, seed and settings print the same.
@@ -85,10 +94,13 @@ def scheduler(
 @click.argument("scenario", required=False)
 @of_a_run
 @click.option(
-    "--why", "why_at", metavar="TIME", help="Also: what held both watermarks at this moment of the run (7.5s)."
+    "--why",
+    "why_at",
+    metavar="TIME",
+    help="Also say what held both watermarks at this moment of the run, such as 7.5s.",
 )
 @click.option("--log", metavar="FILE", help="What came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz.")
-@click.option("--protocol", help="Of --log: open-protocol (default), canal-json or mq-v1.")
+@click.option("--protocol", help="The protocol of --log: open-protocol (default), canal-json or mq-v1.")
 @click.option("--truth", metavar="FILE", help="What was committed upstream, as events; endings as for --log.")
 @json_flag
 @guarded
@@ -96,7 +108,9 @@ def pipeline(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     lines: int, why_at: str | None, log: str | None, protocol: str | None, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of the replication pipeline, from TiKV to the downstream, and judge its assertions.
+    """Run a scenario of the replication pipeline and judge it.
+
+    The pipeline goes from TiKV to the downstream.
 
     Exit codes as for `simulate scheduler`.
     """
@@ -118,7 +132,9 @@ def ddl_service(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
     lines: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of DDL as a Service: workers, clusters, DDL, and judge its assertions.
+    """Run a scenario of the DDL service and judge it.
+
+    Workers, clusters and their DDL; the assertions of the file are judged.
 
     Exit codes as for `simulate scheduler`.
     """

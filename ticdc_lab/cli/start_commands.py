@@ -19,7 +19,10 @@ _DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @guarded
 @click.pass_context
 def demo(context: click.Context, out: str) -> None:
-    """Report on a sample of real TiCDC messages that comes with the package."""
+    """Report on a sample of real TiCDC messages.
+
+    The sample comes with the package.
+    """
     from ticdc_lab.report.supplied import SAMPLE, samples
 
     context.invoke(report, sources=(str(samples() / SAMPLE),), out=out)
@@ -30,7 +33,10 @@ def demo(context: click.Context, out: str) -> None:
 @_DEBUG
 @guarded
 def tso(moment: str) -> None:
-    """What moment is a TSO, or what TSO a MOMENT such as "2026-06-01 12:30:00" (UTC)."""
+    """Turn a TSO into its time, or a time into its TSO.
+
+    MOMENT is a TSO, or a time in UTC such as "2026-06-01 12:30:00".
+    """
     from ticdc_lab.events import sample
     from ticdc_lab.events.tso import logical, utc_words
 
@@ -44,7 +50,10 @@ def tso(moment: str) -> None:
 @_DEBUG
 @guarded
 def notebooks(folder: Path) -> None:
-    """Copy the notebooks and the samples they read to FOLDER, to run and change them there."""
+    """Copy the notebooks and their samples to FOLDER.
+
+    They can be run and changed there.
+    """
     from ticdc_lab.report.supplied import copy_out
 
     copied = copy_out(folder)

@@ -15,11 +15,14 @@ from ticdc_lab.engine.running import shown
 @source_options
 @click.option(
     "--stall", "stall_s", type=click.FloatRange(0), default=60.0, show_default=True,
-    help="Seconds between two watermarks, by event time or the broker's, above which they are explained.",
+    help="A stall is more than this many seconds between two watermarks, by event time or the broker's.",
 )  # fmt: skip
 @json_flag
 def why(source: str, stall_s: float, as_json: bool, **where: Any) -> None:
-    """Why did resolved_ts stand: each stall, what may have held it, and what the log cannot tell."""
+    """Why did resolved_ts stand still?
+
+    Lists each stall, what may have held it, and what the log cannot tell.
+    """
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s)

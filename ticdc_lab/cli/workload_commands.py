@@ -16,7 +16,7 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
 
 @main.command()
 @click.argument("kind", type=click.Choice(KINDS))
-@click.option("--rows", type=int, default=100_000, show_default=True, help="Row changes, about; at least 1000.")
+@click.option("--rows", type=int, default=100_000, show_default=True, help="About how many row changes; at least 1000.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same log.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -24,7 +24,7 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
 )  # fmt: skip
 @click.option("--protocol", default="canal-json", show_default=True, help="open-protocol, canal-json or mq-v1.")
 @click.option("--strategy", default="index-value", show_default=True, help="table, index-value or ts.")
-@click.option("--partitions", type=int, default=3, show_default=True)
+@click.option("--partitions", type=int, default=3, show_default=True, help="Number of partitions of the topic.")
 @click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
 @click.option("--truth", help="The events themselves: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @engine_options
@@ -35,7 +35,7 @@ def workload(
     kind: str, rows: int, seed: int, settings: tuple[str, ...], protocol: str, strategy: str, partitions: int,
     out: str, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make the log of a workload, of any size, and the truth of it.
+    """Make a log of any size of which everything is known.
 
     bank: transfers that keep a total. tpcc: new orders, payments and deliveries. hot-keys: rows chosen by a zipf law.
     """
