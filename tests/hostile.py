@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,41 @@ def elements(html: str) -> list[str]:
 
 
 COLUMNS = ("a`b", "``", 'c"d', "e'f", "g.h", "i j", "k\\l", "`m`.n", "o,{p}=q;%s", "_gone", "_r", "_partition", "_by")
+COLUMNS += (
+    "_COMMIT_TS",
+    "_inferred",
+    "_unconvertible",
+    "_op",
+    "_valid_from",
+    "commit_ts",
+    "topic",
+    "partition",
+    "offset",
+)
+COLUMNS += (
+    "named",
+    "side",
+    "since",
+    "id",
+    "rowid",
+    "copies",
+    "texts",
+    "t",
+    "_row",
+    "_metadata",
+    "filename",
+    "protocol",
+)
 """Names of columns that break out of quotes, look like a path, or are called as what is added to rows."""
 
 TABLES = {name: ("s\"c.h`e'm;", f"t`a\"b'l.e\\ %s {name}") for name in ("keyed", "keyless", "grown")}
 
 
-def hostile_columns(folder: Path) -> Path:
-    """A recording of three such tables, the columns of the last added later; each has a row that was changed."""
+def hostile_columns(folder: Path, columns: Sequence[str] = COLUMNS) -> Path:
+    """A recording of three such tables, the columns of the last added later; each has a row that was changed.
+
+    Of the one without a key another row, the same in its first column, came and went.
+    """
     lines: list[dict[str, Any]] = []
 
     def add(kind: str, name: tuple[str, str] = ("", ""), sql: str = "", **given: Any) -> None:
@@ -96,23 +124,26 @@ def hostile_columns(folder: Path) -> Path:
         return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
     def row(kind: str, name: tuple[str, str], *versions: str) -> None:
-        first, *others = COLUMNS
+        first, *others = columns
         now, *old = ({first: "7"} | {c: f"{c} {version}" for c in others} for version in versions)
         types: dict[str, Any] = {"mysqlType": {first: "int"} | dict.fromkeys(others, "varchar")}
         types["sqlType"] = {first: 4} | dict.fromkeys(others, 12)
         add(kind, name, data=[now], old=old or None, pkNames=None if name == TABLES["keyless"] else [first], **types)
 
-    first, *others = (f"{quoted(c)} {'VARCHAR(99)' if i else 'INT'}" for i, c in enumerate(COLUMNS))
+    first, *others = (f"{quoted(c)} {'VARCHAR(99)' if i else 'INT'}" for i, c in enumerate(columns))
     schema = TABLES["keyed"][0]
     add("QUERY", (schema, ""), f"CREATE DATABASE {quoted(schema)}")
     for what, name in TABLES.items():
-        columns = [first] if what == "grown" else [first, *others]
-        columns += [] if what == "keyless" else [f"PRIMARY KEY ({quoted(COLUMNS[0])})"]
-        add("CREATE", name, f"CREATE TABLE {quoted(*name)} ({', '.join(columns)})")
+        body = [first] if what == "grown" else [first, *others]
+        body += [] if what == "keyless" else [f"PRIMARY KEY ({quoted(columns[0])})"]
+        add("CREATE", name, f"CREATE TABLE {quoted(*name)} ({', '.join(body)})")
         if what == "grown":
             add("ALTER", name, f"ALTER TABLE {quoted(*name)} ADD COLUMN ({', '.join(others)})")
         row("INSERT", name, "one")
         row("UPDATE", name, "two", "one")
+        if what == "keyless":
+            row("INSERT", name, "three")
+            row("DELETE", name, "three")
     add("TIDB_WATERMARK")
     path = folder / "hostile_columns.jsonl"
     place = {"topic": "t", "partition": 0, "timestamp": None, "key": None, "headers": []}

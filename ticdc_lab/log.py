@@ -458,7 +458,9 @@ class Log:
         found = table_as_of(self.events, schema_name=schema_name, table_name=table_name, ts=as_of)
         rows = small(found.ordered.limit(ROWS))
         n = len(rows) if len(rows) < ROWS else found.rows.count()
-        return answers.table(rows, name=name, ts=found.ts, n=n, limits=found.limits, qualified=but_for(self.counts))
+        return answers.table(
+            rows, name=name, ts=found.ts, n=n, limits=found.limits, added=found.added, qualified=but_for(self.counts)
+        )
 
     def row(self, table: str, key: str | None = None) -> Answer:
         """What happened to one row, by its key (``column=value``); by default the one that changed most."""

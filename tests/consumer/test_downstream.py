@@ -62,7 +62,7 @@ def test_a_table_may_have_columns_called_like_a_place() -> None:
     named = IMAGES.rename(columns={"v": "seq"}).assign(commit_ts="mine")
     found = downstream_at(named, deliveries((0, 1, None, INSERT, 1)), 9, "s.t")
     assert found.to_numpy().tolist() == [[TSO, "a", "mine"]]
-    assert list(found.columns) == ["commit_ts", "seq", "commit_ts"]
+    assert list(found.columns) == ["_commit_ts", "seq", "commit_ts"]
 
 
 def test_rows_whose_values_were_not_brought_are_counted() -> None:

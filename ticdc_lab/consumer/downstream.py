@@ -6,6 +6,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.consumer.model import Run
+from ticdc_lab.tables.own_columns import free_names
 
 PLACE = ("topic", "partition", "offset", "seq")
 _INTEGERS = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
@@ -39,9 +40,9 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
     Returns
     -------
     DataFrame
-        The rows in the order in which they were written last, the newest on top: ``commit_ts`` and the columns of
-        ``images`` that hold anything. In a table without key every insert is a row of its own, and what updates and
-        deletes do to it cannot be told.
+        The rows in the order in which they were written last, the newest on top: ``commit_ts`` (``_commit_ts`` where
+        ``images`` has a column of that name) and the columns of ``images`` that hold anything. In a table without key
+        every insert is a row of its own, and what updates and deletes do to it cannot be told.
     """
     written = deliveries[(deliveries["table"] == table) & (deliveries["applied_at"] <= at_us).fillna(False)]
     written = written.sort_values("apply_order", kind="stable")
@@ -58,4 +59,5 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
     there = pd.concat([last[last["_there"]], loose]).sort_values("apply_order", ascending=False, kind="stable")
     found = images.reindex(pd.MultiIndex.from_frame(there[list(PLACE)])).reset_index(drop=True)
     held = found if found.empty else found.dropna(axis="columns", how="all")
-    return pd.concat([there["commit_ts"].reset_index(drop=True), held], axis="columns")
+    (name,) = free_names(("commit_ts",), map(str, images.columns))
+    return pd.concat([there["commit_ts"].rename(name).reset_index(drop=True), held], axis="columns")

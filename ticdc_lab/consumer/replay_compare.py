@@ -159,7 +159,7 @@ def _flat(side: str, struct: str, names: Sequence[str]) -> list[Column]:
 
 def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
     """``different``, ``columns``, ``untold`` of each key; ``row``, ``expected``, ``found`` by :func:`_flat`."""
-    unfit = F.transform("_unconvertible", lambda u: u["column"]).alias("unfit")
+    unfit = F.transform(told.added[-1], lambda u: u["column"]).alias("unfit")
     left = told.rows.select(_struct(told.key).alias("key"), _struct(names).alias("expected"), unfit)
     right = found.select(_struct(told.key).alias("key"), _struct(names).alias("found"))
     both = left.alias("l").join(right.alias("r"), F.expr("l.key <=> r.key"), "full_outer")
@@ -192,7 +192,7 @@ def _by_key(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
 
 def _by_row(told: TableAsOf, found: DataFrame, names: list[str]) -> DataFrame:
     """The same for a multiset: how many copies of each row there are."""
-    unfit = F.size("_unconvertible").alias("unfit")
+    unfit = F.size(told.added[-1]).alias("unfit")
     sides = told.rows.select(_struct(names).alias("row"), F.lit(1).alias("side"), unfit).unionByName(
         found.select(_struct(names).alias("row"), F.lit(-1).alias("side"), F.lit(0).alias("unfit"))
     )

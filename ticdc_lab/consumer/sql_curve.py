@@ -108,16 +108,17 @@ def _tables(db: duckdb.DuckDBPyConnection, images: pa.Table, spans: pa.Table) ->
         types = dict(sorted((name, _type(mysql)) for name, mysql in columns))
         picked = ", ".join(
             f"TRY_CAST(map_from_entries(list_transform(cells, lambda c: (c.name, c.value)))[{literal(n)}] AS {t}) "
-            f"AS {quoted(n)}"
-            for n, t in types.items()
+            f"AS c{i}"
+            for i, (n, t) in enumerate(types.items())
         )
         own = f"schema_name = {literal(schema)} AND table_name = {literal(table)}"
         db.execute(
             f"CREATE TABLE _rows_{number} AS SELECT side, since, until, {picked} FROM _spans JOIN _images "
             f'USING (topic, partition, "offset", seq) WHERE {own}'
         )
+        called = ", ".join(f"c{i} AS {quoted(n)}" for i, n in enumerate(types))
         db.execute(
-            f"CREATE VIEW {quoted(schema)}.{quoted(table)} AS SELECT {', '.join(map(quoted, types))} "
+            f"CREATE VIEW {quoted(schema)}.{quoted(table)} AS SELECT {called} "
             f"FROM main._rows_{number} WHERE side = getvariable('side') AND since <= getvariable('moment') "
             "AND until > getvariable('moment')"
         )

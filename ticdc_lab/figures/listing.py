@@ -19,23 +19,27 @@ _CHAR_PX = 8.2
 _NAMED, _PLAIN = "rgba(230,159,0,0.35)", "rgba(128,128,128,0.07)"
 
 
-def listing(rows: pd.DataFrame, *, title: str, note: str) -> Figure:
+def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None = None) -> Figure:
     """Draw rows as they are, column by column.
 
     Parameters
     ----------
     rows
         Any small frame; more than :data:`MOST` rows are cut, which the title says, and columns without any value are
-        left out. Rows of which a column ``named`` is true are marked, and the column itself is not drawn.
+        left out. Events are chosen by a click on them, and those of which a column ``named`` is true are marked, and
+        the column itself is not drawn.
     title
         The finding in words.
     note
         The sentence under the table that says what to look for.
+    commit_ts
+        Of rows of a table: which column is the commit_ts of their last change. All others are the table's, whatever
+        they are called, and a click chooses the transaction.
     """
     if rows.empty:
         return sentence(title, "Nothing matches: widen the filter.")
-    named = rows["named"].head(MOST).astype(bool).tolist() if "named" in rows else []
-    shown = rows.head(MOST).drop(columns="named", errors="ignore").dropna(axis="columns", how="all")
+    named = rows["named"].head(MOST).astype(bool).tolist() if "named" in rows and commit_ts is None else []
+    shown = rows.head(MOST).drop(columns=["named"] if named else []).dropna(axis="columns", how="all")
     cut = f" (the first {MOST} of {len(rows):,} rows drawn)" if len(shown) < len(rows) else ""
     texts = [[_text(v) for v in shown[name]] for name in shown.columns]
     widest = (max(len(str(name)), *map(len, column)) for name, column in zip(shown, texts, strict=True))
@@ -48,7 +52,11 @@ def listing(rows: pd.DataFrame, *, title: str, note: str) -> Figure:
         header={"values": [f"<b>{label(n)}</b>" for n in shown.columns], "align": "left", "height": 28},
         cells={"values": texts, "align": "left", "height": _ROW_PX, "fill": fill},
     )
-    marked(table, [_pick(r) for r in shown.to_dict("records")])
+    if commit_ts is not None:
+        at: list[Any] = list(shown[commit_ts]) if commit_ts in shown else [None] * len(shown)
+        marked(table, [None if _missing(ts) else Selection(commit_ts=int(ts)) for ts in at])
+    else:
+        marked(table, [_pick(r) for r in shown.to_dict("records")])
     height = min(_MOST_PX, 190 + _ROW_PX * len(shown))
     least_px = max(480, round(_CHAR_PX * sum(widths)))
     fig = finish(Figure(table), title=title + cut, note=note, height=height, note_below_px=14, least_px=least_px)

@@ -15,8 +15,12 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables import refusals
 from ticdc_lab.tables.knowledge import Knowledge, LogFacts, TableFacts, knowledge
 from ticdc_lab.tables.lives import Life, life_at
+from ticdc_lab.tables.own_columns import free_names, said_of
 from ticdc_lab.tables.stretches import Stretch, Trace, key_traces, not_carried, stretches, text_of, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, unseen_columns, valued
+
+ADDED = ("_commit_ts", "_inferred", "_unconvertible")
+"""What the columns beside a table's own are called, unless one of those is called so."""
 
 _EQUAL_ROWS = (
     "{table} has no handle key: of equal rows that one transaction changes, one cannot be told from one delivered "
@@ -37,13 +41,16 @@ class TableAsOf:
         table has no handle key), ``_inferred`` (array<string>: columns whose value stands in no event but follows from
         the DDL: defaults of columns added after the row's last change, values converted when a column was modified) and
         ``_unconvertible`` (array<struct<column, value, reason>>: values that do not fit their type or cannot be told;
-        null in their column).
+        null in their column). A name of these three that the table has itself gets one more underscore, as
+        ``__commit_ts``.
     schema_name, table_name, ts
         What it is, and when (TSO).
     key
         Names of the handle key's columns.
     limits
         What the rows cannot say, one sentence each; empty if there is nothing.
+    added
+        What the last three columns of ``rows`` are called.
     """
 
     rows: DataFrame
@@ -52,6 +59,7 @@ class TableAsOf:
     ts: int
     key: tuple[str, ...]
     limits: tuple[str, ...]
+    added: tuple[str, ...] = ADDED
 
     @property
     def ordered(self) -> DataFrame:
@@ -122,7 +130,9 @@ def table_as_of(
     else:
         rows, more = _multiset(changes, found, columns, life, mine, table=table)
         said = (*said, *more)
-    return TableAsOf(rows, schema_name, table_name, moment, tuple(k.name for k in key), said)
+    added = free_names(ADDED, (c.name for c in columns))
+    own = (*said, *said_of(table, ADDED, added))
+    return TableAsOf(rows, schema_name, table_name, moment, tuple(k.name for k in key), own, added)
 
 
 def _life(catalog: Catalog, name: tuple[str, str], ts: int) -> Life:
@@ -167,8 +177,14 @@ def _require_whole(rows: DataFrame, table: str) -> None:
 
 
 def _shaped(rows: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
-    values = valued(columns, found, as_of=True)
-    return rows.select(*values[:-2], F.col("commit_ts").alias("_commit_ts"), *values[-2:])
+    *values, inferred, wrong = valued(columns, found, as_of=True)
+    return rows.select(*values, *_added(columns, F.col("commit_ts"), inferred, wrong))
+
+
+def _added(columns: Sequence[Trace], *said: Column) -> list[Column]:
+    """What is said of each row, under names that the table has not taken."""
+    names = free_names(ADDED, (c.name for c in columns))
+    return [column.alias(name) for column, name in zip(said, names, strict=True)]
 
 
 def _multiset(
@@ -202,9 +218,10 @@ def _multiset(
     copies = F.explode(F.array_repeat(F.lit(1), F.col("_n").cast("int")))
     rows = counted.where("_n > 0").select("_row", "_said", copies.alias("_copy"))
     own = [F.col(f"_row.{n}").alias(t.name) for n, t in zip(names, columns, strict=True)]
-    none = F.lit(None).cast("bigint").alias("_commit_ts")
+    none = F.lit(None).cast("bigint")
+    added = _added(columns, none, F.col("_said._inferred"), F.col("_said._unconvertible"))
     said = (_EQUAL_ROWS.format(table=table), *([_UNMATCHED.format(n=taken, table=table)] if taken else []))
-    return rows.select(*own, none, "_said._inferred", "_said._unconvertible"), said
+    return rows.select(*own, *added), said
 
 
 def _unconvertible_in_order() -> Column:

@@ -17,6 +17,8 @@ import pandas as pd
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.quoting import literal, quoted
 from ticdc_lab.events.schema import EVENTS, QUARANTINE
+from ticdc_lab.tables.history import ADDED
+from ticdc_lab.tables.own_columns import found_names, free_names
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.change_log import ChangeLog
@@ -332,15 +334,6 @@ def _dict(image: Any) -> dict[str, str | None]:
     return {} if image is None or image is pd.NA else {c["name"]: c["value"] for c in image}
 
 
-_ADDED = frozenset(
-    f"_{name}"
-    for name in ("commit_ts", "op", "valid_from", "valid_to", "ended_by", "life", "definition_ts", "doubt",
-                 "incomplete", "unconvertible")
-)  # fmt: skip
-"""Columns of a history that are none of the table's."""
-_VALID = "_valid_from <= ? AND coalesce(? < _valid_to, true)"
-
-
 class TableTimeline:
     """A table at any moment, from its history.
 
@@ -354,21 +347,31 @@ class TableTimeline:
         self._connection = duckdb.connect()
         files = literal(f"{folder.rstrip('/')}/*.parquet")
         self._connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({files})")
+        every = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall()]
+        added = found_names(ADDED, every)
+        self._columns = [name for name in every if name not in added.values()]
+        self.commit_ts = free_names(("commit_ts",), self._columns)[0]
+        """What :meth:`rows` calls the TSO of each row's last change."""
+        self._from, self._to, self._ts = (quoted(added[n]) for n in ("_valid_from", "_valid_to", "_commit_ts"))
+        self._valid = f"{self._from} <= ? AND coalesce(? < {self._to}, true)"
 
     def moments(self) -> list[int]:
         """Every commit_ts (TSO) at which the table changed, in order."""
-        ends = "SELECT _valid_from AS ts FROM history UNION SELECT _valid_to FROM history"
+        ends = f"SELECT {self._from} AS ts FROM history UNION SELECT {self._to} FROM history"
         found = self._connection.execute(f"SELECT ts FROM ({ends}) WHERE ts IS NOT NULL ORDER BY ts").fetchall()
         return [int(ts) for (ts,) in found]
 
     def count(self, ts: int) -> int:
         """Number of rows at ``ts`` (TSO)."""
-        found = self._connection.execute(f"SELECT count(*) FROM history WHERE {_VALID}", [ts, ts]).fetchall()
+        found = self._connection.execute(f"SELECT count(*) FROM history WHERE {self._valid}", [ts, ts]).fetchall()
         return int(found[0][0])
 
     def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
-        """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row."""
-        names = [name for name, *_ in self._connection.execute("DESCRIBE history").fetchall() if name not in _ADDED]
-        shown = ", ".join(map(quoted, names))
-        query = f"SELECT {shown}, _commit_ts AS commit_ts FROM history WHERE {_VALID} ORDER BY _commit_ts DESC, {shown}"
-        return self._connection.execute(f"{query} LIMIT ?", [ts, ts, n]).df()
+        """Rows at ``ts`` (TSO), those changed last first: the table's columns, and ``commit_ts`` of each row.
+
+        Where the table has a column ``commit_ts`` itself, ours is called as the attribute ``commit_ts`` says.
+        """
+        shown = ", ".join(f"h.{quoted(name)}" for name in self._columns)
+        query = f"SELECT {shown}, h.{self._ts} AS {quoted(self.commit_ts)} FROM history h WHERE {self._valid}"
+        in_order = f"ORDER BY h.{self._ts} DESC, {shown}"
+        return self._connection.execute(f"{query} {in_order} LIMIT ?", [ts, ts, n]).df()

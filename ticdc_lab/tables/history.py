@@ -11,9 +11,16 @@ from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
 from ticdc_lab.tables.lives import Life, lives
+from ticdc_lab.tables.own_columns import free_names
 from ticdc_lab.tables.refusals import no_such_table, require_defined
 from ticdc_lab.tables.stretches import Stretch, Trace, by_stretch, key_traces, stretches, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
+
+ADDED = (
+    "_commit_ts", "_op", "_valid_from", "_valid_to", "_ended_by", "_life", "_definition_ts", "_doubt", "_incomplete",
+    "_unconvertible",
+)  # fmt: skip
+"""What the columns beside a table's own are called, unless one of those is called so."""
 
 
 def table_history(
@@ -51,7 +58,8 @@ def table_history(
         ``_life`` (int), ``_definition_ts`` (bigint: commit_ts of the definition in force, null from before the log),
         ``_doubt`` (string: a DDL during its time that moved rows without saying which; else null), ``_incomplete``
         (string, of the event), ``_unconvertible`` (array<struct<column, value, reason>>: values that do not fit their
-        type, or that the event lacks; null in their column). Row changes without commit_ts are not in it.
+        type, or that the event lacks; null in their column). A name of these that the table has itself gets one more
+        underscore, as ``__commit_ts``. Row changes without commit_ts are not in it.
 
     Raises
     ------
@@ -110,19 +118,10 @@ def _versions(
     )  # fmt: skip
     since = [([n], F.lit(s.since).cast("bigint")) for n, s in enumerate(found)]
     *values, _, wrong = valued(columns, found, as_of=False)
-    return facts.select(
-        *values,
-        F.col("_ts").alias("_commit_ts"),
-        F.col("_done").alias("_op"),
-        F.col("_ts").alias("_valid_from"),
-        F.col("_to").alias("_valid_to"),
-        F.col("_by").alias("_ended_by"),
-        "_life",
-        by_stretch(since, other=F.lit(None).cast("bigint")).alias("_definition_ts"),
-        _doubt(own).alias("_doubt"),
-        F.col("_partial").alias("_incomplete"),
-        wrong,
-    )
+    defined = by_stretch(since, other=F.lit(None).cast("bigint"))
+    said = (*map(F.col, ("_ts", "_done", "_ts", "_to", "_by", "_life")), defined, _doubt(own), F.col("_partial"), wrong)
+    names = free_names(ADDED, (c.name for c in columns))
+    return facts.select(*values, *[column.alias(name) for column, name in zip(said, names, strict=True)])
 
 
 def _by_life(choices: Sequence[tuple[int, Column]]) -> Column:

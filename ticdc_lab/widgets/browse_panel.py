@@ -167,6 +167,8 @@ def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, 
 
     def draw(view: TableView) -> Drawn:
         title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {view.ts}"
-        return Drawn(figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE), _ASKED)
+        return Drawn(
+            figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts), _ASKED
+        )
 
     return Panel(TableView, controls=controls, draw=draw, name="table", made_from=made_from)

@@ -201,17 +201,28 @@ class DuckDBSink:
         )
 
     def _count(self, number: int, table: TableDef) -> None:
-        """Take away and add as many copies of each row as the batch says."""
-        names = [quoted(c.name) for c in carried(table)]
-        listed = ", ".join(names)
-        net = f"SELECT {self._values(table, 'm.texts')}, copies FROM {NET} m WHERE m.tbl = {number}"
-        net = f"SELECT {listed}, sum(copies) AS copies FROM ({net}) GROUP BY ALL"
-        same = " AND ".join(f"t.{n} IS NOT DISTINCT FROM g.{n}" for n in names)
-        self.db.execute(
-            f"DELETE FROM {_of(table)} WHERE rowid IN (SELECT t.id FROM (SELECT rowid AS id, *, row_number() OVER "
-            f"(PARTITION BY {listed}) AS copy FROM {_of(table)}) t JOIN ({net}) g ON {same} AND t.copy <= -g.copies)"
-        )
-        self.db.execute(f"INSERT INTO {_of(table)} SELECT {listed} FROM ({net}), range(greatest(copies, 0)::BIGINT)")
+        """Take away and add as many copies of each row as the batch says.
+
+        A table's columns may be called anything, so inside they go by numbers: ``id`` would be taken for a row's place.
+        """
+        columns, at = carried(table), _of(table)
+        own, listed = [quoted(c.name) for c in columns], ", ".join(f"c{i}" for i in range(len(columns)))
+        there = ", ".join(f"t.{name} AS c{i}" for i, name in enumerate(own))
+        texts = ", ".join(f"{self._value(f'texts[{i + 1}]', c)} AS c{i}" for i, c in enumerate(columns))
+        net = f"SELECT {texts}, copies FROM {NET} WHERE tbl = {number}"
+        net = f"SELECT {listed}, sum(copies)::BIGINT AS copies FROM ({net}) GROUP BY {listed}"
+        same = " AND ".join(f"n.c{i} IS NOT DISTINCT FROM g.c{i}" for i in range(len(columns)))
+        copies = f"SELECT *, row_number() OVER (PARTITION BY {listed}) AS copy"
+        if "rowid" in {c.name.lower() for c in columns}:  # which hides where a row lies: all are written anew
+            left = f"{copies} FROM (SELECT {there} FROM {at} t)"
+            left = f"SELECT n.* FROM ({left}) n LEFT JOIN ({net}) g ON {same} WHERE coalesce(n.copy > -g.copies, true)"
+            self.db.execute(f"CREATE OR REPLACE TABLE {_DRAFT} AS {left}; DELETE FROM {at}")
+            self.db.execute(f"INSERT INTO {at} SELECT {listed} FROM {_DRAFT}; DROP TABLE {_DRAFT}")
+        else:
+            gone = f"{copies} FROM (SELECT t.rowid AS place, {there} FROM {at} t)"
+            gone = f"SELECT n.place FROM ({gone}) n JOIN ({net}) g ON {same} AND n.copy <= -g.copies"
+            self.db.execute(f"DELETE FROM {at} WHERE rowid IN ({gone})")
+        self.db.execute(f"INSERT INTO {at} SELECT {listed} FROM ({net}), range(greatest(copies, 0))")
 
     def _values(self, table: TableDef, texts: str) -> str:
         return ", ".join(

@@ -284,7 +284,7 @@ class MySQLSink:
     def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
         """The table's texts, typed as those of events are; they pass through here in batches of bounded size."""
         columns, path = carried(table), str(Path(folder) / "rows.parquet")
-        schema = pa.schema([(c.name, pa.string()) for c in columns])
+        schema = pa.schema([(f"c{i}", pa.string()) for i in range(len(columns))])  # not as a column of ours is called
         with connection_said(self.name), self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
             cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}")
             while rows := cursor.fetchmany(FETCHED):
@@ -292,7 +292,8 @@ class MySQLSink:
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
         self.db.rollback()
         texts = stored_parquet(spark, path).withColumn("protocol", F.lit("mysql"))
-        return texts.select(*[typed(F.col(named(c.name)), parsed(c.mysql_type))[0].alias(c.name) for c in columns])
+        values = [typed(F.col(f"c{i}"), parsed(c.mysql_type))[0].alias(c.name) for i, c in enumerate(columns)]
+        return texts.select(*values)
 
     def notes(self) -> list[Note]:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.notes`."""
