@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,49 @@ def killed(process: subprocess.Popen[Any]) -> bool:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     return ran
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Let a process and all that it started stand still, so that the body finds its files as ``kill -9`` leaves them.
+
+    What a thread has asked the system to write when the signal comes is written, as it is when it is killed. A thread
+    that begins a process waits for it without an end, as that one stands still: it counts after a second.
+    """
+    group, end = [process.pid, *below(process.pid, "")], time.monotonic() + 1
+    try:
+        _send(group, signal.SIGSTOP)
+        while not all(_stands(pid, waits=time.monotonic() > end) for pid in group):
+            time.sleep(0.001)
+        yield
+    finally:
+        _send(group, signal.SIGCONT)
+
+
+def _send(pids: list[int], sent: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+
+
+def _stands(pid: int, *, waits: bool) -> bool:
+    """Whether each thread of a process is stopped, or it has ended; one that waits for something may count."""
+    states = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            states.add(task.read_text().rpartition(")")[2].split()[0])
+    return states <= {"T", "t", "Z", "X", "D" if waits else "T"}
+
+
+def await_change(process: subprocess.Popen[Any], folder: Path, patience_s: float = 30) -> None:
+    """Wait until a name comes to a folder or goes from it, as when a commit begins or ends."""
+    before, end = _names(folder), time.monotonic() + patience_s
+    while process.poll() is None and _names(folder) == before and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
 def below(pid: int, command: str, *, leaves: bool = False) -> list[int]:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import time
 from importlib import import_module
@@ -16,15 +17,15 @@ import pytest
 from broker import SASL, Broker, add_partitions, create_topic, produce
 from conftest import golden
 from delta.tables import DeltaTable
-from ingested import assert_batch_answers, turned
-from killing import SEED, TIMES, await_writing, killed, moments, python_workers, started
+from ingested import assert_batch_answers, summed, turned
+from killing import SEED, TIMES, await_change, await_writing, killed, moments, python_workers, started, stopped
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.lake.ingest import Tables, ingest
 from ticdc_lab.lake.state import State, merged, next_state, read_state
-from ticdc_lab.lake.tables import OURS, append, create, foreign_commit, require_own_commits, written_alone
+from ticdc_lab.lake.tables import OURS, append, create, foreign_commit, require_own_commits, schemas, written_alone
 from ticdc_lab.lake.waiting import reclassify, release
 from ticdc_lab.sources.load import load
 
@@ -295,6 +296,81 @@ def test_killed_at_any_moment_it_gives_the_same(
     assert kills >= TIMES * 2 // 3
     ingest(spark, source, str(out), once=True)
     assert_answers(spark, source, out, tmp_path)
+
+
+LOGS = {
+    "canal-json": CANAL,
+    "open-protocol": OPEN,
+    "debezium": "messages_debezium_small.jsonl.gz",
+    "avro": "messages_avro-prod_small.jsonl.gz",
+    "simple": "",  # the one whose rows wait for their schemas
+}
+COMMITS = ("_checkpoint/offsets", "_checkpoint/commits", "events", "events/_delta_log", "messages/_delta_log")
+COMMITS += ("quarantine/_delta_log", "table_versions/_delta_log", "transactions/_delta_log", "watermarks/_delta_log")
+"""Folders that a name comes to when a commit begins, is written and ends."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", LOGS)
+def test_from_what_an_end_at_any_moment_leaves_it_goes_on(
+    spark: SparkSession, broker: Broker, tmp_path: Path, protocol: str
+) -> None:
+    """Each state that SIGKILL could have left, also after earlier ends, comes to the tables of an undisturbed run."""
+    log = golden(LOGS[protocol]) if LOGS[protocol] else turned(tmp_path)[0]
+    source, whole = sent(spark, broker, str(log), f"left-{protocol}"), tmp_path / "whole"
+    registry = str(golden("avro_schemas_small.jsonl.gz")) if protocol == "avro" else None
+    ingest(spark, source, str(whole), once=True, schema_registry=registry)
+    batch = load(spark, source, schema_registry=registry)
+    assert_batch_answers(Tables(spark, str(whole)), batch.messages, batch.events, batch.quarantine)
+    wanted, wrong = all_of(Tables(spark, str(whole))), []
+    more = ["--schema-registry", registry] if registry else []
+    for state, how in left_by_ends(source, tmp_path / "states", random.Random(f"{SEED} {protocol}"), more):
+        began = time.monotonic()
+        try:
+            ingest(spark, source, str(state), once=True, schema_registry=registry)
+            found = all_of(Tables(spark, str(state)))
+            odd = [name for name in wanted if found[name] != wanted[name]]
+        except Exception as error:  # each state is tried, and the folders stay to be looked at
+            odd = [str(error)]
+        print(f"{protocol} seed {SEED}: {state.name}, {how}: {odd or 'equal'}, {time.monotonic() - began:.0f} s")
+        wrong += [(state, how, odd)] if odd else []
+        if not odd:
+            shutil.rmtree(state)
+    assert not wrong
+
+
+def all_of(tables: Tables) -> dict[str, Any]:
+    """Each table, but for which batch brought a row; what came with which is another thing of each run."""
+    there = [name for name in schemas(tables.spark) if DeltaTable.isDeltaTable(tables.spark, tables.path(name))]
+    return {name: summed(tables.read(name).drop("batch_id", "late")) for name in there}
+
+
+def left_by_ends(source: str, folder: Path, r: random.Random, more: list[str]) -> list[tuple[Path, str]]:
+    """Folders as ``kill -9`` leaves them at moments of a seed, half of them at commits; of several runs after another.
+
+    The run is stopped, its folder copied, and it goes on. When it has ended the next begins from one of the copies.
+    """
+    states: list[tuple[Path, str]] = []
+    while len(states) < TIMES:
+        out = folder / f"run{len(states)}"
+        if states:
+            shutil.copytree(r.choice(states)[0], out)
+        process, n = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out, 100), *more), len(states)
+        await_writing(process, out)
+        while process.poll() is None and len(states) < TIMES:
+            where = r.choice(COMMITS)
+            time.sleep(r.uniform(0, 5))
+            if r.random() < 0.6 and (out / where).is_dir():
+                await_change(process, out / where)
+            else:
+                where = "any"
+            with stopped(process):
+                if process.poll() is None:
+                    states.append((folder / f"state{len(states)}", f"{out.name} at {where}"))
+                    shutil.copytree(out, states[-1][0])
+        ended = not killed(process)
+        assert len(states) > n or ended
+    return states
 
 
 @pytest.mark.soak
