@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +17,15 @@ import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 
+import ticdc_lab
+from ticdc_lab import answers
+from ticdc_lab.answers.audit import lines as lines_of_audit
 from ticdc_lab.errors import SourceError
+from ticdc_lab.facts.laggards import early_ends
+from ticdc_lab.report.sections import sections
 from ticdc_lab.sources.capture import parse
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.overlaps import Held, holes, overlaps_of, stretches, whole_runs
+from ticdc_lab.sources.overlaps import Held, holes, numbered, overlaps_of, stretches, united, whole_runs
 
 LINES = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
 OF_0 = [line for line in LINES if json.loads(line)["partition"] == 0]
@@ -110,6 +118,40 @@ def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_pa
     assert f"lacks the offsets {first} to {last}, between a." in said and "Partition 0" in said
 
 
+def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Watermarks go to all partitions: one that lacks the last stood, or was cut; of a whole nothing is said."""
+    of_each = [[line for line in LINES if json.loads(line)["partition"] == n] for n in range(4)]
+    for n, lines in enumerate(of_each):
+        plain(tmp_path / f"partition_{n}", lines)
+    with closing(ticdc_lab.open(str(tmp_path), spark=spark)) as whole:
+        assert whole.watermarks().limits == ()
+    plain(tmp_path / "partition_2", of_each[2][: len(of_each[2]) // 2])
+    with closing(ticdc_lab.open(str(tmp_path), spark=spark)) as log:
+        [said] = log.watermarks().limits
+        summary = log.summary_of("facts")
+    n = sum(json.loads(line)["kind"] == "checkpoint" for line in of_each[2][len(of_each[2]) // 2 :])
+    assert re.fullmatch(rf"Partition 2 of .+ ends {n} watermarks \(.+ s\) before the topic's last: .+", said)
+    assert said in answers.audit(summary).limits and said in lines_of_audit(summary.findings, summary, most=1)
+    page = sections(summary)
+    assert [section.id for section in page for limit in section.limits if limit == said] == ["watermarks"]
+
+
+def test_partitions_that_end_early_are_said_once_for_each_place() -> None:
+    """One watermark less may have been on its way; a partition without any is said by itself."""
+
+    def ends(**until: int) -> tuple[str, ...]:
+        rows = [("t", int(p[1:]), ts << 18) for p, last in until.items() for ts in range(1000, 1000 * last + 1, 1000)]
+        rows += [("t", int(p[1:]), None) for p in until]
+        columns = zip(*rows, strict=True)
+        return early_ends(pa.table(dict(zip(("topic", "partition", "resolved_ts"), columns, strict=True))))
+
+    assert ends(p0=9, p1=8, p2=0) == ()
+    first, second = ends(p0=9, p1=7, p2=4, p3=7)
+    assert first.startswith("Partition 2 of t ends 5 watermarks (5.000 s) before")
+    assert second.startswith("Partitions 1, 3 of t end 2 watermarks (2.000 s) before")
+    assert ends(p0=99, **{f"p{n}": n for n in range(1, 9)})[-1] == "3 more places like these."
+
+
 def test_a_gz_without_its_end_is_said_where_it_was_cut_at_a_line(spark: SparkSession, tmp_path: Path) -> None:
     """All lines are there, and only the end of the stream is missing: what came after nobody knows."""
     packed = gzip.compress(b"\n".join(OF_0[:50]) + b"\n")
@@ -140,6 +182,30 @@ def test_what_several_files_hold_belongs_to_the_first() -> None:
     assert [(s.later, s.earlier, s.run) for s in found] == [
         ("b", ("a",), (5, 9)), ("c", ("a", "b"), (0, 14)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_repetitions_are_what_an_earlier_file_holds(seed: int) -> None:
+    """Of files drawn at random, told offset by offset: each names the files that hold its offsets first."""
+    r = random.Random(seed)
+    order = [f"f{i}" for i in range(r.randint(2, 6))]
+    runs = held(**{f: united((a := r.randint(0, 30), a + r.randint(0, 8)) for _ in range(4)) for f in order})
+    first: dict[int, str] = {}
+    for file in order:
+        offsets = [o for a, b in runs[file]["t", 0] for o in range(a, b + 1)]
+        found = [s for s in stretches(runs, order) if s.later == file]
+        assert [o for s in found for o in range(s.run[0], s.run[1] + 1)] == [o for o in offsets if o in first]
+        for s in found:
+            assert set(s.earlier) == {first[o] for o in range(s.run[0], s.run[1] + 1)}
+        first = dict.fromkeys(offsets, file) | first
+
+
+def test_a_folder_of_copies_costs_no_more_than_their_number() -> None:
+    """Found here: what 2,000 copies of one recording had in common, each with each, filled 22 GB."""
+    runs, begun = held(**{f"f{i:05}": [(0, 49)] for i in range(20_000)}), time.process_time()
+    found = stretches(runs, list(runs))
+    assert len(found) == 19_999 and {s.earlier for s in found} == {("f00000",)}
+    assert sum(map(len, numbered(found).values())) == 2 * 19_999 and time.process_time() - begun < 2
 
 
 def test_repetitions_of_many_files_are_found_in_a_moment() -> None:

@@ -30,6 +30,7 @@ def audit(s: Summary) -> Answer:
         Its ``findings`` and ``messages``.
     """
     limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in not_checked(s).items()]
+    limits += s.early_ends
 
     def draw() -> Mapping[str, Figure]:
         if s.findings.empty:
@@ -98,7 +99,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
         out += [line(i, f) for i, f in mine[:most]]
         if len(mine) > most:
             out.append(f"    and {len(mine) - most} more; --json shows all")
-    return out
+    return [*out, *s.early_ends]
 
 
 def line(number: int, f: Mapping[Any, Any]) -> str:

@@ -22,7 +22,7 @@ from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
-from ticdc_lab.facts.laggards import values_of
+from ticdc_lab.facts.laggards import early_ends, values_of
 from ticdc_lab.facts.limits import Counts
 from ticdc_lab.facts.load import Load, Measure, counted_load
 from ticdc_lab.facts.overview import (
@@ -79,6 +79,8 @@ class Summary:
         :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
         :meth:`ticdc_lab.facts.load.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages`
         give. Those that need commit_ts are empty where the log has none.
+    early_ends
+        :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from
         How the log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
     """
@@ -103,6 +105,7 @@ class Summary:
     messages: pd.DataFrame = field(default_factory=pd.DataFrame)
     made_from: Mapping[str, Any] | None = None
     sample: Sample | None = None
+    early_ends: tuple[str, ...] = ()
 
 
 def small(df: DataFrame) -> pd.DataFrame:
@@ -140,7 +143,7 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
 def of_facts(log: ChangeLog) -> dict[str, Any]:
     """The part of a :class:`Summary` that one pass over the log gives: what it is, what it holds, its watermarks."""
     facts = log.facts
-    steps = steps_of(values_of(facts), most=max(20, POINTS // max(1, len(facts.homes)))) if log.has_commit_ts else None
+    stated = values_of(facts) if log.has_commit_ts else None
     told = {
         "source": log.source,
         "protocol": log.protocol,
@@ -153,12 +156,14 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "ddl": exact(ddl_of(facts)),
         "quarantine": small(log.quarantine.transform(quarantine_reasons)),
     }
-    if steps is None:
+    if stated is None:
         return told
+    steps = steps_of(stated, most=max(20, POINTS // max(1, len(facts.homes))))
     return told | {
         "partitions": exact(partitions_of(facts)),
         "steps": exact(steps),
         "incidents": exact(incidents_of(facts)),
+        "early_ends": early_ends(stated),
     }
 
 

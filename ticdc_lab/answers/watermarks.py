@@ -56,7 +56,7 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
             drawn[f"lag{of}"] = figures.lag(s.steps, partitions=s.partitions, topic=topic)
         return drawn
 
-    return Answer("watermarks", _QUESTION, complete_to(s), frames, (), details, draw=draw)
+    return Answer("watermarks", _QUESTION, complete_to(s), frames, s.early_ends, details, draw=draw)
 
 
 def complete_to(s: Summary) -> str:

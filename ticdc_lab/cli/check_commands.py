@@ -59,6 +59,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             told = {} if about is None else {"messages": about}
             rows, counts = records_of(found), {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
             said = {"findings": rows, "counts": counts, "not_checked": not_checked(summary)}
+            said |= {"limits": [*log.limits, *summary.early_ends]}
             print_json(facts_of(log.change_log) | {"answer": answer.finding} | said | told)
         elif about is not None and messages_of is not None:
             click.echo(line(messages_of, found.iloc[messages_of - 1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -93,7 +94,9 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
         log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
             answer = log.watermarks()
-        print_answer(log, answer, as_json=as_json, shown=_WATERMARKS)
+        whole = replace(answer, details=(*answer.details, *answer.limits))
+        limits = [*log.limits, *answer.limits]
+        print_answer(log, whole, as_json=as_json, shown=_WATERMARKS, **({"limits": limits} if as_json else {}))
 
 
 @main.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,45 @@ def spans_of(stated: pa.Table) -> pa.Table:
     """As :func:`laggard_spans`, of :func:`values_of`."""
     found = [s for topic, values in by_topic(stated) for s in _spans(topic, values)]
     return pa.Table.from_pylist(found, arrow_of(SPANS))
+
+
+EARLY = 2
+"""Watermarks of its topic that a partition must lack at its end: one is on its way whenever a recording stops."""
+
+_EARLY = (
+    "{partitions} of {topic} {end} {n} watermarks ({lag_s:.3f} s) before the topic's last: nothing came there any "
+    "more, or the recording was cut there. The log cannot tell which."
+)
+
+
+def early_ends(stated: pa.Table) -> tuple[str, ...]:
+    """A sentence for each place before its topic's end where partitions end, the farthest behind first.
+
+    A file that was cut at a line's end looks whole by itself; that watermarks go to every partition of a topic can give
+    it away.
+
+    Parameters
+    ----------
+    stated
+        As :func:`values_of` gives.
+    """
+    found: list[tuple[int, str, int, float, int]] = []
+    for topic, values in by_topic(stated):
+        steps = np.unique(np.concatenate(list(values.values())))
+        for partition, own in values.items():
+            n = len(steps) - int(np.searchsorted(steps, own[-1], side="right")) if len(own) else 0
+            if n >= EARLY:
+                found.append((-n, topic, int(own[-1]), float(seconds(own[-1:], steps[-1:])[0]), partition))
+    said = []
+    for (n, topic, _, lag_s), group in groupby(sorted(found), key=lambda end: end[:4]):
+        numbers = [str(partition) for *_, partition in group]
+        some = ", ".join(numbers[:_NAMED]) + (f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else "")
+        who, end = (f"Partition {some}", "ends") if len(numbers) == 1 else (f"Partitions {some}", "end")
+        said.append(_EARLY.format(partitions=who, topic=topic, end=end, n=-n, lag_s=lag_s))
+    return (*said[:_NAMED], *([f"{len(said) - _NAMED} more places like these."] if len(said) > _NAMED else []))
+
+
+_NAMED = 5
 
 
 def by_topic(stated: pa.Table) -> Iterator[tuple[str, dict[int, Ints]]]:

@@ -10,7 +10,7 @@ The tasks that decode say which offsets each file holds, so that a folder withou
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
@@ -124,7 +124,7 @@ def shared(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets of one partition that ``later`` holds after one or more ``earlier`` files."""
+    """Offsets of one partition that ``later`` holds after one or more ``earlier`` files, each the first for some."""
 
     later: str
     earlier: tuple[str, ...]
@@ -133,18 +133,49 @@ class Stretch:
 
 
 def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[Stretch]:
-    """What each file holds that files before it hold too."""
+    """What each file holds that files before it hold too; ``earlier`` are those that hold some of it first."""
     found: list[tuple[int, Stretch]] = []
     for home, held in _by_home(runs, order).items():
-        for some in _overlapping(held):
-            some.sort(key=itemgetter(2))
-            firsts, lasts = (np.array([run[i] for run in some]) for i in (0, 1))
-            for i, (first, last, n) in enumerate(some):
-                earlier = [some[k] for k in np.flatnonzero((firsts[:i] <= last) & (lasts[:i] >= first))]
-                for run in shared([(first, last)], united(of[:2] for of in earlier)):
-                    holders = dict.fromkeys(order[k] for a, b, k in earlier if a <= run[1] and b >= run[0])
-                    found.append((n, Stretch(order[n], tuple(holders), home, run)))
+        firsts = _Firsts()
+        for first, last, n in sorted(held, key=itemgetter(2)):
+            for run, holders in firsts.add(first, last, n):
+                found.append((n, Stretch(order[n], tuple(order[k] for k in sorted(holders)), home, run)))
     return [stretch for _, stretch in sorted(found, key=lambda of: (of[0], of[1].home, of[1].run))]
+
+
+class _Firsts:
+    """Which file is the first to hold each offset of a partition: runs in order, of which none overlap.
+
+    However many files hold an offset, only the first is remembered: a folder of copies costs no more than their number.
+    """
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._files: list[int] = []
+
+    def add(self, first: int, last: int, file: int) -> list[tuple[Run, set[int]]]:
+        """Add a run of the next file; what of it was there before, and the files that held that first."""
+        low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
+        before: list[tuple[Run, set[int]]] = []
+        whole: list[Placed] = []
+        at = first
+        for known in zip(self._firsts[low:high], self._lasts[low:high], self._files[low:high], strict=True):
+            begin, end = max(first, known[0]), min(last, known[1])
+            if begin > at:
+                whole.append((at, begin - 1, file))
+            whole.append(known)
+            at = end + 1
+            if before and before[-1][0][1] + 1 == begin:
+                (since, _), holders = before.pop()
+                before.append(((since, end), holders | {known[2]}))
+            else:
+                before.append(((begin, end), {known[2]}))
+        if at <= last:
+            whole.append((at, last, file))
+        for of, values in zip((self._firsts, self._lasts, self._files), zip(*whole, strict=True), strict=True):
+            of[low:high] = values
+        return before
 
 
 def _by_home(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[Home, list[Placed]]:
@@ -154,21 +185,6 @@ def _by_home(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[Home, list[
         for home, own in runs.get(file, {}).items():
             homes.setdefault(home, []).extend((first, last, n) for first, last in own)
     return {home: sorted(homes[home]) for home in sorted(homes)}
-
-
-def _overlapping(held: Sequence[Placed]) -> Iterator[list[Placed]]:
-    """Runs in order, those together that others join; such as overlap no other are left out."""
-    some: list[Placed] = []
-    end = -1
-    for of in held:
-        if some and of[0] > end:
-            if len(some) > 1:
-                yield some
-            some = []
-        some.append(of)
-        end = max(end, of[1]) if len(some) > 1 else of[1]
-    if len(some) > 1:
-        yield some
 
 
 def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> list[str]:
@@ -229,14 +245,25 @@ def digests(
 
     ``of`` is what :func:`numbered` gives.
     """
+    known: dict[tuple[Home, Run, bool], int | None] = {}
     for n, stretch in of.get(file, ()):
-        here = _within(messages, stretch.home, [stretch.run])
-        if file != stretch.later and stretch.home in skips.get(file, {}):
-            here &= ~_within(messages, stretch.home, skips[file][stretch.home])
-        if here.any():
-            some = messages.filter(pa.array(here))
-            sums = map(_digest, *(some.column(c).to_pylist() for c in ("offset", "key", "value")))
-            yield n, int(file != stretch.later), sum(sums)
+        counts = file != stretch.later
+        what = stretch.home, stretch.run, counts
+        if what not in known:  # copies of a file have all the same in common with it
+            known[what] = _sum(messages, stretch, skips.get(file, {}) if counts else {})
+        if (found := known[what]) is not None:
+            yield n, int(counts), found
+
+
+def _sum(messages: pa.RecordBatch, stretch: Stretch, skips: Runs) -> int | None:
+    """Of the messages of a stretch but for those that are left out; None where there is none."""
+    here = _within(messages, stretch.home, [stretch.run])
+    if stretch.home in skips:
+        here &= ~_within(messages, stretch.home, skips[stretch.home])
+    if not here.any():
+        return None
+    some = messages.filter(pa.array(here))
+    return sum(map(_digest, *(some.column(c).to_pylist() for c in ("offset", "key", "value"))))
 
 
 def _digest(offset: int, key: bytes | None, value: bytes | None) -> int:

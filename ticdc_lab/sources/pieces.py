@@ -28,7 +28,7 @@ NO_SKIPS: Skips = {}
 RANGE_BYTES = 32 << 20
 """How much of a plain file is a piece."""
 
-FILES_LOOKED_INTO = 1_000
+FILES_LOOKED_INTO = 20_000
 """Up to so many Parquet files the driver reads the footers of; beyond, the engine plans the reading."""
 _TASKS_A_CORE = 2
 _PIECES_A_TASK = 32
