@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.engine import speeds
 from ticdc_lab.engine.classic import BRIEF_OPTIONS
 from ticdc_lab.errors import SetupError
 from ticdc_lab.events.schema import EVENTS
@@ -46,6 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
         fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
         subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=True)
         fetching.wait()
+
+
+@pytest.fixture(autouse=True)
+def no_measured_speeds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins on a machine that has read no log; what the suite reads is not the user's experience."""
+    folder = tmp_path_factory.getbasetemp() / "speeds"
+    shutil.rmtree(folder, ignore_errors=True)
+    monkeypatch.setattr(speeds, "cache_folder", lambda: folder)
 
 
 LONG = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import tarfile
 from dataclasses import replace
@@ -13,11 +14,14 @@ from click.testing import CliRunner, Result
 from conftest import golden
 from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab import load
 from ticdc_lab.cli import main
+from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.size import Size
 from ticdc_lab.sources.survey import Found, survey
+from ticdc_lab.widgets.source_bar import SourceBar
 
 pytestmark = pytest.mark.spark
 
@@ -26,8 +30,8 @@ OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> Found:
-    """The golden log in the open protocol."""
-    return survey(spark, OPEN)
+    """The golden log in the open protocol, on a machine that read no log yet."""
+    return replace(survey(spark, OPEN), load_s=None)
 
 
 def test_a_capture_file_is_described(found: Found) -> None:
@@ -36,9 +40,24 @@ def test_a_capture_file_is_described(found: Found) -> None:
     assert found.size == Size(Path(OPEN).stat().st_size, 1470, "counted", True)
     assert len(found.tables) == 7
     assert found.first_ts is not None and found.last_ts is not None and found.first_ts < found.last_ts
-    assert found.load_s is not None and found.load_s < 5
     assert found.words.startswith("Capture files in open-protocol: 1,470 messages (counted), 161 KB. Seen so far: 7 ")
-    assert found.advice == ("Read all of it: about 2 s.",)
+    assert found.advice == (
+        "Read all of it. Nothing like it was read on this machine yet, so how long reading it takes is not known.",
+    )
+    assert dict(zip(found.tables, found.rows_seen, strict=True))["shop.orders"] > 0
+    assert list(found.rows_seen) == sorted(found.rows_seen, reverse=True)
+
+
+def test_how_long_it_takes_is_what_such_logs_took_here(spark: SparkSession, tmp_path: Path) -> None:
+    """A read leaves its time; the next look says it, for the same protocol and engine only."""
+    assert survey(spark, OPEN).load_s is None
+    load(spark, OPEN).materialise(str(tmp_path / "decoded"))
+    found = survey(spark, OPEN)
+    assert found.load_s is not None and 0 < found.load_s < 120
+    assert found.advice[0].startswith("Read all of it. Reading it takes about ")
+    assert survey(spark, str(golden("messages_canal-json-tidb_small.jsonl.gz"))).load_s is None
+    (told,) = json.loads(speeds.place().read_text()).values()
+    assert told[0][0] == 1470 and told[0][1] == pytest.approx(found.load_s, abs=0.001)
 
 
 def test_what_was_not_looked_at_is_said(found: Found) -> None:
@@ -52,11 +71,13 @@ def test_what_takes_long_is_offered_as_a_sample(found: Found) -> None:
     large = replace(found, load_s=400.0)
     assert large.is_large
     sample = "Look at a sample first: some tables or a window of time."
-    assert large.advice[0] == f"Reading takes about 6 min 40 s. {sample}"
+    assert large.advice[0] == f"Reading it takes about 6 min 40 s, as such logs did here before. {sample}"
+    unread = replace(large, load_s=None)
+    assert not unread.is_large and replace(unread, size=Size(1, 3_000_001, "counted", True)).is_large
     assert large.flags.startswith(f"--tables {large.tables[0]} --from '2026-")
     assert not any("startingTimestamp" in a for a in large.advice)
-    topic = replace(large, source_kind="kafka", load_s=None)
-    assert topic.advice[0].startswith("Nobody knows how long reading it takes")
+    topic = replace(large, source_kind="kafka", load_s=None, size=Size(None, None, "unknown", False))
+    assert topic.advice[0].startswith("Nothing like it was read on this machine yet")
     assert "startingTimestamp" in topic.advice[-1]
 
 
@@ -105,7 +126,22 @@ def test_the_command_prints_the_same(lab: Any, found: Found) -> None:
     """In words, and as JSON."""
     said = lab("survey", OPEN).stdout.splitlines()
     assert said == [f"{OPEN}: {found.words}", *found.unknown, *found.advice]
-    assert json.loads(lab("survey", OPEN, "--json").stdout)["tables"] == list(found.tables)
+    told = json.loads(lab("survey", OPEN, "--json").stdout)
+    assert told["tables"] == list(found.tables) == [row["table"] for row in told["by_table"]]
+    assert told["answer"] == found.words and told["load_ms"] is None
+
+
+def test_it_is_an_answer_with_the_commands_sentence(lab: Any, spark: SparkSession, found: Found) -> None:
+    """As every question: finding, frame, limits, details; the workbench says the same."""
+    answer = ticdc_lab.survey(OPEN, spark=spark)
+    assert (answer.name, answer.finding, answer.limits) == ("survey", found.words, found.unknown)
+    assert lab("survey", OPEN).stdout.splitlines() == [f"{OPEN}: {answer.finding}", *answer.limits, *answer.details]
+    assert list(answer.frame.columns) == ["table", "rows_seen"] and answer.frame["rows_seen"].sum() <= 4000
+    assert answer.finding in answer._repr_html_() and answer.finding in str(answer)
+    bar = SourceBar(lambda source: None, lambda sample: None)
+    bar.show(found)
+    assert all(html.escape(sentence) in bar.told.value for sentence in (answer.finding, *answer.limits))
+    assert bar.read_button.description == "read all"
 
 
 @pytest.mark.soak

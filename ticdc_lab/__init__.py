@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from ticdc_lab.facts.stall_causes import stall_causes
     from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.lake.ingest import ingest
-    from ticdc_lab.log import Log, open
+    from ticdc_lab.log import Log, open, survey
     from ticdc_lab.repartition.expand import expand
     from ticdc_lab.report import report
     from ticdc_lab.sources.change_log import ChangeLog
     from ticdc_lab.sources.load import load
     from ticdc_lab.sources.provenance import provenance
-    from ticdc_lab.sources.survey import survey
     from ticdc_lab.tables import table_as_of, table_history
     from ticdc_lab.transactions import transactions
     from ticdc_lab.widgets.workbench import workbench
@@ -104,7 +103,7 @@ lazily(
         "session": "engine.sessions",
         "stall_causes": "facts.stall_causes",
         "summarise": "answers.summary",
-        "survey": "sources.survey",
+        "survey": "log",
         "table_as_of": "tables.as_of",
         "table_history": "tables.history",
         "topic_watermarks": "facts.watermarks",

@@ -53,6 +53,7 @@ from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
+from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, Page, TableTimeline
 from ticdc_lab.tables.naming import table_named
@@ -635,6 +636,38 @@ class Log:
         if self._is_closed:
             return Answer("log", "", str(self), {})._repr_html_()
         return Answer("log", "", self.lead, {}, self.limits)._repr_html_()
+
+
+def survey(source: str, *, spark: SparkSession | None = None, engine: str = "auto", **how: Any) -> Answer:
+    """Look at a change log before it is read: what it is, how large, what is in its first messages, what to do next.
+
+    Parameters
+    ----------
+    source, spark, engine
+        As of :func:`open`.
+    how
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings`` and ``options`` of
+        :func:`ticdc_lab.sources.load.load`.
+
+    Returns
+    -------
+    Answer
+        ``by_table`` has the tables of the messages that were looked at. How long reading takes is told from what this
+        machine read before; where it read nothing like it, that is said.
+
+    Raises
+    ------
+    SourceError, ProtocolError
+        There is nothing to read, or its protocol cannot be told.
+
+    Examples
+    --------
+    >>> import ticdc_lab
+    >>> print(ticdc_lab.survey("data/messages_canal-json-tidb_small.jsonl.gz").finding[:72])
+    Capture files in canal-json: 2,241 messages (counted), 175 KB. Seen so f
+    """
+    own = spark if spark is not None else session(engine, source=source)
+    return answers.surveyed(look(own, source, **how))
 
 
 def open(

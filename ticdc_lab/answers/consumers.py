@@ -49,7 +49,7 @@ _NO_VALUES = (
     "A state is judged by the versions of rows: one that never existed may yet hold the same values. Rows without a "
     "key do not count."
 )
-_NAME_A_COLUMN = "Sums over columns, such as a balance, need a column to be named: `watch` of log.consumers, --watch."
+_NAME_A_COLUMN = "No sum was followed: name a column whose sum upstream never changes, such as a balance."
 
 
 def consumers(
@@ -86,8 +86,8 @@ def consumers(
     counted = figures.anomaly_matrix(judgements)
     words, slow = list(speeds.items())[-1]
     which = (
-        f"Below the matrix, {words}: the example and the player are of {DESIGN_ROW.name}, the DDL timeline of "
-        f"{DESIGN_TRANSACTION.name}."
+        f"The pictures below the matrix show one setting: {words}. The example and the player show the consumer "
+        f"'{DESIGN_ROW.name}', the DDL timeline shows '{DESIGN_TRANSACTION.name}'."
     )
     last = {s.policy.name: done for s, done in runs}
     hasty, whole = (last[p.name] if p.name in last else run(part, p, slow) for p in (DESIGN_ROW, DESIGN_TRANSACTION))

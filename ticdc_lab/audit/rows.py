@@ -121,8 +121,8 @@ def nothing_below_ddl(s: Suspects) -> Found:
     at = np.flatnonzero(s.ddl >= 0)
     ddl = s.ddl[at]
     message = sentence(
-        _delivery(s, at), " older than the DDL of commit_ts ", marks.ts[ddl],
-        " that blocks its table follows the DDL",
+        _delivery(s, at), " is older than the DDL of commit_ts ", marks.ts[ddl],
+        ", which blocks its table, but comes after it",
     )  # fmt: skip
     shown = [_mark(s, at, marks, ddl), _event(s, at)]
     return Found(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)

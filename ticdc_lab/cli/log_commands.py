@@ -66,16 +66,18 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
 
     Reads the first messages only, and says what to do next.
     """
+    from ticdc_lab.answers import surveyed
     from ticdc_lab.codecs.csv_settings import settings_among
     from ticdc_lab.sources.survey import survey as look
 
     settings, options = settings_among(where["options"])
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
     found = look(session_of(source), source, settings=settings, options=options, **given)
+    answer = surveyed(found)
     if as_json:
-        print_json(found.facts())
+        print_json({"answer": answer.finding} | answer.facts())
         return
-    for sentence in (f"{source}: {found.words}", *found.unknown, *found.advice):
+    for sentence in (f"{source}: {answer.finding}", *answer.limits, *answer.details):
         click.echo(sentence)
     if found.is_large:
         click.echo(f"  ticdc-lab report {source} {found.flags}")

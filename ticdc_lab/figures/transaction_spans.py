@@ -14,10 +14,9 @@ from ticdc_lab.figures.progress import seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
 
-_NOTE = (
-    "Each bar is one transaction over the partitions it touches. Its colour is that of a partition whose watermark is "
-    "missing, so rows may still come. A cross says that a change was delivered more than once."
-)
+_NOTE = "Each bar is one transaction over the partitions it touches."
+_WAITS = " A coloured one waits for a watermark of the partition that the legend names: rows may still come."
+_AGAIN = " A cross says that a change was delivered more than once."
 
 
 def transaction_spans(
@@ -60,7 +59,7 @@ def transaction_spans(
     fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
     total = totals.iloc[0]
     told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total)
-    return finish(fig, title=told + scope, note=_note(len(sample), int(total["n"])), height=560)
+    return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
 
 
 def _torn(n: int, of: int) -> str:
@@ -78,8 +77,11 @@ def transactions_finding(total: pd.Series) -> str:
     return f"{state[0].upper()}{state[1:]}; {spread}{again}"
 
 
-def _note(drawn: int, n: int) -> str:
-    return _NOTE if drawn >= n else f"{_NOTE} {drawn:,} of {n:,} are drawn, pending and repeated ones first."
+def _note(sample: pd.DataFrame, n: int, *, waits: bool) -> str:
+    """It speaks of what is drawn only."""
+    again = bool((sample["duplicates"] > 0).any())
+    said = _NOTE + _WAITS * waits + _AGAIN * again
+    return said if len(sample) >= n else f"{said} {len(sample):,} of {n:,} are drawn, pending and repeated ones first."
 
 
 def _bars(fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
-from ticdc_lab.engine import is_several_machines, verbatim
+from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.engine.task_errors import task_errors
@@ -232,7 +233,11 @@ class ChangeLog:
         """
         with engine_errors(), self.reading(), room_for(folder):
             local = None if self._source is None else local_path(folder)
+            begun = time.monotonic()
             log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
+            if images and self.sample is None and log.counts is not None:
+                step = decoding_step(self.messages.sparkSession, self.protocol, self.source_kind)
+                speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
             log = log._with_gaps(log.decoded if self.sample is None else self.messages)
         known = None if self._source is None else self._source.overlaps_known
@@ -308,3 +313,8 @@ class ChangeLog:
         should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
         all_came = should is not None and should[0] == self.counts.messages
         return self if all_came else replace(self, gaps=lacking(positions, expected))
+
+
+def decoding_step(spark: SparkSession, protocol: str, source_kind: str) -> str:
+    """How :mod:`ticdc_lab.engine.speeds` names the reading of a log: what decides how fast it is here."""
+    return f"decode {protocol} of {source_kind}, {engine_of(spark)}, {parallelism(spark)} tasks"

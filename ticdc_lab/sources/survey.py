@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
-from ticdc_lab.engine import parallelism
+from ticdc_lab.engine import speeds
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import to_datetime
-from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.change_log import ChangeLog, decoding_step
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.size import Size
 
@@ -25,11 +25,9 @@ HEAD = 1_000
 LARGE_S = 60.0
 """What takes longer to read than so many seconds is offered as a sample first."""
 
-_A_SECOND = {"open-protocol": 120_000, "canal-json": 100_000, "csv": 60_000, "mq-v1": 60_000}
-_OTHERS_A_SECOND = 25_000
-"""Messages that one core decodes and writes in a second, about (less than docs/benchmarks.md, for safety)."""
+LARGE = 3_000_000
+"""So many messages are offered as a sample first where no log of that size was read on this machine before."""
 
-_START_S = 2.0
 _BYTES = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -52,7 +50,10 @@ class Found:
     first_ts, last_ts
         Least and greatest commit_ts (TSO) seen; None where the log has none. The log may go on after it.
     load_s
-        Seconds that reading it should take here, about; None where nothing tells.
+        Seconds that logs of about this size, protocol and engine took on this machine before; None where none was
+        read (:mod:`ticdc_lab.engine.speeds`).
+    rows_seen
+        Row changes of each of ``tables`` among the messages that were looked at.
     """
 
     log: ChangeLog
@@ -64,6 +65,7 @@ class Found:
     first_ts: int | None
     last_ts: int | None
     load_s: float | None
+    rows_seen: tuple[int, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -77,8 +79,10 @@ class Found:
 
     @property
     def is_large(self) -> bool:
-        """Whether a sample should be looked at first: it takes more than :data:`LARGE_S`, or nobody knows how long."""
-        return self.load_s is None or self.load_s > LARGE_S
+        """Whether a sample should be looked at first: it takes more than :data:`LARGE_S`, or has :data:`LARGE`."""
+        if self.load_s is not None:
+            return self.load_s > LARGE_S
+        return self.size.messages is None or self.size.messages > LARGE
 
     @property
     def words(self) -> str:
@@ -102,11 +106,15 @@ class Found:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do next, one sentence each."""
-        if self.load_s is not None and not self.is_large:
-            return (f"Read all of it: about {seconds(self.load_s)}.",)
-        long = "Nobody knows how long reading it takes" if self.load_s is None else f"Reading takes {self._about}"
+        how_long = (
+            "Nothing like it was read on this machine yet, so how long reading it takes is not known"
+            if self.load_s is None
+            else f"Reading it takes about {seconds(self.load_s)}, as such logs did here before"
+        )
+        if not self.is_large:
+            return (f"Read all of it. {how_long}.",)
         by_time = " or a window of time" if self.first_ts is not None else ""
-        first = f"{long}. Look at a sample first: some tables{by_time}."
+        first = f"{how_long}. Look at a sample first: some tables{by_time}."
         kept = "A sample is decoded as a whole but kept in part: every answer after that is quicker."
         topic = (
             "Of a topic the broker can leave out what came before (option startingTimestamp, milliseconds); what was "
@@ -126,13 +134,9 @@ class Found:
             "source": self.log.source, "source_kind": self.source_kind, "protocol": self.protocol,
             "has_commit_ts": self.log.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
             "messages_exact": self.size.is_exact, "seen": self.seen, "tables": self.tables,
-            "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts, "load_s": self.load_s,
-            "unknown": self.unknown, "advice": self.advice,
+            "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
+            "load_ms": None if self.load_s is None else round(1000 * self.load_s), "unknown": self.unknown,
         }  # fmt: skip
-
-    @property
-    def _about(self) -> str:
-        return f"about {seconds(self.load_s or 0)}"
 
 
 def survey(
@@ -172,16 +176,20 @@ def survey(
     with log.reading():
         size = log.size()
         held = log.heads(HEAD).transform(_held).toArrow()
+    rows = _rows_by_table(held)
     return Found(
         log=log,
         source_kind=log.source_kind,
         size=size,
         seen=pc.sum(held["messages"]).as_py() or 0,
         partitions=tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
-        tables=_tables(held),
+        tables=tuple(rows),
+        rows_seen=tuple(rows.values()),
         first_ts=pc.min(held["first_ts"]).as_py(),
         last_ts=pc.max(held["last_ts"]).as_py(),
-        load_s=_load_s(size, log.protocol, parallelism(spark)),
+        load_s=None
+        if size.messages is None
+        else speeds.expected_s(decoding_step(spark, log.protocol, log.source_kind), size.messages),
     )
 
 
@@ -195,16 +203,16 @@ def _held(heads: DataFrame) -> DataFrame:
     )
 
 
-def _tables(held: pa.Table) -> tuple[str, ...]:
-    rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
-    counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
-    return tuple(f"{r['schema_name']}.{r['table_name']}" for r in counted)
-
-
-def _load_s(size: Size, protocol: str, cores: int) -> float | None:
+def _load_s(spark: SparkSession, log: ChangeLog, size: Size) -> float | None:
     if size.messages is None:
         return None
-    return _START_S + size.messages / (_A_SECOND.get(protocol, _OTHERS_A_SECOND) * cores)
+    return speeds.expected_s(decoding_step(spark, log.protocol, log.source_kind), size.messages)
+
+
+def _rows_by_table(held: pa.Table) -> dict[str, int]:
+    rows = held.filter(pc.greater(held["rows"], 0)).group_by(["schema_name", "table_name"]).aggregate([("rows", "sum")])
+    counted = sorted(rows.to_pylist(), key=lambda r: (-r["rows_sum"], r["schema_name"], r["table_name"]))
+    return {f"{r['schema_name']}.{r['table_name']}": r["rows_sum"] for r in counted}
 
 
 _KINDS = {

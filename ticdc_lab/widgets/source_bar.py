@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
+from ticdc_lab.answers import surveyed
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.sample import Sample, sample_of
@@ -149,5 +150,6 @@ def _entries(folder: Path) -> list[tuple[str, str]]:
 
 
 def _told(found: Found) -> str:
-    parts = [f"<b>{html.escape(found.words)}</b>", *map(html.escape, (*found.unknown, *found.advice))]
+    answer = surveyed(found)
+    parts = [f"<b>{html.escape(answer.finding)}</b>", *map(html.escape, (*answer.limits, *answer.details))]
     return f'<div style="line-height:1.5;max-width:900px">{"<br>".join(parts)}</div>'
