@@ -1,4 +1,4 @@
-"""Dependencies point one way, and what only one place may do no other place does (`design/house_style.md`)."""
+"""Dependencies point one way, and what only one place may do no other place does (the map in CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -256,3 +256,14 @@ def test_the_checks_see_a_planted_fault(tmp_path: Path) -> None:
     assert roots(path) == {"typing", "ticdc_lab", "ipywidgets"}
     assert own_parts(path) == {"widgets"}
     assert calls(path, "toPandas") == ["toPandas"]
+
+
+def test_the_map_names_every_room_in_the_order_of_imports() -> None:
+    """CONTRIBUTING's table has a row for each room, and for nothing else; a room stands behind those it may import."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [name.strip("/") for name in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)]
+    rooms = [name.removesuffix(".py") for name in rows if "/" not in name]
+    assert sorted(rooms) == sorted({part(path) for path in modules()} - {"__init__", "lazily"})
+    steps = [STEP[name] for name in rooms]
+    assert steps == sorted(steps)
+    assert [name for name in rows if not (PACKAGE / name).exists()] == []

@@ -37,7 +37,7 @@ from ticdc_lab.encode.produce import produce
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.gaps import offset_gaps
-from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
+from ticdc_lab.facts.laggards import laggard_spans
 from ticdc_lab.facts.stall_causes import stall_causes
 from ticdc_lab.facts.stalls import stalls
 from ticdc_lab.facts.watermarks import (
@@ -140,7 +140,6 @@ QUESTIONS: dict[str, Question] = {
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),
     "with_hashes": lambda e: with_hashes(e.select(*EVENTS.names), KEYS, IMAGE_HASHES, DISPATCH),
     "laggard_spans": laggard_spans,
-    "unresolved_over_offsets": unresolved_over_offsets,
     "produce": lambda e: produce(e, protocol="open-protocol", strategy="table", partitions=2, topic="again"),
     "consumer_findings": consumer_findings,
     "stall_causes": lambda e: stall_causes(e, stall_s=2),

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.events.tso import compose, physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gaps import missing, offset_gaps
-from ticdc_lab.facts.laggards import laggard_spans, so_far, spans_of, unresolved_over_offsets, values_of
+from ticdc_lab.facts.laggards import laggard_spans, spans_of, values_of
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,
@@ -133,23 +132,13 @@ def test_progress_and_timeline_are_what_plain_python_counts(seed: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_where_sorted_batches_are_cut_changes_nothing(size: int) -> None:
-    """A partition may lie across any number of batches: watermarks, offsets and points go on in the next."""
+    """A partition may lie across any number of batches: watermarks and offsets go on in the next."""
     facts = LogFacts.of(table(random_log(3, topics=12)))
     topics, partitions = facts.names(facts.watermarks.home)
     marks = pa.table({"topic": topics, "partition": partitions, "offset": pa.array(facts.watermarks.offset),
                       "resolved_ts": pa.array(facts.watermarks.ts)})  # fmt: skip
     n = marks.num_rows
-    points = marks.append_column("first_offset", marks["offset"]).append_column("last_offset", marks["offset"])
-    points = points.append_column("n_rows", marks["offset"]).append_column("newest_commit_ts", marks["resolved_ts"])
-    for kernel, sorted_rows in ((timeline, marks), (so_far, points), (missing, pa.Table.from_batches(_chunks(facts)))):
+    for kernel, sorted_rows in ((timeline, marks), (missing, pa.Table.from_batches(_chunks(facts)))):
         whole = pa.Table.from_batches(kernel(iter(sorted_rows.combine_chunks().to_batches())))
         cut = pa.Table.from_batches(kernel(iter(sorted_rows.combine_chunks().to_batches(max_chunksize=size))))
         assert n > 20 and whole.num_rows and whole.equals(cut)
-
-
-def test_unresolved_points_do_not_depend_on_order(spark: SparkSession) -> None:
-    """Stretches along offsets, of a log in any order."""
-    events = spark.createDataFrame(table(random_log(5, topics=3)), EVENTS)
-    shuffled = events.orderBy(F.rand(2)).repartition(3)
-    plain, other = (e.transform(unresolved_over_offsets, every=2).toArrow() for e in (events, shuffled))
-    assert plain.num_rows and rows(plain) == rows(other)

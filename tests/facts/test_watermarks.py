@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.tso import compose
-from ticdc_lab.facts.laggards import laggard_spans, unresolved_over_offsets
+from ticdc_lab.facts.laggards import laggard_spans
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,
@@ -159,31 +159,13 @@ def test_laggards_are_named_with_the_steps_they_missed(spark):
     ]
 
 
-def test_unresolved_seconds_along_offsets(spark):
-    """At each stretch the lag is the newest row so far less the watermark so far."""
-    events = log(
-        spark,
-        at(0, 0, "row", 5),
-        at(0, 1, "row", 3),
-        at(0, 2, "watermark", 4),
-        at(0, 3, "row", 9),
-        at(0, 4, "watermark", 9),
-    )
-    got = rows(events.transform(unresolved_over_offsets, every=1), "last_offset", "unresolved_s")
-    assert got == [(0, None), (1, None), (2, 1.0), (3, 5.0), (4, 0.0)]
-    assert rows(events.transform(unresolved_over_offsets, every=3), "first_offset", "last_offset", "unresolved_s") == [
-        (0, 2, 1.0),
-        (3, 4, 0.0),
-    ]
-
-
 def test_streams_are_refused_with_the_reason_but_progress_runs(spark):
     """A running maximum along offsets cannot run on a stream; the plain aggregation can."""
     stream = spark.readStream.format("rate").load().selectExpr(
         "'watermark' AS kind", "value AS commit_ts", "'t' AS topic", "0 AS partition", "value AS offset", "0 AS seq",
         "'s' AS schema_name", "'a' AS table_name",
     )  # fmt: skip
-    for function in (watermark_timeline, topic_watermarks, table_watermarks, laggard_spans, unresolved_over_offsets):
+    for function in (watermark_timeline, topic_watermarks, table_watermarks, laggard_spans):
         with pytest.raises(StreamingError, match=function.__name__):
             stream.transform(function)
     assert stream.transform(partition_progress).isStreaming

@@ -10,7 +10,6 @@ from typing import IO, Any
 import msgspec
 
 TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 _FIELDS = "fields"
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 

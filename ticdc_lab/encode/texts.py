@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from ticdc_lab.errors import ProtocolError
 
 INTEGER_TEXT, FLOAT_TEXT = r"^-?(0|[1-9]\d*)$", r"^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$"
-HEX_TEXT = r"^0x([0-9a-fA-F]{2})*$"
 _ESCAPES = r'[\x00-\x1f"\\]'
 _GO_ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
 

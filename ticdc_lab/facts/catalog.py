@@ -113,18 +113,6 @@ class TableDef:
         """MQ design, footnote 5: exactly one primary key or unique index, so that its values always identify a row."""
         return len(self.unique_indexes) == 1
 
-    @property
-    def has_single_integer_primary_key(self) -> bool:
-        """MQ design, footnote 4: the only unique index is a primary key of one integer column."""
-        return self.has_one_unique_index and self._primary_is_integer
-
-    @property
-    def _primary_is_integer(self) -> bool:
-        column = (
-            None if self.primary is None or len(self.primary.columns) != 1 else self.column(self.primary.columns[0])
-        )
-        return column is not None and column.is_integer
-
     def _is_key_column(self, name: str) -> bool:
         column = self.column(name)
         return column is not None and not column.nullable and not column.hidden and column.generated != "virtual"

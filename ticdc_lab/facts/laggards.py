@@ -1,4 +1,4 @@
-"""Who holds a topic's resolved_ts back, and how much of each partition was unresolved on the way."""
+"""Who holds a topic's resolved_ts back."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.shuffle import by_key, in_one
+from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events.neighbours import changes_in
-from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.ladder import NO_TS, Ints, nullable, partitions_in, seconds, timestamps
-from ticdc_lab.facts.schemas import SPANS, STATED, UNRESOLVED, arrow_of, together
-from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK, unresolved_s
-
-EVERY = 4096
-"""Offsets per point."""
+from ticdc_lab.facts.schemas import SPANS, STATED, arrow_of, together
+from ticdc_lab.facts.watermarks import IS_WATERMARK
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -157,53 +154,3 @@ def _runs(at: Ints) -> Iterator[tuple[int, int]]:
     cuts = np.flatnonzero(np.diff(at) > 1) + 1
     for run in np.split(at, cuts) if len(at) else ():
         yield int(run[0]), int(run[-1]) + 1
-
-
-def unresolved_over_offsets(events: DataFrame, *, every: int = EVERY) -> DataFrame:
-    """Say along each partition how many seconds of changes were not resolved yet.
-
-    Parameters
-    ----------
-    events
-        ``kind``, ``commit_ts`` and the position columns.
-    every
-        Offsets per point.
-
-    Returns
-    -------
-    DataFrame
-        Per ``topic, partition`` and stretch of ``every`` offsets that holds events: ``first_offset``, ``last_offset``,
-        ``n_rows``, and as of ``last_offset``: ``newest_commit_ts`` (of rows so far), ``resolved_ts`` (null before the
-        first watermark),
-        ``unresolved_s`` (from the one to the other; 0 when all rows so far are resolved).
-    """
-    require_columns(events, "kind", "commit_ts", *POSITION)
-    require_batch(
-        events, function="unresolved_over_offsets", why="a running maximum follows the offsets of a partition"
-    )
-    points = events.groupBy(*PARTITION, F.expr(f"offset div {every}L").alias("stretch")).agg(
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.count_if(F.expr(IS_ROW)).alias("n_rows"),
-        F.max(F.when(F.expr(IS_ROW), F.col("commit_ts"))).alias("newest_commit_ts"),
-        F.max(F.when(F.expr(IS_WATERMARK), F.col("commit_ts"))).alias("resolved_ts"),
-    )
-    return by_key(points, PARTITION, so_far, UNRESOLVED, order=("stretch",))
-
-
-def so_far(points: Batches) -> Batches:
-    """What each stretch leaves unresolved, of batches in order of partition and stretch."""
-    key, tops = None, {"newest_commit_ts": NO_TS, "resolved_ts": NO_TS}
-    for batch in points:
-        if not batch.num_rows:
-            continue
-        parts, continues, key = partitions_in(batch, key)
-        of = {c: batch[c] for c in (*PARTITION, "first_offset", "last_offset", "n_rows")}
-        for name, top in tops.items():
-            value = timestamps(batch[name]).copy()
-            value[0] = max(value[0], top) if continues else value[0]
-            value = np.concatenate([np.maximum.accumulate(value[p]) for p in parts])
-            tops[name] = int(value[-1])
-            of[name] = nullable(value)
-        of["unresolved_s"] = unresolved_s(of["newest_commit_ts"], of["resolved_ts"])
-        yield pa.RecordBatch.from_pydict(of)

@@ -32,10 +32,6 @@ SPANS = """
 topic string, partition int, first_step bigint, last_step bigint, steps bigint, steps_total bigint, held_ts bigint,
 from_ts bigint, to_ts bigint, lag_s_max double, at_end boolean
 """
-UNRESOLVED = """
-topic string, partition int, first_offset bigint, last_offset bigint, n_rows bigint, newest_commit_ts bigint,
-resolved_ts bigint, unresolved_s double
-"""
 RUNGS = """
 topic string, held_ts bigint, next_ts bigint, everywhere boolean, partition int, held_offset bigint, next_offset bigint,
 steps_of_others int, step_s double, since_us bigint, until_us bigint, stood_s double, n_repeats bigint,

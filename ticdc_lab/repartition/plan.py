@@ -163,11 +163,6 @@ class Plan:
         return tso.physical_ms(self.at)
 
     @property
-    def stopped_ms(self) -> int:
-        """When the last processor stops writing with the old count."""
-        return max((p.stop_ms for p in self.processors), default=self.at_ms)
-
-    @property
     def running_ms(self) -> int:
         """When the last processor writes with the new count."""
         return max((p.start_ms for p in self.processors), default=self.start_ms)

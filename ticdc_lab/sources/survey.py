@@ -187,9 +187,7 @@ def survey(
         rows_seen=tuple(rows.values()),
         first_ts=pc.min(held["first_ts"]).as_py(),
         last_ts=pc.max(held["last_ts"]).as_py(),
-        load_s=None
-        if size.messages is None
-        else speeds.expected_s(decoding_step(spark, log.protocol, log.source_kind), size.messages),
+        load_s=_load_s(spark, log, size),
     )
 
 
