@@ -70,6 +70,7 @@ TO_THE_DRIVER = {
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
     "sources/survey.py": "a row of counts for each table and partition",
     "answers/summary.py": "aggregates that are drawn",
+    "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
     "log.py": "one moment, and how many rows a table has",
     "engine/workers.py": "one row, to try the workers",
 }

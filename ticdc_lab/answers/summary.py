@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit import audit, events_at, places_of
+from ticdc_lab.audit import audited, events_at, places_of
 from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -227,15 +227,16 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
     Where the protocol carries checksums of rows, they are verified as well.
     """
-    why = log.events.transform(move_causes) if causes is None else causes
-    found = audit(
-        log.events, protocol=log.protocol, has_commit_ts=log.has_commit_ts, causes=why, max_per_guarantee=most,
-        sample=log.sample,
-    )  # fmt: skip
+    with log.reading():
+        told = audited(
+            log.events, log.facts, lambda: log.events.transform(move_causes) if causes is None else causes,
+            protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
+        )  # fmt: skip
+    found = exact(told)
     if log.protocol not in CHECKSUMMED:
-        return small(found)
+        return found
     differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
-    return pd.concat([small(found), small(differ.orderBy("severity", "partition", "offset").limit(most))]).reset_index(
+    return pd.concat([found, small(differ.orderBy("severity", "partition", "offset").limit(most))]).reset_index(
         drop=True
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
 from ticdc_lab.audit.messages import events_at, messages_of, places_of
-from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table
+from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table, audited
 
 __all__ = [
     "GUARANTEES",
@@ -12,6 +12,7 @@ __all__ = [
     "Guarantee",
     "audit",
     "audit_table",
+    "audited",
     "checks_possible",
     "events_at",
     "messages_of",

@@ -44,10 +44,16 @@ LEAVES, DELETE, UPDATE, INSERT = range(4)
 
 _COLUMNS = ("row_id", "place", "commit_ts", "offset", "seq", "rank", "change_hash", "before", "after")
 
-_NARROW = (
-    "place", "commit_ts", "offset", "seq", "op", "change_hash", "before_key_hash IS NOT NULL AS takes",
-    "before_hash", "after_hash",
-)  # fmt: skip
+_DELETES, _UPDATES, _INSERTS, _TAKES, _UNSURE, _IS_OLD = (1 << n for n in range(6))
+"""Bits of ``flags``, which go through the shuffle as one number: its operation; it takes another key's place; it may
+not be that operation; it stands for the key that it leaves."""
+
+_BITS = {"delete": _DELETES, "update": _UPDATES, "insert": _INSERTS}
+_FLAGS = (
+    f"CASE op WHEN 'delete' THEN {_DELETES} WHEN 'update' THEN {_UPDATES} WHEN 'insert' THEN {_INSERTS} ELSE 0 END"
+    f" + CASE WHEN before_key_hash IS NOT NULL THEN {_TAKES} ELSE 0 END"
+)
+_NARROW = ("place", "commit_ts", "offset", "seq", "change_hash", "before_hash", "after_hash")
 _OWN = "coalesce(key_hash, change_hash)"
 _ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
 
@@ -71,8 +77,8 @@ class Changes:
         """Those of :func:`changes_of`."""
         row_id, place, offset, seq, change_hash = numbers(rows, "row_id", "place", "offset", "seq", "change_hash")
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
-        is_old, takes, unsure = (np.asarray(rows[c]).astype(bool) for c in ("is_old", "takes", "unsure"))
-        delete, update, insert = (_is(rows["op"], op) for op in ("delete", "update", "insert"))
+        flags = np.asarray(rows["flags"])
+        delete, update, insert, takes, unsure, is_old = ((flags & (1 << n)) != 0 for n in range(6))
         rank = np.select([is_old, delete, update], [LEAVES, DELETE, UPDATE], INSERT).astype(np.int64)
         # an update without an old image may be an insert (mq-v1 does not tell)
         found = _or(rows["before_hash"], np.where(update, UNKNOWN, SOME))
@@ -207,10 +213,11 @@ def judged(
     images = [IMAGE_HASHES] if {"columns", "before"} <= set(events.columns) else []
     keyed = with_hashes(events, KEYS, *images)
     missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
-    unsure = "incomplete <=> 'op-unknown'" if "incomplete" in keyed.columns else "false"
+    unsure = f"CASE WHEN incomplete = 'op-unknown' THEN {_UNSURE} ELSE 0 END" if "incomplete" in keyed.columns else "0"
     rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)
-    whole = rows.selectExpr(*_NARROW, f"{unsure} AS unsure", f"{_ROW_IDS} AS row_ids")
-    narrow = whole.select("*", F.posexplode("row_ids").alias("is_old", "row_id")).drop("row_ids")
+    whole = rows.selectExpr(*_NARROW, f"{_FLAGS} + {unsure} AS _flags", f"{_ROW_IDS} AS row_ids")
+    each = whole.select("*", F.posexplode("row_ids").alias("is_old", "row_id"))
+    narrow = each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS flags", "row_id")
 
     def kernel(table: pa.Table) -> Kernel:
         (pickled,) = table["promises"].drop_null().to_pylist()
@@ -230,26 +237,25 @@ def changes_of(events: pa.Table) -> pa.Table:
     none = pa.nulls(rows.num_rows, pa.int64())
     for name in IMAGE_HASHES.names:
         rows = rows if name in rows.column_names else rows.append_column(name, none)
-    known = (
-        pc.fill_null(pc.equal(rows["incomplete"], "op-unknown"), False) if "incomplete" in rows.column_names else None
-    )
     names = zip(*[rows[c].to_pylist() for c in ("topic", "partition", *NAMES)], strict=True)
-    more = {
+    takes = np.asarray(pc.is_valid(rows["before_key_hash"]))
+    flags = sum((bit * _is(rows["op"], op) for op, bit in _BITS.items()), _TAKES * takes)
+    if "incomplete" in rows.column_names:
+        flags = flags + _UNSURE * _is(rows["incomplete"], "op-unknown")
+    own = {
         "place": pa.array([place_number(*name) for name in names], pa.int64()),
-        "takes": pc.is_valid(rows["before_key_hash"]),
-        "unsure": known if known is not None else pa.repeat(False, rows.num_rows),
+        **{name: rows[name] for name in _NARROW if name != "place"},
+        "flags": pa.array(flags, pa.int32()),
         "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),
-        "is_old": pa.repeat(pa.scalar(0), rows.num_rows),
     }
-    for name, column in more.items():
-        rows = rows.append_column(name, column)
-    old = rows.filter(rows["takes"])
-    at = {name: old.column_names.index(name) for name in ("row_id", "is_old")}
-    old = old.set_column(at["row_id"], "row_id", old["before_key_hash"])
-    old = old.set_column(at["is_old"], "is_old", pa.repeat(pa.scalar(1), old.num_rows))
-    both = pa.concat_tables([rows, old.cast(rows.schema)])
-    needed = ("commit_ts", "offset", "seq", "op", "change_hash", "before_hash", "after_hash", *more)
-    return both.select(needed).sort_by("row_id")
+    every = pa.table(own)
+    old = every.filter(pa.array(takes))
+    left = {
+        "flags": pc.add(old["flags"], pa.scalar(_IS_OLD, pa.int32())),
+        "row_id": rows["before_key_hash"].drop_null(),
+    }
+    old = pa.table({name: left.get(name, old[name]) for name in every.column_names}, schema=every.schema)
+    return pa.concat_tables([every, old]).sort_by("row_id")
 
 
 def _judged(

@@ -33,6 +33,10 @@ _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
 
+_SENT = 16 << 20
+"""Bytes that go to an engine with a query."""
+
+
 def log_marks(events: DataFrame) -> DataFrame:
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow.
@@ -40,10 +44,23 @@ def log_marks(events: DataFrame) -> DataFrame:
     return in_one(log_facts(events), _gathered, "facts binary, promises binary")
 
 
+def marks_of(facts: LogFacts, events: DataFrame) -> DataFrame:
+    """:func:`log_marks` of events whose facts are known; of very many they are gathered again where they are needed."""
+    both = _pickled(facts)
+    return (
+        events.sparkSession.createDataFrame(pa.Table.from_batches([both]))
+        if both.nbytes <= _SENT
+        else log_marks(events)
+    )
+
+
 def _gathered(batches: Batches) -> Batches:
-    facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW))
+    yield _pickled(LogFacts.read(pa.Table.from_batches(batches, schema=ARROW)))
+
+
+def _pickled(facts: LogFacts) -> pa.RecordBatch:
     both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts))]
-    yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
+    return pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
 
 @dataclass(frozen=True, slots=True)

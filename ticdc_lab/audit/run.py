@@ -16,7 +16,7 @@ from ticdc_lab.audit.broadcasts import Stated
 from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, Event, as_table, batches_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
-from ticdc_lab.audit.marks import NAMES, Promises, log_marks
+from ticdc_lab.audit.marks import NAMES, Promises, log_marks, marks_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events.prefix import POSITION
@@ -37,6 +37,10 @@ _NO_KEY = "CAST(NULL AS STRING) AS key"
 _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
+_MOVES = "rows_stay_in_one_partition"
+"""What a rule of dispatch may explain."""
+
+Keys = dict[tuple[Any, ...], str]
 _NEEDED = ("kind", "commit_ts", "op", "query", *NAMES, *POSITION)
 
 
@@ -119,16 +123,56 @@ def audit(
     marks = log_marks(events)
     found: list[DataFrame] = []
     if of_rows:
-        beside = marks.select("promises") if causes is None else _with_causes(marks, causes)
-        judge = _judge(of_rows, explained=causes is not None)
-        rows = judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
+        rows = _rows_judged(events, of_rows, marks, causes, has_commit_ts=has_commit_ts, chunk=chunk)
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
     if of_log:
-        found.append(marks.select("facts").mapInArrow(_judge_log(of_log, protocol), FOUND_DDL).selectExpr("*", _NO_KEY))
+        found.append(_log_judged(of_log, marks, protocol).selectExpr("*", _NO_KEY))
     whole = found[0] if len(found) == 1 else found[0].unionAll(found[1])
     return in_one(whole, listed(max_per_guarantee, FINDINGS.names), FINDINGS, order=(*ORDER, "key"))
+
+
+def audited(
+    events: DataFrame,
+    facts: LogFacts,
+    causes: Callable[[], DataFrame],
+    *,
+    protocol: str,
+    has_commit_ts: bool = True,
+    max_per_guarantee: int = MAX_PER_GUARANTEE,
+    sample: Sample | None = None,
+) -> pa.Table:
+    """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
+
+    Parameters
+    ----------
+    events
+        As of :func:`audit`.
+    facts
+        What was gathered of them, which is not gathered again.
+    causes
+        Gives those of :func:`audit`; asked only if some row is found in several partitions.
+    protocol, has_commit_ts, max_per_guarantee, sample
+        As of :func:`audit`.
+
+    Returns
+    -------
+    pyarrow.Table
+        :data:`ticdc_lab.events.schema.FINDINGS`, in the same order. Images are read between the first and the last
+        offset of rows in findings.
+    """
+    names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
+    of_rows, of_log = _apart(names)
+    kept = listed(max_per_guarantee, FOUND.names)
+    marks = marks_of(facts, events)
+    rows = _rows_judged(events, of_rows, marks, None, has_commit_ts=has_commit_ts)
+    found = in_one(rows.unionAll(_log_judged(of_log, marks, protocol)), kept, FOUND_DDL, order=ORDER).toArrow()
+    if found.num_rows and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
+        moved = _rows_judged(events, [_MOVES], marks, causes(), has_commit_ts=has_commit_ts)
+        others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
+        found = pa.concat_tables([others, in_one(moved, kept, FOUND_DDL, order=ORDER).toArrow().cast(others.schema)])
+    return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
 
 
 def audit_table(
@@ -170,11 +214,15 @@ def audit_table(
         changes = Changes.read(changes_of(events))
         odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
         found += [judge(odd)] if odd is not None else []
-    keyed = _with_keys_of(pa.Table.from_batches(found, schema=FOUND), events)
+    whole = pa.Table.from_batches(found, schema=FOUND)
+    return _in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
+
+
+def _in_order(found: pa.Table, most: int | None) -> pa.Table:
     order = [(c, "ascending", "at_start") for c in ORDER]
-    whole = keyed.take(pc.sort_indices(keyed, order)).combine_chunks()
-    kept = listed(max_per_guarantee, FINDINGS.names)(iter(whole.to_batches()))
-    return pa.Table.from_batches(kept, schema=pa.schema([keyed.schema.field(n) for n in FINDINGS.names]))
+    whole = found.take(pc.sort_indices(found, order)).combine_chunks()
+    kept = listed(most, FINDINGS.names)(iter(whole.to_batches()))
+    return pa.Table.from_batches(kept, schema=pa.schema([found.schema.field(n) for n in FINDINGS.names]))
 
 
 def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]:
@@ -199,6 +247,19 @@ def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]
 def _apart(names: list[str]) -> tuple[list[str], list[str]]:
     """Those about rows, and those about the log."""
     return [n for n in names if GUARANTEES[n].row], [n for n in names if GUARANTEES[n].log]
+
+
+def _rows_judged(
+    events: DataFrame, names: list[str], marks: DataFrame, causes: DataFrame | None, *, has_commit_ts: bool,
+    chunk: int = ROWS_AT_ONCE,
+) -> DataFrame:  # fmt: skip
+    beside = marks.select("promises") if causes is None else _with_causes(marks, causes)
+    judge = _judge(names, explained=causes is not None)
+    return judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
+
+
+def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:
+    return marks.select("facts").mapInArrow(_judge_log(names, protocol), FOUND_DDL)
 
 
 def _with_causes(marks: DataFrame, causes: DataFrame) -> DataFrame:
@@ -267,19 +328,51 @@ def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(said), on=same).selectExpr(*wanted).toDF(*FOUND.names, "key")
 
 
-def _with_keys_of(found: pa.Table, events: pa.Table) -> pa.Table:
-    """:func:`_with_row_keys` of tables."""
-    keys: dict[tuple[Any, ...], str] = {}
+def _keys_in(found: pa.Table, events: pa.Table) -> Keys:
+    """The keys of the rows that are found, from a table of events."""
+    keys: Keys = {}
     if {"columns", "before"} <= set(events.column_names):
         numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows)))
-        wanted = found.filter(pc.is_valid(found["row_id"])).select(POSITION).group_by(list(POSITION)).aggregate([])
-        at = numbered.filter(pc.equal(events["kind"], "row")).join(wanted, list(POSITION), join_type="inner")["at"]
+        of_rows = numbered.filter(pc.equal(events["kind"], "row"))
+        at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
         for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist():
             place = tuple(e[c] for c in POSITION)
             keys[place] = min(keys.get(place, text := _key_of(e)), text)
-    places = zip(*[found[c].to_pylist() for c in (*POSITION, "row_id")], strict=True)
-    of_each = [keys.get(place[:-1]) or None if place[-1] is not None else None for place in places]
+    return keys
+
+
+def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
+    """The keys of the rows at some places of a log."""
+    if not places.num_rows:
+        return {}
+    low, high = pc.min_max(places["offset"]).as_py().values()
+    near = events.where("kind = 'row'").where(F.col("offset").between(low, high)).select(*POSITION, "columns", "before")
+    wanted = events.sparkSession.createDataFrame(places).toDF(*[f"_{c}" for c in POSITION])
+    same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
+    of_each = near.join(F.broadcast(wanted), on=same).selectExpr(*POSITION, f"{_KEY} AS key").toArrow().to_pylist()
+    keys: Keys = {}
+    for row in of_each:
+        place, text = tuple(row[c] for c in POSITION), row["key"] or ""
+        keys[place] = min(keys.get(place, text), text)
+    return keys
+
+
+def _keyed(found: pa.Table, keys: Keys) -> pa.Table:
+    """Findings with the ``key`` of their rows."""
+    places = zip(*[found[c].to_pylist() for c in POSITION], strict=True)
+    about = _about_rows(found).to_pylist()
+    of_each = [keys.get(place) or None if row else None for place, row in zip(places, about, strict=True)]
     return found.append_column("key", pa.array(of_each, pa.string()))
+
+
+def _places(found: pa.Table) -> pa.Table:
+    """Where the rows of findings lie, each once."""
+    return found.filter(_about_rows(found)).select(POSITION).group_by(list(POSITION)).aggregate([])
+
+
+def _about_rows(found: pa.Table) -> pa.ChunkedArray:
+    """Whether a finding is about a row: neither about the log, nor what says how many are not listed."""
+    return pc.and_(pc.is_valid(found["row_id"]), pc.is_valid(found["table"]))
 
 
 def _key_of(event: Event) -> str:

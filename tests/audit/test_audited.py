@@ -1,0 +1,79 @@
+"""The audit that an answer computes gives what the transform gives, and leaves out what a log does not ask for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import events_frame, golden
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from test_generated_logs import FAULTS, topic
+from test_golden_audit import SMALL
+from tiny_logs import table_of
+
+from ticdc_lab import load
+from ticdc_lab.audit import audit_table, audited
+from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES
+from ticdc_lab.facts import LogFacts
+
+
+def _asked_for_nothing() -> DataFrame:
+    raise AssertionError("no row lies in two partitions, so nobody needs to know what moves rows")
+
+
+def _faulty() -> list[dict[str, Any]]:
+    """Each planted fault, in a topic and schema of its own."""
+    log: list[dict[str, Any]] = []
+    for n, fault in enumerate(FAULTS):
+        own = {"topic": f"g{n}", "schema_name": f"g{n}"}
+        log += [e | {c: v for c, v in own.items() if e.get(c) is not None} for e in fault(topic(n))]
+    return log
+
+
+@pytest.mark.parametrize("most", [3, 500])
+def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int) -> None:
+    """Of a real log, some of whose tables move rows: with the rules that move them, and the keys of rows."""
+    events = load(spark, str(golden(SMALL))).events
+    table = events.toArrow()
+    found = audited(
+        events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol", max_per_guarantee=most
+    )
+    causes = move_causes_table(table)
+    expected = audit_table(table, protocol="open-protocol", causes=causes, max_per_guarantee=most)
+    assert found.to_pylist() == expected.to_pylist()
+    said = found.to_pylist()
+    assert any("because" in f["message"] for f in said) and any(f["key"] for f in said)
+
+
+def test_it_finds_planted_faults(spark: SparkSession) -> None:
+    """Each kind, beside each other."""
+    log = _faulty()
+    events, table = events_frame(spark, log), table_of(log)
+    found = audited(events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol")
+    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
+    causes = move_causes_table(with_hashes(events, DISPATCH).toArrow())
+    assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()
+
+
+def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> None:
+    """Neither the rules that move rows, nor the images of rows."""
+    log = topic(7).events()
+    events = with_hashes(events_frame(spark, log), IMAGE_HASHES)
+    unread = events.withColumns({c: F.expr("raise_error('read')") for c in ("columns", "before")})
+    found = audited(unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol")
+    assert [f for f in found.to_pylist() if f["severity"] == "error"] == []
+    assert found.schema.names == pa.schema(audit_table(table_of(log), protocol="open-protocol").schema).names
+
+
+def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an engine takes with a query is bounded."""
+    monkeypatch.setattr(sys.modules["ticdc_lab.audit.marks"], "_SENT", 0)
+    log = _faulty()
+    events = events_frame(spark, log)
+    found = audited(events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
+    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
