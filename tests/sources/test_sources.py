@@ -224,6 +224,8 @@ BAD_LINES = {
     line(1, value=b"", key="AAA"): "bad-base64",
     line(1, headers=[["a", "!"]]): "bad-headers",
     line(1, headers=[["a"]]): "bad-headers",
+    line(1, headers=[["a", "eAeA=="]]): "bad-headers",
+    line(1, headers=[{"a": 1, "AAAA": 2}]): "bad-headers",
     line(1, headers=[[1, "AA=="]]): "bad-headers",
     line(1, headers=[3]): "bad-headers",
     line(1, headers={"a": "AA=="}): "bad-type",

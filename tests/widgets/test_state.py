@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from conftest import ROOT, golden
 from summaries import summary
 
 from ticdc_lab.cli import main, open_commands
@@ -32,6 +34,24 @@ def test_a_state_is_small_json_and_opens_again(tmp_path: Path) -> None:
     other = log_panel(summary())
     other.open(tmp_path / "a.json")
     assert other.value == panel.value and other.figure.to_json() == panel.figure.to_json()
+
+
+EARLIER: dict[str, dict[str, Any]] = json.loads((ROOT / "tests/data/formats/states_1.json").read_text())
+"""What the commit ad588b8 saved of each kind of panel."""
+
+
+@pytest.mark.parametrize("name", [n if n != "workbench" else pytest.param(n, marks=pytest.mark.soak) for n in EARLIER])
+def test_a_state_of_an_earlier_version_opens(name: str, tmp_path: Path) -> None:
+    """With every value that it says; of a log where the recording lies beside it."""
+    state = EARLIER[name]
+    if name == "log":
+        panel: Any = log_panel(summary())
+        panel.open(state)
+    else:
+        shutil.copy(golden("messages_canal-json-tidb_small.jsonl.gz"), tmp_path)
+        (tmp_path / "state.json").write_text(json.dumps(state))
+        panel = open_state(tmp_path / "state.json")
+    assert (panel.state()["format"], panel.state()["value"]) == (state["format"], state["value"])
 
 
 def changed(**more: Any) -> dict[str, Any]:

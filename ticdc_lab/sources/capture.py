@@ -219,15 +219,20 @@ def _headers(raw: pa.Array, found: np.ndarray) -> pa.Array:
     out: list[list[dict[str, Any]]] = [[] for _ in raw]
     for i in np.flatnonzero(raw.is_valid()):
         try:
-            out[i] = [_header(*pair) for pair in json.loads(raw[i].as_py())]
+            out[i] = [_header(pair) for pair in json.loads(raw[i].as_py())]
         except (TypeError, ValueError):
             found[i] = faults.BAD_HEADERS << 40
     return pa.array(out, kind)
 
 
-def _header(name: str, value: str | None) -> dict[str, Any]:
+def _header(pair: Any) -> dict[str, Any]:
+    if not isinstance(pair, list):
+        raise TypeError
+    name, value = pair
     if not isinstance(name, str):
         raise TypeError
+    if value is not None and (len(value) % 4 or not value.isascii()):  # b64decode takes padding that is too much
+        raise ValueError
     return {"key": name, "value": None if value is None else b64decode(value, validate=True)}
 
 
