@@ -159,7 +159,7 @@ NOT_ASKED = {
     **dict.fromkeys(("judged", "log_marks", "by_watermark", "stated_values", "stalls_in_us", "counted_load"), _STEP),
     "consumer_matrix": "asks consumption once a scenario",
     "differences": "compares two logs; tests/transactions/test_differences.py",
-    "fidelity": "compares two logs; tests/test_fidelity.py",
+    "fidelity": "compares two logs; tests/encode/test_fidelity.py",
     "repartitioned": "needs a plan of another number of partitions; tests/repartition",
 }
 """Transforms without a question of their own, and why."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headless import browsed
 from pipeline_samples import MEMORY, story
 from summaries import summary
-from test_report import browsed
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from drawn_text import drawn_text
+from headless import browsed
 from pipeline_samples import (
     BARRIER,
     FREE,
@@ -24,7 +25,6 @@ from pipeline_samples import (
     seed_transactions,
     story,
 )
-from test_report import browsed
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure, Scatter

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_report import browsed
+from headless import browsed
 
 from ticdc_lab import figures
 from ticdc_lab.consumer.case_results import consumed

@@ -1,6 +1,6 @@
 """A device that is really full: a small file system of its own, which needs root; errors put in its place need none.
 
-Those are in `tests/test_whole_files.py`.
+Those are in `tests/errors/test_whole_files.py`.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
+import making
 import numpy as np
 import pytest
 from conftest import events_frame, golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spark_hashes import by_expressions
 
 from ticdc_lab.codecs import decode
 from ticdc_lab.codecs.kernel.jit import kernel
@@ -19,10 +19,6 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS, MESSAGES
 from ticdc_lab.sources.load import load
-
-sys.path.insert(0, str(Path(__file__).parent / "codecs"))
-import making
-from spark_hashes import by_expressions
 
 TOPICS = (
     "messages_open-protocol_small.jsonl.gz",

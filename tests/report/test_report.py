@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import tempfile
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -204,18 +202,6 @@ def test_a_list_cut_short_is_no_exact_number() -> None:
     text = parsed(render(replace(whole, contents=many, tables=tables))).text
     assert "log holds at least" in text and "beyond which no row lies" not in text
     assert "holds at least" not in parsed(render(whole)).text
-
-
-def browsed(page: Path) -> str:
-    """DOM of a local page after its scripts ran, in a browser whose every name resolves to nothing."""
-    with tempfile.TemporaryDirectory() as profile:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        flags += ["--disable-component-update", "--disable-sync", "--disable-quic", f"--user-data-dir={profile}"]
-        flags += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000", "--dump-dom"]
-        done = subprocess.run(
-            ["chromium", *flags, page.as_uri()], capture_output=True, text=True, timeout=180, check=True
-        )
-    return done.stdout
 
 
 def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
