@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "browser"))
 import broker as brokers
 import engines
+import killing
 import reference_decoder
 from checked_figures import every_figure_is_plotlys
 from lab_fixtures import lab, pictures
@@ -81,6 +82,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("browser") and not browser:
         leave = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         leave("no browser; run: sudo apt-get install -y chromium chromium-driver")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure of a test that kills at moments of a seed says how to repeat it."""
+    report = yield
+    if report.failed and killing.killed in vars(getattr(item, "module", object)).values():
+        report.sections.append(("repeat it", killing.repeating(item.nodeid)))
+    return report
 
 
 def pytest_unconfigure() -> None:

@@ -18,6 +18,11 @@ SEED, TIMES = int(os.environ.get("SOAK_SEED", "4")), int(os.environ.get("SOAK_KI
 """Of the moments, and how many there are: ``SOAK_KILLS=200 SOAK_SEED=7 pytest -m soak ..``."""
 
 
+def repeating(nodeid: str) -> str:
+    """The command that kills at the same moments as a test did."""
+    return f"SOAK_SEED={SEED} SOAK_KILLS={TIMES} pytest -m soak '{nodeid}'"
+
+
 def started(*command: str) -> subprocess.Popen[str]:
     """A Python in a process group of its own, with this package."""
     return subprocess.Popen(

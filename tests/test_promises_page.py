@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
+import conftest
+import killing
 import pytest
 
 from ticdc_lab.codecs.bounds import BOUNDS
@@ -19,6 +22,22 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 def test_a_promise_names_a_test_that_is_there(file: str, name: str) -> None:
     """A test that was renamed leaves no promise without one."""
     assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_a_failure_of_a_test_that_kills_says_how_to_repeat_it() -> None:
+    """With its seed and how often; any other failure says nothing of kills."""
+
+    def reported(**module: object) -> list[tuple[str, str]]:
+        item = SimpleNamespace(nodeid="tests/test_x.py::test_y", module=SimpleNamespace(**module))
+        hook = conftest.pytest_runtest_makereport(item)
+        next(hook)
+        with pytest.raises(StopIteration) as done:
+            hook.send(SimpleNamespace(failed=True, sections=[]))
+        return list(done.value.value.sections)
+
+    assert reported() == []
+    [(_, said)] = reported(killed=killing.killed)
+    assert said == f"SOAK_SEED={killing.SEED} SOAK_KILLS={killing.TIMES} pytest -m soak 'tests/test_x.py::test_y'"
 
 
 def test_every_promise_has_a_test_and_every_bound_its_number() -> None:
