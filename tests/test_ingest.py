@@ -358,6 +358,8 @@ def left_by_ends(source: str, folder: Path, r: random.Random, more: list[str]) -
             shutil.copytree(r.choice(states[-3:])[0], out)
         process, n = started("-m", "ticdc_lab.cli", "ingest", *arguments(source, out, 100), *more), len(states)
         await_writing(process, out)
+        if n or r.random() < 0.5:  # else tables are being made
+            await_change(process, out / "_checkpoint/offsets", 120)
         while process.poll() is None and len(states) < min(TIMES, n + max(3, TIMES // 3)):
             where = r.choice(COMMITS)
             time.sleep(r.uniform(0, 5))
