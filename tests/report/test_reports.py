@@ -102,7 +102,7 @@ def test_one_log_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.M
             raise RuntimeError("no way in: sesame")
         yield run.source
 
-    monkeypatch.setattr(many, "told", told)
+    monkeypatch.setattr(many, "summary_and_page", told)
     (tmp_path / "bad.html").write_text("old")
     runs = [Run("a.jsonl"), Run("bad.jsonl", options={"password": "sesame"}), Run("b.jsonl")]
     entries = reports(runs, tmp_path, opened)

@@ -142,7 +142,7 @@ def test_it_is_said_in_words_what_is_chosen_and_who_follows(group: Linked) -> No
     assert "Nothing is chosen" in group.bar.line.value
     click(group.panels[0], 1)
     said = group.bar.line.value
-    assert "Chosen: partition 1" in said and "others by partition; not lanes, messages" in said
+    assert "Chosen: partition 1" in said and "filtered: others (by partition); not filtered: lanes, messages" in said
 
 
 def test_one_can_choose_without_a_mouse(group: Linked, asked: tuple[list[Any], ...]) -> None:

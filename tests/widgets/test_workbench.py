@@ -12,6 +12,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
+from ticdc_lab.engine import speeds
 from ticdc_lab.engine.running import Cancelled
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.figures.selecting import Selection
@@ -58,6 +59,22 @@ def test_a_tab_is_computed_when_it_is_opened_and_once(bench: Workbench) -> None:
     assert opened.summary is summary
     assert bench.panels["watermarks"] is panel
     assert bench.pages.current == "watermarks"
+
+
+def test_what_a_tab_took_is_kept_for_the_next_estimate(spark: SparkSession) -> None:
+    """Reading and each tab that was computed leave their time; the next workbench begins with it."""
+    first = workbench(CANAL, spark).wait(300)
+    first.panels["overview"]
+    told = json.loads(speeds.place().read_text())
+    assert [step.split(",")[0] for step in told] == ["decode canal-json of capture", "tab overview"]
+    ((events, took),) = told[next(step for step in told if step.startswith("tab"))]
+    assert first.log is not None and first.log.counts is not None
+    assert (events, took > 0) == (first.log.counts.events, True)
+    first.close()
+    second = workbench(CANAL, spark).wait(300)
+    assert second.found is not None and second.found.load_s is not None
+    assert second.bar.read_button.description.startswith("read all, ")
+    second.close()
 
 
 def test_what_is_chosen_filters_every_panel(bench: Workbench) -> None:

@@ -60,12 +60,12 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> F
     legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
     fig.update_layout(barmode="overlay", bargap=0.2, hovermode="closest", legend=legend)
     height = 280 + 26 * (min(_MOST, len(workers_of(fleet))) if many else len(clusters))
-    title = label(finding, most=300) or told(fleet)
+    title = label(finding, most=300) or finding_of(fleet)
     fig = finish(fig, title=title, note=_NOTE_MANY if many else _NOTE, height=height)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
 
 
-def told(fleet: Fleet) -> str:
+def finding_of(fleet: Fleet) -> str:
     """Say how often clusters changed hands, and how long one was nobody's."""
     owned = fleet.held[fleet.held["status"] == IS_OWNER]
     names = owned.sort_values("since_us").groupby("cluster")["worker"]

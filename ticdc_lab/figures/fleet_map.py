@@ -72,7 +72,7 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
         zeroline=False,
     )
     fig.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}, hovermode="closest")
-    title = label(finding, most=300) or told(held, [w for w in workers if w not in absent], down, moment)
+    title = label(finding, most=300) or finding_of(held, [w for w in workers if w not in absent], down, moment)
     fig = finish(fig, title=title, note=_NOTE, height=270 + min(420, 30 * high), note_below_px=70)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 
@@ -98,7 +98,7 @@ def workers_of(fleet: Fleet) -> list[str]:
     return sorted({*fleet.alive["worker"], *held}, key=natural)
 
 
-def told(held: pd.DataFrame, workers: list[str], down: set[str], at_us: int) -> str:
+def finding_of(held: pd.DataFrame, workers: list[str], down: set[str], at_us: int) -> str:
     """Say who owns how much, and what nobody owns."""
     owned = held[held["status"] == IS_OWNER]
     up = [w for w in workers if w not in down]

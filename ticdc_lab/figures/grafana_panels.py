@@ -43,7 +43,9 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
     fig.update_yaxes(title_text=f"{name}<br>{PANELS[name].unit}", rangemode="tozero")
     incident_lines(fig, trace)
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
-    fig = finish(fig, title=label(finding, most=300) or told(values, name), note=_NOTE.replace("Panels", "A panel"))
+    fig = finish(
+        fig, title=label(finding, most=300) or finding_of(values, name), note=_NOTE.replace("Panels", "A panel")
+    )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
@@ -70,12 +72,12 @@ def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
     incident_lines(fig, trace)
     fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom"})
     first = next(name for name, values in found.items() if len(values))
-    title = label(finding, most=300) or told(found[first], first)
+    title = label(finding, most=300) or finding_of(found[first], first)
     fig = finish(fig, title=title, note=_NOTE, height=280 + 190 * rows)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 84)
 
 
-def told(values: pd.DataFrame, name: str) -> str:
+def finding_of(values: pd.DataFrame, name: str) -> str:
     """What a panel shows, in a sentence."""
     known = values[values["value"].notna()]
     top = known.loc[known["value"].idxmax()]

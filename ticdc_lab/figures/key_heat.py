@@ -60,7 +60,7 @@ def key_heat(recording: Recording, *, of: Flow = "write", finding: str = "") -> 
     texts = [label(g.starts[k], most=14) or "first key" for k in ticks]
     fig.update_yaxes(title_text="key", tickvals=ticks, ticktext=texts, showgrid=False, autorange="reversed")
     fig.update_xaxes(title_text="virtual time, s", showgrid=False)
-    title = label(finding, most=300) or told(recording, of)
+    title = label(finding, most=300) or finding_of(recording, of)
     return finish(fig, title=title, note=_NOTE, height=470)
 
 
@@ -93,7 +93,7 @@ def _column(p: Placement, of: Flow, keys: Sequence[str], rows: int) -> NDArray[n
     return out
 
 
-def told(recording: Recording, of: Flow) -> str:
+def finding_of(recording: Recording, of: Flow) -> str:
     """Say how few regions take how much, when most flows."""
     flows = [s.placement.read if of == "read" else s.placement.write for s in recording.samples]
     k = max(range(len(flows)), key=lambda k: (float(flows[k].sum()), -k))

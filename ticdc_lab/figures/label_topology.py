@@ -69,7 +69,7 @@ def label_topology(sample: Sample, *, finding: str = "") -> Figure:
     fig.update_layout(uniformtext={"minsize": 12, "mode": "hide"})
     marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
     depth = 2 + len(sample.cluster.config.location_labels)
-    title = label(finding, most=300) or told(sample, boxes)
+    title = label(finding, most=300) or finding_of(sample, boxes)
     return finish(fig, title=title, note=_NOTE, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=760)
 
 
@@ -105,7 +105,7 @@ def _place(place_id: str, parent: str, name: str, stores: Sequence[Store]) -> Bo
     return Box(place_id, parent, name, max(1, len(stores)), peers, leaders, "")
 
 
-def told(sample: Sample, boxes: Sequence[Box]) -> str:
+def finding_of(sample: Sample, boxes: Sequence[Box]) -> str:
     """Say how the stores are spread over places."""
     labels = sample.cluster.config.location_labels
     stores = [b for b in boxes if b.id.startswith("store ")]

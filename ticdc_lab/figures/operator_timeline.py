@@ -67,7 +67,7 @@ def operator_timeline(
         legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"},
     )  # fmt: skip
     below = "At the bottom each operator: grey while it waits, coloured while it runs. " if few else ""
-    title = label(finding, most=300) or told(lives, len(drops), a, b)
+    title = label(finding, most=300) or finding_of(lives, len(drops), a, b)
     fig = finish(fig, title=title, note=_NOTE.format(below=below), height=200 + sum(heights))
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
 
@@ -136,7 +136,7 @@ def _bars(
     )  # fmt: skip
 
 
-def told(lives: Sequence[Finished], drops: int, a: float, b: float) -> str:
+def finding_of(lives: Sequence[Finished], drops: int, a: float, b: float) -> str:
     """Say how many there were, how long they took, and what became of those that did not finish."""
     done = [f for f in lives if f.status == SUCCESS]
     kinds = Counter(f.desc for f in done)

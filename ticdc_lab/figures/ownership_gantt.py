@@ -82,11 +82,11 @@ def ownership_gantt(
     )  # fmt: skip
     each = _ROW_PX if by == "table" else _LANE_PX
     height = 250 + min(_MOST_PX, round((1.6 if r.lanes <= _FEW else 1.0) * each * (r.lanes + 1)))
-    fig = finish(fig, title=label(finding, most=300) or told(r, clock), note=_NOTE.format(by=by), height=height)
+    fig = finish(fig, title=label(finding, most=300) or finding_of(r, clock), note=_NOTE.format(by=by), height=height)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
-def told(r: Rows, clock: Clock) -> str:
+def finding_of(r: Rows, clock: Clock) -> str:
     """What the bars show, in a sentence."""
     unit = _length if clock == "us" else lambda v: count(int(v), "step")
     two, nobody = r.doubled, r.unowned

@@ -72,10 +72,10 @@ def drawn(s: Scene, at_us: int) -> Figure:
     more = f" {count(s.more, 'more table')} not drawn." if s.more else ""
     height = 238 + _LANE_PX * len(s.lanes)
     note = _NOTE.format(full=full) + more
-    return finish(fig, title=told(s, at_us), note=note, height=height, note_below_px=38, least_px=1000)
+    return finish(fig, title=finding_of(s, at_us), note=note, height=height, note_below_px=38, least_px=1000)
 
 
-def told(s: Scene, at_us: int) -> str:
+def finding_of(s: Scene, at_us: int) -> str:
     """Say where rows wait and what holds the checkpoint."""
     sums = {stage: sum(spot.waiting.get(stage, 0) for spot in s.spots[at_us].values()) for stage in STAGES}
     total, top = sum(sums.values()), max(STAGES, key=lambda stage: sums[stage])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.figures.figure import Figure, Settings, frame
-from ticdc_lab.figures.pipeline_picture import drawn, fullest, nothing, told
+from ticdc_lab.figures.pipeline_picture import drawn, finding_of, fullest, nothing
 from ticdc_lab.figures.pipeline_scene import Scene, scene
 from ticdc_lab.figures.pipeline_traces import dots, moving
 from ticdc_lab.figures.player_controls import player_controls
@@ -69,7 +69,7 @@ def _frames(s: Scene, at_us: int, places: list[int], finding: str) -> list[Setti
 
 
 def _title(s: Scene, at_us: int, finding: str) -> str:
-    return wrapped(label(finding, most=300) or told(s, at_us), width=TITLE_CHARS)
+    return wrapped(label(finding, most=300) or finding_of(s, at_us), width=TITLE_CHARS)
 
 
 def _name(at_us: int) -> str:

@@ -57,11 +57,11 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
     )
     n = rows["table"].nunique()
     cut = f" Of {count(n, 'table')} the {_MOST} fullest have a line." if n > _MOST else ""
-    fig = finish(fig, title=label(finding, most=300) or told(rows), note=_NOTE + cut, height=560)
+    fig = finish(fig, title=label(finding, most=300) or finding_of(rows), note=_NOTE + cut, height=560)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 56)
 
 
-def told(rows: pd.DataFrame) -> str:
+def finding_of(rows: pd.DataFrame) -> str:
     """Say where most rows wait, and what was spilled."""
     sums = rows.groupby(["time_us", "stage"])["rows"].sum()
     time_us, stage = sums.idxmax()

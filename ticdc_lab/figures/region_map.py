@@ -83,7 +83,7 @@ def _drawn(sample: Sample, size: Cells, finding: str) -> Figure:
     )  # fmt: skip
     above = brackets(fig, order, sample.cluster.config.location_labels, column=COLUMN, plot_px=_PLOT_PX)
     cell = "peer" if size.each == 1 else f"group of up to {size.each:,} peers"
-    title = label(finding, most=300) or told(sample)
+    title = label(finding, most=300) or finding_of(sample)
     fig = finish(fig, title=title, note=_NOTE.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + bracket_px(above))
 
@@ -114,7 +114,7 @@ def _name(store: int, state: str, many: int) -> str:
     return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
-def told(sample: Sample) -> str:
+def finding_of(sample: Sample) -> str:
     """Say who has most and least, and what is not well."""
     stores = sample.cluster.stores
     at = f"At {sample.at_us / 1e6:,.0f} s"

@@ -78,12 +78,12 @@ def scan_and_stream(
     low_s = (first_us - 0.05 * span) / 1e6
     fig.update_xaxes(title_text="virtual time, s", zeroline=False, range=[low_s, last_s])
     fig.update_layout(barmode="overlay", legend={"orientation": "h", "x": 0, "y": 1.04, "yanchor": "bottom"})
-    title = label(finding, most=300) or told(own, given)
+    title = label(finding, most=300) or finding_of(own, given)
     fig = finish(fig, title=title, note=_NOTE, height=270 + _ROW_PX * len(rows))
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 52)
 
 
-def told(own: pd.DataFrame, given: pd.DataFrame) -> str:
+def finding_of(own: pd.DataFrame, given: pd.DataFrame) -> str:
     """Say what came how, and whether something came twice or not at all."""
     said = []
     for by in _BY:

@@ -73,12 +73,12 @@ def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the fi
     )
     legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
     fig.update_layout(barmode="overlay", bargap=0.2, hovermode="closest", legend=legend)
-    title = label(finding, most=300) or told(p)
+    title = label(finding, most=300) or finding_of(p)
     fig = finish(fig, title=title, note=_NOTE.format(element=label(element)), height=260 + 38 * len(names))
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 
 
-def told(p: JobProgress) -> str:
+def finding_of(p: JobProgress) -> str:
     """Say how it ended, how long it took, and for whom it waited."""
     name = f"{p.job.kind} {label(p.job.element.rstrip('/'))} of {label(p.cluster)}"
     if third := _thirds(p):

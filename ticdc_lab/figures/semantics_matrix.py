@@ -41,11 +41,11 @@ def semantics_matrix(cases: pa.Table | pd.DataFrame, *, finding: str = "") -> Fi
     above_px = 18 * max(c.count("<br>") for c in columns)
     height = 200 + _ROW_PX * len(semantics) + above_px
     fig.update_xaxes(tickangle=0)
-    fig = finish(fig, title=label(finding, most=300) or told(rows), note=_NOTE, height=height, note_below_px=12)
+    fig = finish(fig, title=label(finding, most=300) or finding_of(rows), note=_NOTE, height=height, note_below_px=12)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 12 + above_px)
 
 
-def told(rows: pd.DataFrame) -> str:
+def finding_of(rows: pd.DataFrame) -> str:
     """Say who loses and who repeats."""
     sums = rows.groupby("semantics", sort=False)[["lost", "repeated"]].sum()
     wrong = rows[~rows["final_right_idempotent"].astype(bool)]

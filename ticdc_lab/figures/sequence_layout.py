@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, together, unfinished
-from ticdc_lab.figures.sequence_marks import listed, marks_of, of_owner, told
+from ticdc_lab.figures.sequence_marks import listed, mark_text, marks_of, of_owner
 from ticdc_lab.simulate.arrows import arrows, shortly, table_of
 from ticdc_lab.simulate.incidents import owners, troubles
 from ticdc_lab.simulate.ownership import capture_of, natural
@@ -220,7 +220,7 @@ def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
             "x": _side(marks["node"], of_owner(marks), apart).map(place),
             "y": out.y(marks["step"], marks["time_us"]),
             "kind": marks["kind"],
-            "text": [told(m) for m in marks.to_dict("records")],
+            "text": [mark_text(m) for m in marks.to_dict("records")],
             "step": marks["step"],
         }
     )

@@ -40,7 +40,7 @@ def listed(texts: pd.Series) -> str:
     return "\n".join(texts.head(_LISTED)) + more
 
 
-def told(mark: dict[str, object]) -> str:
+def mark_text(mark: dict[str, object]) -> str:
     """Tell what happens in a line."""
     because = f": {mark['because']}" if mark["because"] else ""
     if mark["kind"] == "changed":

@@ -51,7 +51,7 @@ def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "
         barmode="overlay", bargap=0.3, legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}
     )  # fmt: skip
     when = f"at {before.at_us / 1e6:,.0f} s" if before else "nothing, no earlier moment was given"
-    title = label(finding, most=300) or told(sample, before)
+    title = label(finding, most=300) or finding_of(sample, before)
     fig = finish(fig, title=title, note=_NOTE.format(before=when), height=190 + 3 * _ROW_PX)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 32)
 
@@ -102,7 +102,7 @@ def _name(store: int, state: str, many: int) -> str:
     return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
-def told(sample: Sample, before: Sample | None) -> str:
+def finding_of(sample: Sample, before: Sample | None) -> str:
     """Say whether the stores are even, and who is farthest off."""
     at = f"At {sample.at_us / 1e6:,.0f} s"
     even = [is_even(peers(sample), region_targets(sample)), is_even(leaders(sample), leader_targets(sample))]

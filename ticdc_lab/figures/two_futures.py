@@ -64,7 +64,7 @@ def two_futures(
     fig.update_layout(
         hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}, bargap=0.35
     )  # fmt: skip
-    title = label(finding, most=300) or told(names, paid)
+    title = label(finding, most=300) or finding_of(names, paid)
     fig = finish(fig, title=title, note=_NOTE, height=880)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
 
@@ -151,7 +151,7 @@ def _more(c: Costs, k: int) -> str:
     return f" of {c.moves:,} moves" if k == 3 else ""
 
 
-def told(names: Sequence[str], paid: Sequence[Costs]) -> str:
+def finding_of(names: Sequence[str], paid: Sequence[Costs]) -> str:
     """Say which is even sooner, and what it costs."""
     (a, b), (x, y) = paid, (label(n) for n in names)
     ends = [c.even_s for c in paid]

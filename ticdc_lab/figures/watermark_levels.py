@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
-from ticdc_lab.figures.watermark_tree import told, worst
+from ticdc_lab.figures.watermark_tree import finding_of, worst
 from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.pipeline.chains import Of, by_moment, chains
 from ticdc_lab.simulate.pipeline.marks import Mark
@@ -62,7 +62,7 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
         fig.update_yaxes(title_text=f"{name}<br>lag, s", rangemode="tozero", row=row, col=1)
     fig.update_xaxes(title_text="virtual time, s", row=len(levels), col=1)
     fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
-    title = label(finding, most=300) or told(worst(held))
+    title = label(finding, most=300) or finding_of(worst(held))
     fig = finish(fig, title=title, note=_NOTE + _cut(found), height=190 + 130 * len(levels))
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 

@@ -91,7 +91,7 @@ def holder(c: Chain) -> str | None:
     return None if free else label(c.leaf.name)
 
 
-def told(c: Chain) -> str:
+def finding_of(c: Chain) -> str:
     """Say what holds a watermark, since when and what it would be without it."""
     leaf, of, name = c.leaf, _NAMES[c.of], holder(c)
     if name is None:
@@ -137,7 +137,7 @@ def _drawn(found: Sequence[Mark], c: Chain) -> Figure:
     twice = len({m.path for m in c.marks if m.level == "table"}) > 1
     note = _NOTE.format(ts=_NAMES[c.of]) + _TWICE * twice
     height = 210 + _ROW_PX * max(4, leaves)
-    fig = finish(Figure(icicle), title=told(c), note=note, height=height, note_below_px=16, least_px=860)
+    fig = finish(Figure(icicle), title=finding_of(c), note=note, height=height, note_below_px=16, least_px=860)
     return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
 
 

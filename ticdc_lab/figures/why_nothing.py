@@ -56,7 +56,7 @@ def why_nothing(recording: Recording, *, finding: str = "") -> Figure:
     )  # fmt: skip
     below = 78 + 21 * len(fig.data)
     height = 120 + _ROW_PX * len(rows) + below + 30
-    title = label(finding, most=300) or told(seconds, rows)
+    title = label(finding, most=300) or finding_of(seconds, rows)
     return finish(fig, title=title, note=_NOTE, height=height, note_below_px=below)
 
 
@@ -88,7 +88,7 @@ def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, 
     )  # fmt: skip
 
 
-def told(seconds: Mapping[tuple[str, int], str], rows: Sequence[str]) -> str:
+def finding_of(seconds: Mapping[tuple[str, int], str], rows: Sequence[str]) -> str:
     """Say of balance-region, or of whoever did least, how often it did something, and why mostly not."""
     idle = {by: Counter(why for (b, _), why in seconds.items() if b == by and why != _MADE) for by in rows}
     by = _FIRST if _FIRST in rows else max(rows, key=lambda r: (sum(idle[r].values()), r))

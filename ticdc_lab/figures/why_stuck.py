@@ -61,7 +61,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     )  # fmt: skip
     held = int((found["until_us"] - found["since_us"]).sum())
     mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
-    title = mine if of else told(why(trace, at_us=moment), moment)
+    title = mine if of else finding_of(why(trace, at_us=moment), moment)
     share = (
         "" if of else f" It is held for {percent(held, until_us)} of the run; the dotted line is the title's moment."
     )
@@ -69,7 +69,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
 
 
-def told(stuck: Stuck | None, at_us: int) -> str:
+def finding_of(stuck: Stuck | None, at_us: int) -> str:
     """Say what holds the checkpoint at a moment."""
     if stuck is None:
         return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"

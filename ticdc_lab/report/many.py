@@ -20,7 +20,7 @@ from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
 from ticdc_lab.report.page import Link, Section, Table, page
 from ticdc_lab.report.runs import Run, page_names
-from ticdc_lab.report.write import told
+from ticdc_lab.report.write import summary_and_page
 from ticdc_lab.sources.change_log import ChangeLog
 
 Opened = Callable[[Run], AbstractContextManager[ChangeLog]]
@@ -116,7 +116,7 @@ def _entry(run: Run, target: Path, opened: Opened, settings: Mapping[str, object
     target.unlink(missing_ok=True)
     try:
         with opened(run) as log:
-            summary, text = told(log, {**settings, **run.settings()}, title=run.name, back="index.html")
+            summary, text = summary_and_page(log, {**settings, **run.settings()}, title=run.name, back="index.html")
         write_whole(target, text)
     except Exception as error:  # Spark gives what Java threw in many shapes; one log must not stop the others
         first = (

@@ -46,7 +46,7 @@ def report(log: ChangeLog | Log, out: str | Path, *, settings: Mapping[str, obje
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     with decoded_once(log.change_log if isinstance(log, Log) else log, target.parent) as whole:
-        write_whole(target, told(whole, settings)[1])
+        write_whole(target, summary_and_page(whole, settings)[1])
     return target
 
 
@@ -60,7 +60,7 @@ def decoded_once(log: ChangeLog, beside: Path) -> Iterator[ChangeLog]:
         yield log.materialise(str(Path(folder).resolve() / "decoded"))
 
 
-def told(
+def summary_and_page(
     log: ChangeLog, settings: Mapping[str, object] = MappingProxyType({}), *, title: str = "", back: str = ""
 ) -> tuple[Summary, str]:
     """What a materialised log amounts to, and its page."""

@@ -117,7 +117,7 @@ class Source:
         if not self.of_several_files:
             return Overlaps({})
         if not self._overlaps:
-            told = partial(pieces.told, line=self.line, store=self.store)
+            told = partial(pieces.what_files_hold, line=self.line, store=self.store)
             with self.said_plainly(), task_errors():
                 self.learn_overlaps(self.raw.mapInArrow(told, "held string").toArrow()["held"].to_pylist())
         return self._overlaps[0]

@@ -109,7 +109,7 @@ def compared(
                 yield pa.RecordBatch.from_pylist([dict(zip(DIGESTS.names, row, strict=True)) for row in rows], DIGESTS)
 
 
-def told(batches: Batches, line: int, *, store: Store | None = None) -> Batches:
+def what_files_hold(batches: Batches, line: int, *, store: Store | None = None) -> Batches:
     """Rows of :data:`PIECES` to one row that says what their files hold."""
     held = Held()
     for _ in read(batches, line, store=store, held=held):

@@ -16,6 +16,11 @@ from ticdc_lab.widgets.controls import choice
 
 _NOTHING = "Nothing is chosen: click on a mark of a figure, or choose here."
 _ANY = "any"
+_TITLES = {
+    "log": "overview, watermarks, transactions", "what-if": "dispatch what-if", "browse": "messages",
+    "row": "a row's life", "table-at": "a table as of", "findings": "audit",
+}  # fmt: skip
+"""What the tabs call a panel, where its own name is another."""
 
 
 class ChosenBar(widgets.HBox):  # type: ignore[misc]
@@ -56,9 +61,10 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
         """Show what is chosen, and by which controls each panel follows it."""
         words = selection.in_words()
         self.button.disabled = not words
-        by = [f"{name} by {_listed(controls)}" for name, controls in followed.items() if controls]
-        none = [name for name, controls in followed.items() if not controls]
-        who = "; ".join([*by, *([f"not {', '.join(none)}"] if none and by else [])]) or "no panel can follow it"
+        by = [f"{_TITLES.get(name, name)} (by {_listed(controls)})" for name, controls in followed.items() if controls]
+        none = [_TITLES.get(name, name) for name, controls in followed.items() if not controls]
+        unmoved = f"; not filtered: {', '.join(none)}" if none else ""
+        who = f"filtered: {', '.join(by)}{unmoved}" if by else "no panel can follow it"
         said = f"<b>Chosen: {html.escape(words)}</b> <small>({html.escape(who)})</small>" if words else _NOTHING
         self.line.value = f'<span role="status" aria-live="polite">{said}</span>'
         self._quiet = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,14 +11,13 @@ import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import Answer
+from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
-from ticdc_lab.widgets.tabs import TABS, Tab
+from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
-
-_START_S = 2.0
 
 
 class Page(widgets.VBox):  # type: ignore[misc]
@@ -45,11 +45,14 @@ class Page(widgets.VBox):  # type: ignore[misc]
             return
         self._begin = lambda: self.compute(log, shown)
         self.above.children = []
+        step, n_events = _step(self.name, log), _events(log)
 
         def work() -> None:
+            begun = time.monotonic()
             panel = self.tab.make(log)
             if self.tab.answer is not None:
                 self.above.children = [widgets.HTML(_said(self.tab.answer(log)))]
+            speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
             self.children = [self.under_way, self.above, panel.widget]  # views that are taken out complain
             self.panel = panel
             self.under_way.layout.display = "none"
@@ -59,7 +62,9 @@ class Page(widgets.VBox):  # type: ignore[misc]
             if self.panel is None:
                 self.above.children = [self.again]
 
-        self.under_way.begin(self._spark, self.tab.doing, work, expected_s=_expected_s(self.tab, log), then=after)
+        self.under_way.begin(
+            self._spark, self.tab.doing, work, expected_s=speeds.expected_s(step, n_events), then=after
+        )
 
 
 class TabPages:
@@ -168,8 +173,12 @@ def _said(answer: Answer) -> str:
     return f'<div class="ticdc-answer"><b>{html.escape(answer.finding)}</b>{limits}</div>'
 
 
-def _expected_s(tab: Tab, log: Log) -> float | None:
-    n = log.counts
-    if n is None:
-        return None
-    return _START_S + tab.s_per_million * (n.events if log.change_log.sample is None else n.kept) / 1e6
+def _step(name: str, log: Log) -> str:
+    """How :mod:`ticdc_lab.engine.speeds` names the computing of a tab."""
+    spark = log.events.sparkSession
+    return f"tab {name}, {engine_of(spark)}, {parallelism(spark)} tasks"
+
+
+def _events(log: Log) -> int:
+    n = log.change_log.counts
+    return 0 if n is None else n.events if log.change_log.sample is None else n.kept

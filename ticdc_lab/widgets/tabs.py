@@ -45,15 +45,12 @@ class Tab:
         The panel, from a log; may start Spark jobs.
     answer
         What is said above the panel.
-    s_per_million
-        Seconds that computing takes for a million events on two cores, about.
     """
 
     title: str
     doing: str
     make: Callable[[Log], Panel[Any]]
     answer: Callable[[Log], Answer] | None = None
-    s_per_million: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +122,27 @@ TABS: Mapping[str, Tab] = MappingProxyType(
     {
         "overview": Tab(
             "overview", "counting what it holds",
-            partial(_of_summary, pictures=("load by table", "load by partition")), overview, 12.0,
+            partial(_of_summary, pictures=("load by table", "load by partition")), overview,
         ),
         "watermarks": Tab(
             "watermarks", "following watermarks",
             partial(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
-            ), Log.watermarks, 12.0,
+            ), Log.watermarks,
         ),
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
-            Log.transactions, 12.0,
+            Log.transactions,
         ),
-        "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if, 20.0),
+        "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if),
         "messages": Tab(
-            "messages", "opening the files", lambda log: browse_panel(log.browser), s_per_million=1.0
+            "messages", "opening the files", lambda log: browse_panel(log.browser)
         ),
-        "row": Tab("a row's life", "opening the files", lambda log: row_panel(log.browser), s_per_million=3.0),
-        "table": Tab("a table as of", "following the table's rows", table_at_panel, s_per_million=12.0),
-        "consumer": Tab("consumer", "running a consumer over its beginning", _consumer, Log.consumers, 8.0),
-        "audit": Tab("audit", "checking every promise", _audit, partial(Log.audit, messages=False), 10.0),
+        "row": Tab("a row's life", "opening the files", lambda log: row_panel(log.browser)),
+        "table": Tab("a table as of", "following the table's rows", table_at_panel),
+        "consumer": Tab("consumer", "running a consumer over its beginning", _consumer, Log.consumers),
+        "audit": Tab("audit", "checking every promise", _audit, partial(Log.audit, messages=False)),
     }
 )  # fmt: skip
 """Name to tab, in their order."""
