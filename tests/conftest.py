@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine import speeds
@@ -65,15 +70,28 @@ LONG = (
     "test_simulate_command", "test_sweep", "test_workload_log", "test_stall_causes", "test_run_log",
     "test_pipeline_run", "test_workload_frame", "test_workload_command", "test_capture_mutants",
 )  # fmt: skip
-"""Files that take longest: two workers end at about the same time if these come first."""
+"""Files that take longest: workers end at about the same time if these come first."""
+
+SPARKS = 2
+"""Workers that start an Apache Spark, of 2 GB and more, where there are several."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first, the order inside a file as it is; those of one folder need a browser."""
     for item in items:
         if item.path.parent.name == "browser":
             item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if item.path.stem.startswith(name)), len(LONG)))
+    on_spark = dict.fromkeys(item.path for item in items if _needs_spark(item))
+    parts = {path: f"spark {n % SPARKS}" for n, path in enumerate(on_spark)}
+    items.sort(key=lambda item: parts.get(item.path, ""), reverse=True)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(parts.get(item.path, item.path.stem)))
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    """Whether it takes the suite's session of Apache Spark."""
+    return bool(item.get_closest_marker("spark")) or "classic" in getattr(item, "fixturenames", ())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -96,6 +114,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_unconfigure() -> None:
     """No engine outlives the tests."""
     engines.stop_all()
+
+
+_MANY, _IMAGES = 20_000, ("columns", "before")
 
 
 def golden(name: str) -> Path:
@@ -172,12 +193,25 @@ def events_of(spark: SparkSession) -> Any:
 
 
 def events_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
-    """Events from plain dicts; what is left out is null."""
+    """Events from plain dicts; what is left out is null. Many go through a file: a query takes 128 MB at most."""
     rows = [tuple(_typed(f.name, e.get(f.name)) for f in EVENTS.fields) for e in events]
-    return spark.createDataFrame(rows, EVENTS).transform(with_keys).cache()
+    if len(rows) < _MANY:
+        return spark.createDataFrame(rows, EVENTS).transform(with_keys).cache()
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    schema = to_arrow_schema(EVENTS)
+    images = {f.name: [g.name for g in f.dataType.elementType.fields] for f in EVENTS.fields if f.name in _IMAGES}
+    columns = [
+        [v if v is None else [dict(zip(images[f.name], c, strict=True)) for c in v] for v in values]
+        if f.name in images else list(values)
+        for f, values in zip(EVENTS.fields, zip(*rows, strict=True), strict=True)
+    ]  # fmt: skip
+    table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    pq.write_table(table, f"{folder}/events.parquet")
+    return spark.read.schema(EVENTS).parquet(folder).transform(with_keys).cache()
 
 
 def _typed(name: str, v: Any) -> Any:
-    if name in ("columns", "before") and v is not None:
+    if name in _IMAGES and v is not None:
         return [(c["name"], c["mysql_type"], c["value"], c["is_key"], c["flags"]) for c in v]
     return v

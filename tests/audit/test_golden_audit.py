@@ -47,7 +47,7 @@ def clean(spark, small):
     ("name", "protocol"),
     [
         (SMALL, "open-protocol"),
-        pytest.param("messages_canal-json-tidb_small.jsonl.gz", "canal-json", marks=pytest.mark.soak),
+        ("messages_canal-json-tidb_small.jsonl.gz", "canal-json"),
         pytest.param("messages_canal-json-tidb_bank.jsonl.gz", "canal-json", marks=pytest.mark.soak),
     ],
 )
@@ -68,11 +68,11 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
     ("fault", "protocol"),
     [
         ("restart", "open-protocol"),
-        pytest.param("table", "canal-json-tidb", marks=pytest.mark.soak),
-        pytest.param("ddl", "open-protocol", marks=pytest.mark.soak),
-        pytest.param("restart", "canal-json-tidb", marks=pytest.mark.soak),
-        pytest.param("table", "open-protocol", marks=pytest.mark.soak),
-        pytest.param("ddl", "canal-json-tidb", marks=pytest.mark.soak),
+        ("table", "canal-json-tidb"),
+        ("ddl", "open-protocol"),
+        ("restart", "canal-json-tidb"),
+        ("table", "open-protocol"),
+        ("ddl", "canal-json-tidb"),
     ],
 )
 def test_redelivered_topics_give_no_error(events_of, fault, protocol):
@@ -142,11 +142,11 @@ def conflicting(events):
     ("plant", "guarantee"),
     [
         (late, "nothing_below_resolved_ts"),
-        pytest.param(in_a_second_partition, "rows_stay_in_one_partition", marks=pytest.mark.soak),
-        pytest.param(without_watermarks_of_2, "resolved_events_on_all_partitions", marks=pytest.mark.soak),
-        pytest.param(without_one_watermark, "resolved_events_on_all_partitions", marks=pytest.mark.soak),
-        pytest.param(falling_back, "watermarks_are_monotone", marks=pytest.mark.soak),
-        pytest.param(without_one_ddl, "ddl_events_on_all_partitions", marks=pytest.mark.soak),
+        (in_a_second_partition, "rows_stay_in_one_partition"),
+        (without_watermarks_of_2, "resolved_events_on_all_partitions"),
+        (without_one_watermark, "resolved_events_on_all_partitions"),
+        (falling_back, "watermarks_are_monotone"),
+        (without_one_ddl, "ddl_events_on_all_partitions"),
         (conflicting, "redeliveries_are_identical"),
     ],
 )
@@ -157,7 +157,6 @@ def test_a_planted_fault_is_caught(spark, small, clean, plant, guarantee):
     assert [f for f in new if f.guarantee == guarantee and f.severity == "error"]
 
 
-@pytest.mark.soak
 def test_order_and_chunks_change_nothing(events_of):
     """The same log shuffled, with other chunks, gives the same findings in the same order."""
     events = events_of("messages_open-protocol_small-dup-restart.jsonl.gz")

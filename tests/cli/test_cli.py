@@ -194,13 +194,11 @@ def test_audit_explains_the_golden_log(lab: Any) -> None:
     assert named == {(e["partition"], e["offset"]) for e in found["findings"][0]["evidence"]}
 
 
-@pytest.mark.soak
 def test_a_finding_that_is_not_there_has_no_messages(lab: Any) -> None:
     """The option is named."""
     assert "--messages-of" in lab("audit", OPEN, "--messages-of", "99999", code=2).stderr
 
 
-@pytest.mark.soak
 def test_audit_is_clean_where_nothing_moves(lab: Any, tmp_path: Path) -> None:
     """Without the tables that a rule moves nothing is found, exit code 0, but for the offsets they had."""
     tables = ("parted", "users", "Customers")
@@ -329,7 +327,6 @@ def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> No
 EXPAND = ("expand", OPEN, "--after", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
 
 
-@pytest.mark.soak
 def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any, tmp_path: Path) -> None:
     """Plan, cost and findings of each part; the new log's events hold the Admin events."""
     out = tmp_path / "expanded.jsonl.gz"
@@ -343,7 +340,6 @@ def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any
     assert sum(e["kind"] == "row" for e in events) == 2101 + facts["cost"]["resent_rows"]
 
 
-@pytest.mark.soak
 def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> None:
     """Exit code 1, in words."""
     said = lab(*EXPAND, "--procedure", "just-add", code=1).stdout

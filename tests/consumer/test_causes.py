@@ -21,13 +21,13 @@ CAUSE = {"restart": RESTART, "table": TABLE, "ddl": DDL}
 TOPICS = [
     ("open-protocol", "restart"),
     ("canal-json-tidb", "table"),
-    pytest.param("canal-json-tidb", "ddl", marks=pytest.mark.soak),
-    pytest.param("simple", "restart", marks=pytest.mark.soak),
-    pytest.param("simple", "table", marks=pytest.mark.soak),
-    pytest.param("simple", "ddl", marks=pytest.mark.soak),
-    pytest.param("open-protocol", "table", marks=pytest.mark.soak),
-    pytest.param("open-protocol", "ddl", marks=pytest.mark.soak),
-    pytest.param("canal-json-tidb", "restart", marks=pytest.mark.soak),
+    ("canal-json-tidb", "ddl"),
+    ("simple", "restart"),
+    ("simple", "table"),
+    ("simple", "ddl"),
+    ("open-protocol", "table"),
+    ("open-protocol", "ddl"),
+    ("canal-json-tidb", "restart"),
 ]
 
 

@@ -76,11 +76,9 @@ def test_a_row_that_other_hands_changed_is_found(spark: SparkSession, small: Pat
     "name",
     [
         "messages_open-protocol_small-dup-restart.jsonl.gz",
-        *(pytest.param(name, marks=pytest.mark.soak) for name in (CANAL, SIMPLE)),
-        *(
-            pytest.param(f"messages_open-protocol_small-dup-{kind}.jsonl.gz", marks=pytest.mark.soak)
-            for kind in ("table", "ddl")
-        ),
+        CANAL,
+        SIMPLE,
+        *(f"messages_open-protocol_small-dup-{kind}.jsonl.gz" for kind in ("table", "ddl")),
     ],
 )
 def test_protocols_and_duplicates_change_nothing(spark: SparkSession, small: Path, tmp_path: Path, name: str) -> None:

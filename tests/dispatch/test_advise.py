@@ -156,7 +156,6 @@ def test_the_advice_keeps_its_promises(log: DataFrame, advice: Advice) -> None:
     assert advice.broken()["row_order_any_unique"][0] == 0
 
 
-@pytest.mark.soak
 def test_a_different_wish_gives_different_advice(log: DataFrame, advice: Advice) -> None:
     """Keeping the order of tables leaves table alone, so that more partitions help only as far as there are tables."""
     whole = advise(log, protocol="simple", catalog=CATALOG, partitions=[1, 4], keep="table")

@@ -306,7 +306,6 @@ def test_what_it_cannot_do_is_refused(spark: SparkSession, log: Any) -> None:
         produce(log[0], protocol="mq-v1", strategy="conflict", partitions=4)
 
 
-@pytest.mark.soak
 def test_the_command_reports_alignments_and_balance(spark: SparkSession, tmp_path: Path) -> None:
     """`dispatch --strategy conflict` writes the places, the alignments, and counts both."""
     source = str(golden("messages_open-protocol_small.jsonl.gz"))

@@ -152,7 +152,6 @@ def test_what_decoders_wrote_is_what_the_images_say(
     assert joined.agg(F.count_if(other), F.count_if(is_row) > 12_000).collect()[0][:] == (0, True)
 
 
-@pytest.mark.soak
 def test_a_log_without_images_is_dispatched_like_one_with(spark: SparkSession, tmp_path: Path) -> None:
     """What is decoded without images at a third of the cost has the same verdicts, by any columns."""
     log = load(spark, str(golden("messages_canal-json-tidb_small.jsonl.gz")))

@@ -72,7 +72,6 @@ def test_spark_partitions_change_nothing(spark: SparkSession, events: DataFrame,
         spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-@pytest.mark.soak
 def test_advice_is_the_same_every_time(events: DataFrame) -> None:
     """Rows spread in another way give the same recommendation, numbers, reasons and hot keys."""
     asked = {"protocol": "open-protocol", "partitions": [3, 8], "max_columns": 1}

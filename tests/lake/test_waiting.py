@@ -13,11 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.schema_registry import read_schemas
+from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.errors import SourceError
 from ticdc_lab.lake import waiting
 from ticdc_lab.lake.ingest import Steps, begun
 from ticdc_lab.lake.tables import Tables, create
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
+
+pytestmark = pytest.mark.spark
 
 ingest = import_module("ticdc_lab.lake.ingest")
 AVRO = str(golden("messages_avro-prod_small.jsonl.gz"))
@@ -123,7 +127,7 @@ def test_a_batch_that_ends_after_any_step_is_repeated(
 def test_avro_waits_for_a_registry_and_holes_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A registry that was silent until the batch was interrupted costs no message; a hole between two runs is said."""
+    """A registry that is silent ends a batch in words; a schema that comes later costs no message; holes are said."""
     log = load(spark, AVRO, schema_registry=SCHEMAS).materialise(str(tmp_path / "log"))
     tables, schemas = Tables(spark, str(tmp_path / "out")), read_schemas(SCHEMAS)
     create(tables, protocol="avro")
@@ -131,7 +135,11 @@ def test_avro_waits_for_a_registry_and_holes_are_named(
     hole = "NOT (topic = 'small_Fin_Ops_Ledger' AND partition = 0 AND offset IN (40, 41, 42))"
     first, second = log.messages.where("offset < 40"), log.messages.where(f"offset >= 40 AND {hole}")
     silent = begun(tables, protocol="avro", known=Known(schemas=some, registry_url=NOWHERE))
-    ended(silent, first, 0, (ingest, "append", "events"), monkeypatch)
+    with pytest.raises(SourceError, match="gave no schema 3, asked 4 times"), task_errors():
+        silent(first, 0)
+    ended(
+        begun(tables, protocol="avro", known=Known(schemas=some)), first, 0, (ingest, "append", "events"), monkeypatch
+    )
     n = tables.read("events").count()
     known = Known(schemas=schemas)
     begun(tables, protocol="avro", known=known)(first, 0)

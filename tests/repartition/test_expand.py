@@ -128,7 +128,7 @@ def applied(rows: list[Any], seed: int) -> dict[int, list[tuple[int, int]]]:
     return out
 
 
-@pytest.mark.parametrize("after", [pytest.param(5, marks=pytest.mark.soak), 1])
+@pytest.mark.parametrize("after", [5, 1])
 def test_with_the_procedure_every_row_is_applied_as_upstream(recorded: DataFrame, after: int) -> None:
     """Growing and shrinking: nothing is lost, doubled or swapped in any run, which fifty random ones confirm."""
     done = laid(recorded, after=after)
@@ -205,7 +205,6 @@ def test_audits_find_what_the_shortcuts_do(by_procedure: dict[str, Expansion]) -
         assert whole.where("severity = 'error'").count() > 0
 
 
-@pytest.mark.soak
 def test_shrinking_without_feedback_leaves_rows_in_partitions_that_do_not_count(recorded: DataFrame) -> None:
     """The audit names them."""
     done = laid(recorded, "no-feedback", before=5, after=2)
@@ -232,7 +231,6 @@ def test_the_cost_adds_up(recorded: DataFrame, by_procedure: dict[str, Expansion
     assert added.missed_rows == new > 0
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("change", ["order", "partitions", "again"])
 def test_how_spark_holds_the_log_changes_nothing(
     recorded: DataFrame, by_procedure: dict[str, Expansion], change: str

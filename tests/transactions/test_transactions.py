@@ -28,10 +28,7 @@ REDELIVERED = [
     "messages_open-protocol_small-dup-restart.jsonl.gz",
     "messages_open-protocol_small-dup-table.jsonl.gz",
     "messages_open-protocol_small-dup-ddl.jsonl.gz",
-    *(
-        pytest.param(f"messages_canal-json-tidb_small-dup-{kind}.jsonl.gz", marks=pytest.mark.soak)
-        for kind in ("restart", "table", "ddl")
-    ),
+    *(f"messages_canal-json-tidb_small-dup-{kind}.jsonl.gz" for kind in ("restart", "table", "ddl")),
 ]
 
 
@@ -215,7 +212,6 @@ def test_rows_are_ordered_so_that_keys_are_free_before_they_are_taken(spark):
     ]
 
 
-@pytest.mark.soak
 def test_applying_in_order_never_meets_a_taken_key(events_of):
     """Replaying every bank transaction in apply_order finds each key free on insert and present on delete."""
     rows = (

@@ -110,7 +110,7 @@ def table_facts(events: DataFrame, *, catalog: Catalog | None = None) -> list[Ta
     require_batch(events, function="table_facts", why="shares are of all rows")
     rows = _rows(events, catalog)
     columns = defaultdict(list)
-    for r in rows.transform(_column_aggregate).toArrow().to_pylist():
+    for r in rows.transform(_column_aggregate).orderBy(*_TABLE, "name").toArrow().to_pylist():
         columns[r.pop("schema_name"), r.pop("table_name")].append(ColumnFact(**r))
     found = rows.transform(_table_aggregate).toArrow().to_pylist()
     facts = [TableFact(**r, columns=tuple(columns[r["schema_name"], r["table_name"]])) for r in found]

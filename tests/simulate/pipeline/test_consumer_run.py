@@ -83,7 +83,7 @@ def test_partitions_overtake_each_other() -> None:
     assert any(later[1] < earlier[1] for earlier, later in pairwise(executed))
 
 
-@pytest.mark.parametrize("mode", [BY_TRANSACTION, pytest.param(BY_ROW, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mode", [BY_TRANSACTION, BY_ROW])
 def test_repeats_after_a_crash_change_nothing(mode: str) -> None:
     """TiCDC's design: a consumer filters what is below the commit_ts that it has executed of a table."""
     found = run(downstream=_slow(mode), faults=CRASHES, until_us=20 * SECOND)
@@ -91,7 +91,7 @@ def test_repeats_after_a_crash_change_nothing(mode: str) -> None:
     assert database(found) == final(found.changes)
 
 
-@pytest.mark.parametrize("mode", [BY_ROW, pytest.param(BY_TRANSACTION, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mode", [BY_ROW, BY_TRANSACTION])
 def test_a_ddl_waits_for_the_slowest_listener(mode: str) -> None:
     """It is executed behind all rows up to it, once."""
     found = run(ddl_load(), downstream=READ[mode], faults=SLOW_ONE)
@@ -109,7 +109,7 @@ def test_another_number_of_partitions_loses_nothing(mode: str, partitions: int) 
     assert found.kernel.states[CONSUMER].partitions == partitions
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 30))])
+@pytest.mark.parametrize("seed", range(30))
 def test_what_is_lost_on_the_way_is_fetched_and_chaos_breaks_nothing(seed: int) -> None:
     """A consumer sees by the offsets that something is missing; partitions and the consumer stand still for a while."""
     faults = [
@@ -248,7 +248,7 @@ def test_a_consumer_that_reads_on_behind_what_it_had_in_memory_loses_rows(
     assert explore(Ends(mode)).broken is not None
 
 
-@pytest.mark.parametrize("mode", [BY_TRANSACTION, pytest.param(BY_ROW, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mode", [BY_TRANSACTION, BY_ROW])
 def test_a_consumer_that_crashes_in_a_run_has_all_in_its_end(mode: str) -> None:
     """Twice, with a partition that is slow; what it had read and not executed comes again."""
     crashes = [f for at in (2, 5) for f in (Crash(at * SECOND, CONSUMER), Restart((at + 1) * SECOND, CONSUMER))]
