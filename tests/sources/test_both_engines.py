@@ -247,3 +247,12 @@ def test_a_delta_table_that_one_engine_cannot_read_is_said(spark: SparkSession, 
         with pytest.raises(EngineError, match="cannot read the Delta table") as e:
             load(spark, str(tmp_path / ODD))
         assert "--engine spark" in e.value.hint
+
+
+def test_a_delta_table_says_how_many_messages_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+    """On either engine: the workbench reads a small one at once."""
+    place = str(tmp_path / "lake")
+    load(spark, str(golden(CANAL))).messages.write.format("delta").save(place)
+    found = survey(spark, place)
+    assert (found.source_kind, found.size.messages, found.size.is_exact) == ("delta", 2241, True)
+    assert not found.is_large
