@@ -72,26 +72,13 @@ LONG = (
 )  # fmt: skip
 """Files that take longest: workers end at about the same time if these come first."""
 
-SPARKS = 2
-"""Workers that start an Apache Spark, of 2 GB and more, where there are several."""
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, the order inside a file as it is; those of one folder need a browser."""
     for item in items:
         if item.path.parent.name == "browser":
             item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if item.path.stem.startswith(name)), len(LONG)))
-    on_spark = dict.fromkeys(item.path for item in items if _needs_spark(item))
-    parts = {path: f"spark {n % SPARKS}" for n, path in enumerate(on_spark)}
-    items.sort(key=lambda item: parts.get(item.path, ""), reverse=True)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(parts.get(item.path, item.path.stem)))
-
-
-def _needs_spark(item: pytest.Item) -> bool:
-    """Whether it takes the suite's session of Apache Spark."""
-    return bool(item.get_closest_marker("spark")) or "classic" in getattr(item, "fixturenames", ())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
