@@ -103,7 +103,7 @@ def pytest_unconfigure() -> None:
     engines.stop_all()
 
 
-_MANY, _IMAGES = 20_000, ("columns", "before")
+_MANY = 20_000
 
 
 def golden(name: str) -> Path:
@@ -181,24 +181,16 @@ def events_of(spark: SparkSession) -> Any:
 
 def events_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
     """Events from plain dicts; what is left out is null. Many go through a file: a query takes 128 MB at most."""
-    rows = [tuple(_typed(f.name, e.get(f.name)) for f in EVENTS.fields) for e in events]
-    if len(rows) < _MANY:
+    if len(events) < _MANY:
+        rows = [tuple(_typed(f.name, e.get(f.name)) for f in EVENTS.fields) for e in events]
         return spark.createDataFrame(rows, EVENTS).transform(with_keys).cache()
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    schema = to_arrow_schema(EVENTS)
-    images = {f.name: [g.name for g in f.dataType.elementType.fields] for f in EVENTS.fields if f.name in _IMAGES}
-    columns = [
-        [v if v is None else [dict(zip(images[f.name], c, strict=True)) for c in v] for v in values]
-        if f.name in images else list(values)
-        for f, values in zip(EVENTS.fields, zip(*rows, strict=True), strict=True)
-    ]  # fmt: skip
-    table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-    pq.write_table(table, f"{folder}/events.parquet")
+    pq.write_table(pa.Table.from_pylist(events, schema=to_arrow_schema(EVENTS)), f"{folder}/events.parquet")
     return spark.read.schema(EVENTS).parquet(folder).transform(with_keys).cache()
 
 
 def _typed(name: str, v: Any) -> Any:
-    if name in _IMAGES and v is not None:
+    if name in ("columns", "before") and v is not None:
         return [(c["name"], c["mysql_type"], c["value"], c["is_key"], c["flags"]) for c in v]
     return v

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.column import Column
-from test_generated_logs import FAULTS, topic
+from test_generated_logs import FAULTS, every_fault
 from test_golden_audit import SMALL
 from tiny_logs import table_of
 
@@ -60,10 +58,7 @@ def test_spark_finds_what_the_kernel_finds(stored: DataFrame) -> None:
 
 def test_faults_are_found_alike(spark: SparkSession) -> None:
     """All planted faults in one log, each in a topic and schema of its own."""
-    log: list[dict[str, Any]] = []
-    for n, fault in enumerate(FAULTS):
-        own = {"topic": f"g{n}", "schema_name": f"g{n}"}
-        log += [e | {c: v for c, v in own.items() if e.get(c) is not None} for e in fault(topic(n))]
+    log = every_fault()
     found = events_frame(spark, log).transform(audit, protocol="open-protocol").toArrow().to_pylist()
     assert {f["guarantee"] for f in found} >= set(FAULTS.values())
     assert found == audit_table(table_of(log), protocol="open-protocol").to_pylist()

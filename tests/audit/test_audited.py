@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from conftest import events_frame, golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from test_generated_logs import FAULTS, topic
+from test_generated_logs import FAULTS, every_fault, topic
 from test_golden_audit import SMALL
 from tiny_logs import table_of
 
@@ -24,15 +23,6 @@ from ticdc_lab.facts import LogFacts
 
 def _asked_for_nothing() -> DataFrame:
     raise AssertionError("no row lies in two partitions, so nobody needs to know what moves rows")
-
-
-def _faulty() -> list[dict[str, Any]]:
-    """Each planted fault, in a topic and schema of its own."""
-    log: list[dict[str, Any]] = []
-    for n, fault in enumerate(FAULTS):
-        own = {"topic": f"g{n}", "schema_name": f"g{n}"}
-        log += [e | {c: v for c, v in own.items() if e.get(c) is not None} for e in fault(topic(n))]
-    return log
 
 
 @pytest.mark.parametrize("most", [3, 500])
@@ -52,7 +42,7 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int) -> None:
 
 def test_it_finds_planted_faults(spark: SparkSession) -> None:
     """Each kind, beside each other."""
-    log = _faulty()
+    log = every_fault()
     events, table = events_frame(spark, log), table_of(log)
     found = audited(events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol")
     assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
@@ -73,7 +63,7 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
 def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an engine takes with a query is bounded."""
     monkeypatch.setattr(sys.modules["ticdc_lab.audit.marks"], "_SENT", 0)
-    log = _faulty()
+    log = every_fault()
     events = events_frame(spark, log)
     found = audited(events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
     assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())

@@ -193,6 +193,15 @@ FAULTS = {
 }
 
 
+def every_fault():
+    """One log with all of them, each in a topic and schema of its own."""
+    log = []
+    for n, fault in enumerate(FAULTS):
+        own = {"topic": f"g{n}", "schema_name": f"g{n}"}
+        log += [e | {c: v for c, v in own.items() if e.get(c) is not None} for e in fault(topic(n))]
+    return log
+
+
 def errors(events):
     """Names of guarantees with an error."""
     found = audit_table(table_of(events), protocol="open-protocol").to_pylist()

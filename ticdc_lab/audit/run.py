@@ -330,15 +330,12 @@ def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:
 
 def _keys_in(found: pa.Table, events: pa.Table) -> Keys:
     """The keys of the rows that are found, from a table of events."""
-    keys: Keys = {}
-    if {"columns", "before"} <= set(events.column_names):
-        numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows)))
-        of_rows = numbered.filter(pc.equal(events["kind"], "row"))
-        at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
-        for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist():
-            place = tuple(e[c] for c in POSITION)
-            keys[place] = min(keys.get(place, text := _key_of(e)), text)
-    return keys
+    if not {"columns", "before"} <= set(events.column_names):
+        return {}
+    numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows)))
+    of_rows = numbered.filter(pc.equal(events["kind"], "row"))
+    at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
+    return _by_place((e, _key_of(e)) for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist())
 
 
 def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
@@ -350,9 +347,14 @@ def _keys_at(places: pa.Table, events: DataFrame) -> Keys:
     wanted = events.sparkSession.createDataFrame(places).toDF(*[f"_{c}" for c in POSITION])
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in POSITION))
     of_each = near.join(F.broadcast(wanted), on=same).selectExpr(*POSITION, f"{_KEY} AS key").toArrow().to_pylist()
+    return _by_place((row, row["key"] or "") for row in of_each)
+
+
+def _by_place(named: Iterable[tuple[Event, str]]) -> Keys:
+    """Of a message that was recorded several times the least, so that no order is seen."""
     keys: Keys = {}
-    for row in of_each:
-        place, text = tuple(row[c] for c in POSITION), row["key"] or ""
+    for event, text in named:
+        place = tuple(event[c] for c in POSITION)
         keys[place] = min(keys.get(place, text), text)
     return keys
 
