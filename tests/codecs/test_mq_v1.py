@@ -19,7 +19,7 @@ def value(cell, image="update"):
     return json.dumps({image: {"c": cell}}).encode()
 
 
-def test_the_seeds_update_is_an_upsert():
+def test_the_designs_update_is_an_upsert():
     """Columns with their types, the unique one as the key; nothing says what was there before."""
     body = (
         b'{"update":{"columnName1":{"type":"Long","value":7766,"unique":true},'
@@ -31,13 +31,13 @@ def test_the_seeds_update_is_an_upsert():
     assert event.columns == [Column("columnName1", "int", "7766", True), Column("columnName2", "text", "aabb")]
 
 
-def test_the_seeds_delete_has_the_key():
+def test_the_designs_delete_has_the_key():
     """The image of a delete is the one before."""
     [event] = decode(ROW, b'{"delete":{"columnName1":{"type":"Long","value":7766,"unique":true}}}')
     assert (event.op, event.columns, event.before) == (S.DELETE, None, [Column("columnName1", "int", "7766", True)])
 
 
-def test_the_seeds_ddl_resolved_and_admin():
+def test_the_designs_ddl_resolved_and_admin():
     """The three other messages of TiCDC's design."""
     key = b'{"ts":1,"type":"DDL","schema":"schema1","table":"table1"}'
     [ddl] = decode(key, b'{"query":"drop table a;"}')

@@ -23,7 +23,7 @@ from ticdc_lab.codecs.kernel import csv as kernel_csv
 from ticdc_lab.codecs.kernel.open_types import AS_FLOAT, AS_INTEGER, form_of
 from ticdc_lab.codecs.registry import CODECS
 from ticdc_lab.codecs.table_file import TableColumn, TableFile
-from ticdc_lab.events.mysql_types import ANYTHING, BY_NAME, BY_SEED, INTEGERS, TYPES, held_by
+from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, TYPES, held_by
 
 HELD: dict[str, tuple[str, ...]] = {
     "tinyint": ("255", "-128"), "smallint": ("65535", "-32768"), "mediumint": ("16777215", "-8388608"),
@@ -102,10 +102,10 @@ def avro_schema(mysql_type: str, written: str) -> dict[str, Any]:
 
 def mq_v1(mysql_type: str, text: str) -> Message:
     """The same in mq-v1."""
-    [seed] = (name for name, t in BY_SEED.items() if t.name == mysql_type)
+    [written] = (name for name, t in BY_MQ_V1.items() if t.name == mysql_type)
     value = text if mysql_type in INTEGERS | {"bit", "float", "double"} else json.dumps(text)
     key = b'{"ts":5,"type":"Row","schema":"s","table":"t"}'
-    return key, ('{"update":{"a":{"type":"' + seed + '","unique":true,"value":' + value + "}}}").encode()
+    return key, ('{"update":{"a":{"type":"' + written + '","unique":true,"value":' + value + "}}}").encode()
 
 
 def debezium(mysql_type: str, text: str) -> Message:

@@ -21,7 +21,7 @@ from engines import session_of, using
 
 from ticdc_lab import load
 from ticdc_lab.audit.run import audit_table
-from ticdc_lab.dispatch.infer import infer_rules_table, move_causes_table
+from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.watermarks import partitions_of, progress_of, timeline_of, topics_of
@@ -116,7 +116,6 @@ KERNELS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "partition_watermarks": lambda log: partitions_of(LogFacts.of(log)),
     "topic_watermarks": lambda log: topics_of(progress_of(LogFacts.of(log))),
     "laggard_spans": lambda log: spans_of(values_of(LogFacts.of(log))),
-    "infer_rules": infer_rules_table,
     "move_causes": move_causes_table,
     "audit": lambda log: audit_table(log, protocol="canal-json"),
 }

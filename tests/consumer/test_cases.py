@@ -99,7 +99,7 @@ def test_a_migration_with_repeats_delivers_a_row_twice() -> None:
     assert all(rows(consumed(case, p)) == expected for p in (DESIGN_ROW, DESIGN_TRANSACTION, CLASSIC))
 
 
-def test_the_seeds_example_of_a_crash() -> None:
+def test_the_designs_example_of_a_crash() -> None:
     """TS 1, 2, 3, 4 and again 2, 3, 4, with the checkpoint at 2: executed as 1 2 | 2 3 3 4 4, and the row ends at 4."""
     case = CASES["processor-crash"]()
     for policy in (DESIGN_ROW, DESIGN_TRANSACTION, NO_FILTER):
@@ -110,7 +110,7 @@ def test_the_seeds_example_of_a_crash() -> None:
         assert never_existed(case, found) == []
 
 
-def test_reference_consumers_drop_what_they_know_in_the_seeds_example() -> None:
+def test_reference_consumers_drop_what_they_know_in_the_designs_example() -> None:
     """The classic one by the partition's history, its successor by what was applied."""
     case = CASES["processor-crash"]()
     dropped = {p: [r for r in rows(consumed(case, p)) if r.endswith("dropped")] for p in (CLASSIC, REFERENCE)}

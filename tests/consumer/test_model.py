@@ -126,7 +126,7 @@ def test_the_same_arguments_give_the_same_run() -> None:
     assert run(NarrowLog.of(shuffled), DESIGN_TRANSACTION, how).deliveries.equals(first.deliveries)
 
 
-def test_a_ddl_that_one_partition_never_gets_stops_the_seeds_consumer_for_good() -> None:
+def test_a_ddl_that_one_partition_never_gets_stops_the_designs_consumer_for_good() -> None:
     """To the letter of TiCDC's design; a consumer that goes by watermarks passes."""
     log = [[("row", 1, "t0", p), ("ddl", 2, "t0", 0), ("resolved", 3, "", 0)] for p in range(3)]
     log[1].pop(1)

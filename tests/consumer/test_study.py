@@ -64,7 +64,7 @@ def test_the_banks_money_is_right_at_every_moment_where_transactions_are_restore
     assert worst(invariant_curve(run(log, REFERENCE, ONE_SLOW), log)) > 100
 
 
-def test_the_seeds_transaction_mode_is_right_where_the_seeds_constraints_hold(bank: Study) -> None:
+def test_the_designs_transaction_mode_is_right_where_the_designs_constraints_hold(bank: Study) -> None:
     """On the recorded log they do not: TiCDC lets rows of other tables come after a DDL that is newer than they are."""
     log = bank.laid("index-value", 8)
     assert worst(invariant_curve(run(log, DESIGN_TRANSACTION, ONE_SLOW), log)) == 0

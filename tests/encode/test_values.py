@@ -181,4 +181,4 @@ def test_the_strategies_cover_every_type():
     from ticdc_lab.events.mysql_types import TYPES
 
     assert {t.name for t in TYPES} - {k.split()[0] for k in VALUES} == {"null", "geometry"}
-    assert np.unique([t.seed for t in TYPES]).size == len(TYPES)
+    assert np.unique([t.mq_v1 for t in TYPES]).size == len(TYPES)

@@ -21,7 +21,7 @@ def trace(fig: Figure, name: str) -> int:
 
 
 def drawn(**of: Any) -> list[tuple[str, str]]:
-    """Messages of the seed's ten steps that are drawn: name with table, and receiver."""
+    """Messages of the design's ten steps that are drawn: name with table, and receiver."""
     s = lay_out(ten_steps(), **of)
     assert s is not None
     return [(a["text"], s.lifelines[int(a["x1"])]) for a in s.arrows.to_dict("records")]

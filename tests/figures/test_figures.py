@@ -14,7 +14,6 @@ from whatifs import what_if
 from ticdc_lab import figures
 from ticdc_lab.dispatch.comparison import over_time
 from ticdc_lab.dispatch.evenness import gini
-from ticdc_lab.dispatch.guarantees import SEED_GUARANTEES
 from ticdc_lab.events import tso
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.figure import Figure
@@ -227,10 +226,15 @@ def test_matrix_puts_the_count_beside_the_promise() -> None:
     assert "fullest: 1.25 × mean<br>design: even" in texts
 
 
-def test_matrix_promises_what_the_seed_does() -> None:
-    """The words in the figure are those of the dispatch package; only ``conflict`` was never built."""
-    words = {s: tuple(p.values()) for s, p in SEED_GUARANTEES.items() if s != "conflict"}
-    assert {s: PROMISES[s] for s in words} == words
+def test_matrix_promises_what_the_design_does() -> None:
+    """Row order, table order, transactions, balance, as the table of the MQ design (分发方式与一致性保证) has them."""
+    design = {
+        "tidb-rowid": ("some", "no", "no", "even"),
+        "index-value": ("some", "no", "no", "even"),
+        "table": ("yes", "yes", "yes", "uneven"),
+        "ts": ("no", "no", "no", "even"),
+    }
+    assert {strategy: PROMISES[strategy] for strategy in design} == design
 
 
 def test_matrix_admits_what_was_not_measured() -> None:

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from workload_rows import Event, rows_of, statements_of, watermarks_of
 
 from ticdc_lab.encode import ENCODERS
+from ticdc_lab.encode.topic_writer import write_topic
 from ticdc_lab.events.mysql_types import type_of
 from ticdc_lab.faults import KINDS, plan_fault, read_log
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
-from ticdc_lab.workload import Workload, log_of, write_log
+from ticdc_lab.workload import Workload, log_of
 
 PARTITIONS = 3
 _FEW = {"rows": 3_000, "ddl": 8, "rows_per_s": 2_000, "long_share": 0.01, "long_ms": 300}
@@ -61,7 +62,9 @@ def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
     def get(protocol: str) -> ChangeLog:
         if protocol not in made:
             folder = tmp_path_factory.mktemp("workload")
-            write_log(spark, LOGS[protocol], f"{folder}/log.parquet", protocol=protocol, partitions=PARTITIONS)
+            write_topic(
+                log_of(spark, LOGS[protocol], protocol=protocol, partitions=PARTITIONS), f"{folder}/log.parquet"
+            )
             made[protocol] = load(spark, f"{folder}/log.parquet").materialise(f"{folder}/decoded")
         return made[protocol]
 

@@ -7,12 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from workload_rows import values
+from workload_rows import total_cents, values
 
 from ticdc_lab.simulate.pipeline.run import simulate
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.workload import KINDS, Workload, load_of
-from ticdc_lab.workload.bank import total_cents
 
 
 @pytest.mark.parametrize("kind", KINDS)

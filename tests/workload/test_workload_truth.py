@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from decimal import Decimal
 
 import pytest
-from workload_rows import commits, definition_at, key_of, rows_of, statements_of, values, watermarks_of
+from workload_rows import commits, definition_at, key_of, rows_of, statements_of, total_cents, values, watermarks_of
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.workload import KINDS, Workload
-from ticdc_lab.workload.bank import total_cents
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.shape import Shape
 

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
+from ticdc_lab.workload.bank import OPENING_CENTS
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.generate import _statements, _watermarks
 from ticdc_lab.workload.images import events_of
@@ -26,6 +27,11 @@ def rows_of(workload: Workload) -> tuple[Event, ...]:
         e for lane in range(workload.lanes) for b in events_of(lane_of(shape, lane), shape, 4096) for e in b.to_pylist()
     ]
     return tuple(sorted(found, key=lambda e: (e["offset"], e["seq"])))
+
+
+def total_cents(workload: Workload) -> int:
+    """The sum of all balances of a bank, at every commit_ts from the first on."""
+    return workload.lanes * workload.keys_a_lane * OPENING_CENTS
 
 
 def statements_of(workload: Workload) -> list[Event]:

@@ -193,7 +193,7 @@ def audit_table(
         The events contract with :data:`ticdc_lab.events.schema.KEYS`; images are compared where it has
         :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
     causes
-        As for :func:`audit`, as a table.
+        As for :func:`audit`, as a table: :func:`ticdc_lab.dispatch.infer.move_causes_table` gives it.
     protocol, has_commit_ts, checks, max_per_guarantee, sample
         As for :func:`audit`.
 

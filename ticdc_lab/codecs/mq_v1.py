@@ -15,7 +15,7 @@ from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of, text
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.events.mysql_types import BY_SEED, BYTES, FLOAT, INTEGER, LONG_BYTES, MySQLType
+from ticdc_lab.events.mysql_types import BY_MQ_V1, BYTES, FLOAT, INTEGER, LONG_BYTES, MySQLType
 
 _NUMBERS = range(-(1 << 63), 1 << 64)
 _PARTITIONS = range(1, 1 << 31)
@@ -72,18 +72,20 @@ def _image(image: Any) -> list[Column]:
 
 
 def _column(name: str, cell: Mapping[str, Any]) -> Column:
-    seed = text(cell, "type")
-    if seed not in BY_SEED:
-        raise Malformed("unknown-type", f"column {name!r}: {seed!r} is no type; expected one of {', '.join(BY_SEED)}")
+    written = text(cell, "type")
+    if written not in BY_MQ_V1:
+        raise Malformed(
+            "unknown-type", f"column {name!r}: {written!r} is no type; expected one of {', '.join(BY_MQ_V1)}"
+        )
     if "value" not in cell:
         raise Malformed("missing-field", f"column {name!r}: expected a value, which may be null; found none")
-    unique, kind, value = cell.get("unique", False), BY_SEED[seed], cell["value"]
+    unique, kind, value = cell.get("unique", False), BY_MQ_V1[written], cell["value"]
     if not isinstance(unique, bool):
         raise Malformed("bad-type", f"column {name!r}: unique is {unique!r}; expected true or false")
     try:
         shown = None if value is None else _text(kind, value)
     except (TypeError, ValueError) as fault:
-        raise Malformed("bad-type", f"column {name!r} ({seed}): {str(value)[:60]!r} is no such value") from fault
+        raise Malformed("bad-type", f"column {name!r} ({written}): {str(value)[:60]!r} is no such value") from fault
     return Column(name, kind.name, shown, unique)
 
 

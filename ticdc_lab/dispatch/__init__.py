@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.conflict import conflict_placements
     from ticdc_lab.dispatch.conflict_alignments import alignments
     from ticdc_lab.dispatch.dispatching import dispatch
-    from ticdc_lab.dispatch.guarantees import GUARANTEES, SEED_GUARANTEES, balance, guarantees, skew
+    from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
     from ticdc_lab.dispatch.infer import infer_rules, move_causes
     from ticdc_lab.dispatch.names import check_strategy
     from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.whatif import WhatIf
 
 __all__ = [
-    "GUARANTEES",
-    "SEED_GUARANTEES",
     "STRATEGIES",
     "Changefeed",
     "Rule",
@@ -53,9 +51,7 @@ lazily(
     __all__,
     {
         "Changefeed": "changefeed",
-        "GUARANTEES": "guarantees",
         "Rule": "rules",
-        "SEED_GUARANTEES": "guarantees",
         "STRATEGIES": "strategies",
         "WhatIf": "whatif",
         "alignments": "conflict_alignments",

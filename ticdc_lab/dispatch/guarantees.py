@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,25 +11,6 @@ from ticdc_lab.dispatch.changes import first_changes
 from ticdc_lab.engine.columns import field_if, in_order
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
-
-GUARANTEES = (
-    "row_order",
-    "row_order_any_unique",
-    "table_order",
-    "transactions",
-    "transactions_torn",
-    "transactions_overtakable",
-)
-"""What :func:`guarantees` measures, in the order of the MQ design's table."""
-
-SEED_GUARANTEES: Mapping[str, Mapping[str, str]] = {
-    "tidb-rowid": {"row_order": "some", "table_order": "no", "transactions": "no", "balance": "even"},
-    "index-value": {"row_order": "some", "table_order": "no", "transactions": "no", "balance": "even"},
-    "table": {"row_order": "yes", "table_order": "yes", "transactions": "yes", "balance": "uneven"},
-    "conflict": {"row_order": "some", "table_order": "no", "transactions": "some", "balance": "fairly even"},
-    "ts": {"row_order": "no", "table_order": "no", "transactions": "no", "balance": "even"},
-}
-"""What TiCDC's design promises: ``yes``, ``no``, or ``some``, on tables that its footnotes 4 to 6 name."""
 
 _POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
 _ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")

@@ -111,15 +111,9 @@ def move_causes(events: DataFrame) -> DataFrame:
     return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced, _CAUSES))
 
 
-def infer_rules_table(events: pa.Table, *, partitions: int | None = None) -> pa.Table:
-    """:func:`infer_rules` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
-    found = _best_of(_narrow_table(events, partitions=partitions))
-    return found.select([*_TABLE, "rule", "n_rows", "n_explained", "partitions"])
-
-
 def move_causes_table(events: pa.Table) -> pa.Table:
     """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
-    rows = _narrow_table(events, partitions=None)
+    rows = _narrow_table(events)
     rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_TRIED))
     rule = {tuple(r[c] for c in _TABLE): r["rule"] for r in rules.to_pylist()}
     of_each = [rule.get(name) for name in zip(*[rows[c].to_pylist() for c in _TABLE], strict=True)]
@@ -140,11 +134,11 @@ def _narrow(events: DataFrame, *, partitions: int | None) -> DataFrame:
     return rows.join(F.broadcast(counts), on=F.expr("topic <=> _topic")).drop("_topic")
 
 
-def _narrow_table(events: pa.Table, *, partitions: int | None) -> pa.Table:
+def _narrow_table(events: pa.Table) -> pa.Table:
     if missing := {"kind", *_NARROW, *KEYS.names, *DISPATCH.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
     counts = events.group_by(["topic"]).aggregate([("partition", "max")])
-    n = {r["topic"]: partitions or r["partition_max"] + 1 for r in counts.to_pylist()}
+    n = {r["topic"]: r["partition_max"] + 1 for r in counts.to_pylist()}
     rows = events.filter(pc.equal(events["kind"], "row")).select(_NARROW)
     of_each = pa.array([n[t] for t in rows["topic"].to_pylist()], pa.int32())
     order = [(c, "ascending") for c in (*_TABLE, "key_hash")]

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, MOST, PACKED_BITS, START
+from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, PACKED_BITS, START
 from ticdc_lab.dispatch.sweep_kernel import load as spread
 
 Ints = npt.NDArray[np.int64]
-EVERY = np.arange(1, MOST + 1)
-"""The partition counts that are swept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ PARTITION, KEY = "target_partition", "dispatch_key"
 _VERSION = (1).to_bytes(8, "big")
 
 Batches = Iterator[pa.RecordBatch]
-Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 

@@ -2,7 +2,7 @@
 
 TiCDC's design shows the form by example and leaves three things open, which are settled here:
 
-- Type names are those of :data:`ticdc_lab.events.mysql_types.TYPES` (``seed``).
+- Type names are those of :data:`ticdc_lab.events.mysql_types.TYPES` (``mq_v1``).
 - Values of BINARY, VARBINARY and BLOB columns are base64, for JSON holds no bytes; DECIMAL, dates, times and JSON are
   text; integers, BIT, YEAR, ENUM, SET and floats are numbers (a label of an ENUM or SET is text).
 - ``unique`` is there, and true, for the columns of the handle key only, as in the design's examples.
@@ -65,7 +65,7 @@ def _form(shape: Shape) -> int:
 def image(cells: Cells) -> pa.Array:
     """The members of each row's image."""
     values = pc.fill_null(by_form(cells.value, cells.numbers(_form), _HOW), "null")
-    before = cells.of_shape(lambda s: f'{orjson.dumps(s.name).decode()}:{{"type":"{s.type.seed}","value":')
+    before = cells.of_shape(lambda s: f'{orjson.dumps(s.name).decode()}:{{"type":"{s.type.mq_v1}","value":')
     return cells.joined(joined(before, values, cells.of_shape(lambda s: ',"unique":true}' if s.is_key else "}")))
 
 

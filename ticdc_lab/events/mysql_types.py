@@ -1,7 +1,7 @@
 """MySQL's column types, and how each wire format names and numbers them.
 
 ``code`` is TiDB's type byte (``mysql.Type*``), ``java`` the number of ``java.sql.Types`` that canal-json states
-(TiCDC ``MySQLType2JavaType``), ``seed`` the type name of mq-v1: that of TiDB's constant, but that of SQL where one
+(TiCDC ``MySQLType2JavaType``), ``mq_v1`` the type name of mq-v1: that of TiDB's constant, but that of SQL where one
 constant stands for two types (a ``Blob`` is a TEXT or a BLOB), as TiCDC's design itself writes "Text".
 """
 
@@ -40,7 +40,7 @@ class MySQLType:
     name: str
     code: int
     java: int
-    seed: str
+    mq_v1: str
     form: int
     holds: int = ANYTHING
     """What fits it: ``codecs.plain.holding`` tells it of a text and, compiled, ``codecs.kernel.holding``."""
@@ -92,7 +92,7 @@ BY_NAME = {t.name: t for t in TYPES} | {
     "bool": next(t for t in TYPES if t.name == "tinyint"),
     "boolean": next(t for t in TYPES if t.name == "tinyint"),
 }
-BY_SEED = {t.seed: t for t in TYPES}
+BY_MQ_V1 = {t.mq_v1: t for t in TYPES}
 BINARIES = frozenset(t.name for t in TYPES if t.form in (BYTES, LONG_BYTES))
 """Types that hold bytes."""
 

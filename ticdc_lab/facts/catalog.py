@@ -108,11 +108,6 @@ class TableDef:
         """The primary key and the unique indexes."""
         return tuple(i for i in self.indexes if i.unique)
 
-    @property
-    def has_one_unique_index(self) -> bool:
-        """MQ design, footnote 5: exactly one primary key or unique index, so that its values always identify a row."""
-        return len(self.unique_indexes) == 1
-
     def _is_key_column(self, name: str) -> bool:
         column = self.column(name)
         return column is not None and not column.nullable and not column.hidden and column.generated != "virtual"

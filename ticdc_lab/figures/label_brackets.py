@@ -12,7 +12,6 @@ from ticdc_lab.simulate.pd.stores import Store
 from ticdc_lab.simulate.pd.stores import label as label_of
 
 _LINE_PX = 24
-_NARROW = 0.045
 
 
 def in_order(stores: Sequence[Store], labels: Sequence[str]) -> list[Store]:

@@ -27,9 +27,6 @@ _ROW_PX = 37
 _USUAL_US = 500_000
 """A region that streams and is less than this behind holds nothing."""
 
-_SAME = 50 << 18
-"""Watermarks this near (50 ms) are the same to a reader."""
-
 _NOTE = (
     "From left to right: changefeed, processors, tables, regions, and below a region the locks of open transactions, "
     "each with how far it is behind the clock. Follow the lit boxes to the right: the last one holds the {ts}."

@@ -9,13 +9,13 @@ from ticdc_lab.lazily import lazily
 if TYPE_CHECKING:
     from ticdc_lab.workload.generate import generate
     from ticdc_lab.workload.load import load_of
-    from ticdc_lab.workload.log import log_of, write_log
+    from ticdc_lab.workload.log import log_of
     from ticdc_lab.workload.settings import KINDS, Workload
 
-__all__ = ["KINDS", "Workload", "generate", "load_of", "log_of", "write_log"]
+__all__ = ["KINDS", "Workload", "generate", "load_of", "log_of"]
 
 lazily(
     __name__,
     __all__,
-    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "log", "write_log": "log"},
+    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "log"},
 )

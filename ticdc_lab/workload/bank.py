@@ -9,16 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.workload.draws import Bools, Ints, rng_of
-from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import BIG, GENESIS, LOADED_AT_ONCE, Shape
 from ticdc_lab.workload.touches import Touches, together, touches, united
 
 OPENING_CENTS, MOST_CENTS = 100_000, 10_000
-
-
-def total_cents(workload: Workload) -> int:
-    """Give the sum of all balances, at every commit_ts from the first on."""
-    return workload.lanes * workload.keys_a_lane * OPENING_CENTS
 
 
 def touches_of(shape: Shape, lane: int) -> Touches:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
-from ticdc_lab.encode.topic_writer import write_topic
 from ticdc_lab.workload.generate import generate, marks
 from ticdc_lab.workload.settings import Workload
 
@@ -52,9 +51,3 @@ def log_of(
         generate(spark, workload), protocol=protocol, strategy=strategy, partitions=partitions, columns=columns,
         topic=topic, max_batch_size=max_batch_size, resolved=resolved,
     )  # fmt: skip
-
-
-def write_log(spark: SparkSession, workload: Workload, out: str, *, protocol: str, strategy: str = STRATEGY,
-              partitions: int = PARTITIONS) -> None:  # fmt: skip
-    """Write :func:`log_of` to a file, a table or a Kafka topic (:func:`ticdc_lab.encode.topic_writer.write_topic`)."""
-    write_topic(log_of(spark, workload, protocol=protocol, strategy=strategy, partitions=partitions), out)

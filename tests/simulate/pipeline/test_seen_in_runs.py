@@ -86,7 +86,7 @@ def test_a_lock_in_the_column_families_is_the_one_in_the_tree() -> None:
     assert rows["lock"]["to_us"] == rows["write"]["from_us"] and rows["default"]["to_us"] is None
 
 
-def test_the_seeds_example_is_scanned_and_streamed() -> None:
+def test_the_designs_example_is_scanned_and_streamed() -> None:
     """One committed row and one lock from the scan, the commit of the second from the stream, each once."""
     settings, load = design_example()
     run = simulate(settings, load, until_us=4_000_000)

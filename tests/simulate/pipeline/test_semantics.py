@@ -59,7 +59,7 @@ def test_the_mq_rule_holds_fewer_rows_for_less_time() -> None:
     assert mq["latency_ms_median"] * 2 < base["latency_ms_median"]
 
 
-def test_the_seeds_late_event() -> None:
+def test_the_designs_late_event() -> None:
     """Committed at 3:58, arrived after 4:00: the batch counts it in the wrong window, the stream waits and is right."""
     found = windows(late_event())
     assert found.schema == WINDOWS

@@ -26,7 +26,7 @@ WORLDS = {
 
 
 @pytest.mark.parametrize(("variant", "bounds"), WORLDS, ids=str)
-def test_every_order_of_events_holds_the_seeds_safety(variant, bounds):
+def test_every_order_of_events_holds_the_designs_safety(variant, bounds):
     """All states that can be reached were, and as many as docs/scheduler.md says."""
     found = explore(SmallVariant(bounds, VARIANTS[variant]()))
     assert found.complete and found.broken is None

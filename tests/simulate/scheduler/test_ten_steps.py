@@ -59,7 +59,7 @@ def _is_to_owner(row):
     return row["message"] in ("Sync", "DispatchTableResponse", "Checkpoint")
 
 
-def test_details_have_the_seeds_field_names():
+def test_details_have_the_designs_field_names():
     """And the two that released versions added: epoch, start-ts; slowest explains a watermark."""
     found = {}
     for row in received(0):

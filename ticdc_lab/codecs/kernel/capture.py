@@ -14,10 +14,9 @@ OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, NOT_JSON, TRAILING = faults.DUPLICATE_KEY, faults.NOT_JSON, faults.TRAILING_BYTES
 
-# Text columns and numbers of a message in the state, and the fields in the order of their numbers.
+# Text columns and numbers of a message in the state.
 TOPIC, KEY, VALUE, HEADERS = 0, 1, 2, 3
 PARTITION, OFFSET, TIMESTAMP = 0, 1, 2
-_FIELDS = (b"topic", b"key", b"value", b"headers", b"partition", b"offset", b"timestamp")
 _YEAR_10000_MS = 253402300800000
 _LIMITS = np.array([2**31 - 1, 2**63 - 1, _YEAR_10000_MS - 1], np.int64)
 

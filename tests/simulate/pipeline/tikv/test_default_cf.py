@@ -49,7 +49,7 @@ def test_values_of_more_than_255_bytes_are_long() -> None:
 
 
 @pytest.mark.usefixtures("all_long")
-def test_the_seeds_example_reads_the_default_column_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_designs_example_reads_the_default_column_family(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lock and default make the prewrite, write and default the committed row; without default there is no value."""
     alone = at_ts5()
     assert {(KEY_1, TS[1]), (KEY_2, TS[3])} < default_of(alone) and len(default_of(alone)) == 4
