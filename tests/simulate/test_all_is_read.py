@@ -90,6 +90,39 @@ def pipeline(variant: str) -> str:
     return text.replace(", traffic: 5", "") + PIPELINE.lstrip("\n")
 
 
+CHANGEFEEDS = """
+  - {at: 0s, create_changefeed: all}
+  - {at: 1s, create_changefeed: some, tables: [1, 2], kind: mysql, start: 500ms}
+  - {at: 1.5s, pause_changefeed: some}
+  - {at: 2s, resume_changefeed: some}
+  - {at: 1s, slow_changefeed: all, rows_per_s: 100, for: 100ms}
+  - {at: 1.5s, standing_changefeed: all, for: 100ms}
+  - {at: 3s, remove_changefeed: some}
+load:"""
+OF_ONE_CHANGEFEED = (
+    "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
+    "restart_processor",
+)  # fmt: skip
+
+
+def changefeeds(variant: str) -> str:
+    """The pipeline's cluster with two of them."""
+    text = (
+        pipeline(variant)
+        .replace("model: pipeline", "model: changefeeds")
+        .replace("\nload:", CHANGEFEEDS)
+        .replace("until: 4s", "until: 8s", 1)
+    )
+    lines = [line for line in text.splitlines() if not re.search(rf"\b({'|'.join(OF_ONE_CHANGEFEED)})\b", line)]
+    return "\n".join(lines)
+
+
+CALM_CHANGEFEED = """
+model: changefeeds
+until: 3s
+cluster: {captures: 1, tables: 1}
+events: [{at: 0s, create_changefeed: all}, {at: 1s, add_column: 1}]
+"""
 WORKLOAD = """
 model: pipeline
 until: 2s
@@ -161,6 +194,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXTS = {
     **{("scheduler", v): [scheduler(v)] for v in OF_VARIANTS},
     **{("pipeline", v): [pipeline(v), WORKLOAD, OF_SERVICE] for v in OF_VARIANTS},
+    **{("changefeeds", v): [changefeeds(v), CALM_CHANGEFEED] for v in OF_VARIANTS},
     ("ddl-service", "proposal"): [SERVICE, UPGRADE],
     ("pd", "pd"): [PD],
 }
@@ -230,6 +264,8 @@ def test_all_that_a_file_may_say_is_read(model: str, variant: str) -> None:
         run = scenario.model.play(watched(scenario, reads), seed=1).run
         if model == "pipeline":
             log_events(run.entries, run.settings.downstream)
+        if model == "changefeeds":
+            run.log("all")
     assert kinds == set(scenario.model.events.values())
     assert reads.unread() == set()
 

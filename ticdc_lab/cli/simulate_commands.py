@@ -123,6 +123,24 @@ def pipeline(
     sys.exit(_ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
 
 
+@simulate.command()
+@click.argument("scenario", required=False)
+@of_a_run
+@json_flag
+@guarded
+def changefeeds(
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
+    lines: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a scenario of several changefeeds and judge it.
+
+    Changefeeds of one cluster, which are created, paused, resumed and removed.
+
+    Exit codes as for `simulate scheduler`.
+    """
+    sys.exit(_ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+
+
 @simulate.command("ddl-service")
 @click.argument("scenario", required=False)
 @of_a_run

@@ -81,6 +81,7 @@ def model_of(value: Value) -> Model:
 MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
+    "changefeeds": "ticdc_lab.simulate.pipeline.changefeeds.scenario",
     "ddl-service": "ticdc_lab.simulate.ddl_service.model",
     "pd": "ticdc_lab.simulate.pd.world.model",
 }

@@ -29,6 +29,17 @@ TableId: TypeAlias = int
 NewTableId: TypeAlias = int
 """A table that the scenario adds; one that was dropped may come again."""
 
+TableIds: TypeAlias = tuple[int, ...]
+"""Tables that the scenario has or adds; a single one needs no list."""
+
+ChangefeedName: TypeAlias = str
+"""A changefeed that the scenario has or creates."""
+
+NewChangefeed: TypeAlias = str
+"""A name that no other changefeed has, nor had."""
+
+SinkKind: TypeAlias = Literal["kafka", "mysql"]
+
 MessageKind: TypeAlias = str
 """The name of a message of the variant."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.faults import DISKS
-from ticdc_lab.simulate.planned import Delay, Planned
+from ticdc_lab.simulate.planned import Delay, Planned, SinkKind
 from ticdc_lab.simulate.scenario_yaml import Value
 
 
@@ -26,11 +26,14 @@ class Names:
         Of the cluster, and those that are added later.
     messages
         Kinds of the variant.
+    changefeeds
+        Those that are created.
     """
 
     nodes: frozenset[str]
     tables: frozenset[int]
     messages: frozenset[str]
+    changefeeds: frozenset[str] = frozenset()
 
     def node(self, value: Value) -> str:
         """Read the name of a node that is there."""
@@ -74,6 +77,10 @@ READERS: dict[str, Callable[[Value, Names], Any]] = {
     "Text": lambda v, names: v.text(),
     "TableId": lambda v, names: names.table(v),
     "NewTableId": lambda v, names: v.integer(),
+    "TableIds": lambda v, names: tuple(names.table(one) for one in ([v] if v.is_text else v.items())),
+    "NewChangefeed": lambda v, names: new_node(v),
+    "ChangefeedName": lambda v, names: v.choice(names.changefeeds, "a changefeed that is created"),
+    "SinkKind": lambda v, names: v.choice(get_args(SinkKind), "a kind of downstream"),
     "MessageKind": lambda v, names: names.message(v),
     "Disk": lambda v, names: v.choice(DISKS, "what a store finds of its disk"),
     "Duration": lambda v, names: v.duration_us(),
@@ -94,17 +101,16 @@ def new_node(value: Value) -> str:
     return value.text()
 
 
-def added(events: Iterable[Value], kinds: Mapping[str, type]) -> tuple[set[str], set[int]]:
-    """Give the nodes and tables that events bring, so that other events may speak of them."""
-    nodes, tables = set(), set()
+def added(events: Iterable[Value], kinds: Mapping[str, type]) -> Names:
+    """Give the nodes, tables and changefeeds that events bring, so that other events may speak of them."""
+    found: dict[str, set[Any]] = {"NewNode": set(), "NewTableId": set(), "NewChangefeed": set()}
     for event in events:
         for key, one in event.entries():
             main = next(iter(fields(kinds[key.text()])), None) if key.text() in kinds else None
-            if main and main.type == "NewNode":
-                nodes.add(new_node(one))
-            elif main and main.type == "NewTableId":
-                tables.add(one.integer())
-    return nodes, tables
+            if main and main.type in found:
+                found[str(main.type)].add(one.integer() if main.type == "NewTableId" else new_node(one))
+    nodes, tables, changefeeds = (frozenset(names) for names in found.values())
+    return Names(nodes, tables, frozenset(), changefeeds)
 
 
 def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int) -> Planned:
@@ -122,14 +128,14 @@ def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int
 def require_there(events: Iterable[Planned], there: Collection[Any], file: str) -> None:
     """Refuse an event of a node or table that comes later than it, and a second node of one name."""
     born: dict[Any, int] = {}
-    for event, name in _named(events, ("NewNode", "NewTableId")):
+    for event, name in _named(events, ("NewNode", "NewTableId", "NewChangefeed")):
         if isinstance(name, str) and (name in there or name in born):
             raise _not_there(
                 file, event, "a name that no other node has", f"{name} again", "Give it a name of its own."
             )
         if name not in there:
             born[name] = min(event.at_us, born.get(name, event.at_us))
-    for event, name in _named(events, ("Node", "Nodes", "TableId")):
+    for event, name in _named(events, ("Node", "Nodes", "TableId", "TableIds", "ChangefeedName")):
         if born.get(name, 0) > event.at_us:
             later = f"{name}, which comes at {shown(born[name])}"
             raise _not_there(

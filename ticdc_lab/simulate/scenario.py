@@ -129,8 +129,9 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     cluster = model.cluster(given["cluster"])
     happens = given["events"].items() if _there(given, "events") else []
     timed = [e for e in happens if not _is_random(e)]
-    nodes, tables = added(timed, model.events)
-    names = Names(cluster.nodes | nodes, model.tables(cluster) | tables, model.messages(variant))
+    later = added(timed, model.events)
+    tables = model.tables(cluster) | later.tables
+    names = Names(cluster.nodes | later.nodes, tables, model.messages(variant), later.changefeeds)
     events = [planned(e, model.events, names, until_us) for e in timed]
     require_there(events, cluster.nodes | model.tables(cluster), file)
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]

@@ -60,19 +60,7 @@ class PipelineFacts:
     def begin(self, kernel: Kernel, judge: Judge) -> None:
         """Take the world in which all will happen; the judge looks at it while there is something to see."""
         self.kernel = kernel
-
-        def look() -> None:
-            judge.look(kernel.now_us, kernel.steps)
-
-        def again() -> None:
-            look()
-            if kernel.queue and judge.watched:
-                kernel.put(kernel.now_us + LOOK_US, CALL, again)
-
-        if judge.watched:
-            kernel.put(LOOK_US, CALL, again)
-        for at_us in judge.bounds_us:
-            kernel.put(at_us, CALL, look)
+        look_now_and_then(kernel, judge)
 
     def end(self, run: Run) -> None:
         """Take the whole run; what its outcome is can be said from now on."""
@@ -115,3 +103,20 @@ class PipelineFacts:
                 why(list(self.looked), watermark=watermark, rule=self.rule, current_us=self.current_us),
             )
         return known[1]
+
+
+def look_now_and_then(kernel: Kernel, judge: Judge) -> None:
+    """Let a judge look at a world while there is something to see, and at every bound of an assertion."""
+
+    def look() -> None:
+        judge.look(kernel.now_us, kernel.steps)
+
+    def again() -> None:
+        look()
+        if kernel.queue and judge.watched:
+            kernel.put(kernel.now_us + LOOK_US, CALL, again)
+
+    if judge.watched:
+        kernel.put(LOOK_US, CALL, again)
+    for at_us in judge.bounds_us:
+        kernel.put(at_us, CALL, look)

@@ -107,6 +107,8 @@ class PipelineMonitor:
         Watches what reads the topic, where the run has one.
     written
         The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
+    only
+        Ids of the tables that the changefeed's filter lets through; None for all.
     """
 
     scheduler: Monitor
@@ -135,6 +137,7 @@ class PipelineMonitor:
     sampled_us: int = -1
     n_violations: int = 0
     consumer: ConsumerMonitor | None = None
+    only: frozenset[int] | None = None
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""
@@ -185,15 +188,21 @@ class PipelineMonitor:
             if commit_ts <= self.start_ts:
                 continue
             if item.job:
-                self.jobs[commit_ts] = item.job.query
+                if self.only is None or not item.tables or not self.only.isdisjoint(item.tables):
+                    self.jobs[commit_ts] = item.job.query
                 continue
-            self.owed[commit_ts] = set(item.keys)
+            keys = set(item.keys)
+            if self.only is not None:
+                keys = {key for key in keys if table_of(key) in self.only}
+                if not keys:
+                    continue
+            self.owed[commit_ts] = keys
             if self.whole:
-                self.keys[commit_ts] = Counter(map(table_of, set(item.keys)))
+                self.keys[commit_ts] = Counter(map(table_of, keys))
             self.order.append(commit_ts)
-            self.measures.committed += len(item.keys)
+            self.measures.committed += len(item.keys) if self.only is None else len(keys)
             if self.consumer is not None:
-                self.consumer.owes(commit_ts, set(item.keys))
+                self.consumer.owes(commit_ts, keys)
 
     def _told(self, outputs: Iterable[Any]) -> Found:
         told = self.told

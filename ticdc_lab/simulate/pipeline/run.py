@@ -29,14 +29,13 @@ from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_re
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
-from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
-from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import capture_of
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -221,16 +220,19 @@ def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: in
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
     capture = replace(settings.capture, sink=settings.downstream.kind)
     for node in scheduler.nodes():
-        own = replace(scheduler, version=scheduler.versions.get(node, scheduler.version))
-        inner = Capture(
-            VARIANTS[own.variant](own), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us,
-            own.stop_lag_us, own.restart_us,
-        )  # fmt: skip
-        machines[node] = DataCapture(inner, capture, load.tables, start_ts)
+        machines[node] = DataCapture(capture_of(scheduler, node), capture, load.tables, start_ts)
     consumer = consumer_nodes(settings.downstream, partitions)
     route = routed if consumer else None
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, route)
     return machines | consumer
+
+
+def upstream(settings: Settings, load: Load) -> dict[str, Any]:
+    """Give the machines of clients, PD and stores, by name of node."""
+    stores = settings.stores()
+    regions = initial_regions(settings.tikv, [t.id for t in load.tables], _handles(load))
+    machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
+    return machines | {store: Store(settings.tikv, stores, regions) for store in stores}
 
 
 def _handles(load: Load) -> int:

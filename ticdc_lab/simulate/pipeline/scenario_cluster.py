@@ -23,12 +23,16 @@ MOST_CAPTURES, MOST_STORES, MOST_TABLES, MOST_REGIONS = 100, 100, 1_000, 100
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Captures, TiKV stores, ids of tables, and into how many regions each is divided at first."""
+    """Captures, TiKV stores, ids of tables, and into how many regions each is divided at first.
+
+    ``reading`` are the nodes behind the sink.
+    """
 
     captures: tuple[str, ...]
     tables: tuple[int, ...]
     stores: int = 3
     regions: int = 2
+    reading: tuple[str, ...] = (DOWNSTREAM, *OF_CONSUMER)
 
     @property
     def fallible(self) -> tuple[str, ...]:
@@ -38,7 +42,7 @@ class Cluster:
     @property
     def nodes(self) -> frozenset[str]:
         """Whatever a fault can hit."""
-        return frozenset({*self.fallible, ETCD, PD, TIDB, DOWNSTREAM, *OF_CONSUMER})
+        return frozenset({*self.fallible, ETCD, PD, TIDB, *self.reading})
 
 
 def cluster(value: Value) -> Cluster:

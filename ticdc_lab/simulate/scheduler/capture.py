@@ -82,7 +82,7 @@ class Capture:
     def start(self, address: Address, now: Now) -> tuple[CaptureState, list[Output]]:
         """Register; the processor begins empty."""
         processor, outputs = self.variant.processor.start(address, now)
-        state = CaptureState(address, processor, self._end(now.at_us + now.skew_us), moved_us=now.at_us)
+        state = CaptureState(address, processor, self.lease_end(now.at_us + now.skew_us), moved_us=now.at_us)
         wakes = [Wake(self.poll_us, "poll"), Wake(self.tick_us, "tick"), Wake(self.ttl_us // 3, "keepalive")]
         return state, [Send(ETCD, Register(self.version)), *wakes, self._fence(state, now), *outputs]
 
@@ -98,7 +98,8 @@ class Capture:
             return self._received_many(state, event, now)
         return self._asked(state, event, now)
 
-    def _end(self, sent_us: int) -> int:
+    def lease_end(self, sent_us: int) -> int:
+        """Give when it must stop to write, on the clock on which it asked for its lease."""
         return sent_us + self.ttl_us - self.margin_us + self.stop_lag_us
 
     def _fence(self, state: CaptureState, now: Now) -> Wake:
@@ -129,7 +130,7 @@ class Capture:
         if isinstance(message, Status):
             return with_status(state, message.checkpoint_ts, message.resolved_ts, now), []
         if isinstance(message, KeptAlive):
-            state = state._replace(ends_us=max(state.ends_us, self._end(message.sent_us)))
+            state = state._replace(ends_us=max(state.ends_us, self.lease_end(message.sent_us)))
             return state, [self._fence(state, now)]
         if isinstance(message, NoLease):
             state = state._replace(lost=True, ends_us=min(state.ends_us, now.at_us + now.skew_us + self.stop_lag_us))

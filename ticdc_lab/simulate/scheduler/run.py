@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,11 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
-from ticdc_lab.simulate.scheduler.capture import Capture
-from ticdc_lab.simulate.scheduler.capture_state import Variant
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
-from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+from ticdc_lab.simulate.scheduler.variants import Settings, capture_of
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -87,9 +85,7 @@ def simulate(
     monitor = Monitor(start_ts, keys, stops_at_violation)
     recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us)}
-    for node in nodes:
-        own = replace(settings, version=settings.versions.get(node, settings.version))
-        machines[node] = _capture(own, VARIANTS[settings.variant](own))
+    machines |= {node: capture_of(settings, node) for node in nodes}
     kernel = Kernel(
         machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
         step_limit=step_limit,
@@ -100,16 +96,3 @@ def simulate(
         settings=settings, faults=all_faults, seed=seed, until_us=until_us, network=network, level=level, end=end,
         kernel=kernel, simulate=again, measures=monitor.measures,
     )  # fmt: skip
-
-
-def _capture(settings: Settings, variant: Variant) -> Capture:
-    return Capture(
-        variant,
-        settings.version,
-        settings.tick_us,
-        settings.poll_us,
-        settings.ttl_us,
-        settings.margin_us,
-        settings.stop_lag_us,
-        settings.restart_us,
-    )

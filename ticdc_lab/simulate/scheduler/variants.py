@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from immutables import Map
@@ -11,6 +11,7 @@ from immutables import Map
 from ticdc_lab.simulate.scheduler import v3, v4
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
+from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.capture_state import Variant, names
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
@@ -101,3 +102,12 @@ def maintainer(settings: Settings) -> Variant:
 VARIANTS: Mapping[str, Callable[[Settings], Variant]] = MappingProxyType(
     {"v2": seed_protocol, "v3": two_phases, "v4": maintainer}
 )
+
+
+def capture_of(settings: Settings, node: str) -> Capture:
+    """Give the machine of a capture, of the version that it has."""
+    own = replace(settings, version=settings.versions.get(node, settings.version))
+    return Capture(
+        VARIANTS[own.variant](own), own.version, own.tick_us, own.poll_us, own.ttl_us, own.margin_us, own.stop_lag_us,
+        own.restart_us,
+    )  # fmt: skip

@@ -29,10 +29,14 @@ class Desk:
         What the node can see of the world.
     start_ts
         Where the changefeed starts.
+    only
+        Ids of the tables that its filter lets through; None for all.
     """
 
-    def __init__(self, of: DataState, settings: CaptureSettings, now: Now, start_ts: int) -> None:
-        self.settings, self.at_us, self.start_ts = settings, now.at_us, start_ts
+    def __init__(
+        self, of: DataState, settings: CaptureSettings, now: Now, start_ts: int, only: frozenset[int] | None = None
+    ) -> None:
+        self.settings, self.at_us, self.start_ts, self.only = settings, now.at_us, start_ts, only
         self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us = of
         self.outputs: list[Any] = []
         self.pumps = False

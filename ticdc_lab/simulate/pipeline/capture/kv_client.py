@@ -40,7 +40,7 @@ def ask(desk: Desk, key: Key) -> None:
 
 def told(desk: Desk, answer: Regions) -> None:
     """Take PD's answer: register what it tells of gaps."""
-    keys = [key for key in (META, *in_turn(desk.paths)) if _asks(desk.puller(key), answer)]
+    keys = [key for key in (META, *in_turn(desk.paths)) if asks(desk.puller(key), answer)]
     if not keys:
         desk.outputs.append(Ignored(answer, "nothing waits for it"))
     for key in keys:
@@ -50,7 +50,8 @@ def told(desk: Desk, answer: Regions) -> None:
     begin_scans(desk)
 
 
-def _asks(puller: Puller, answer: Regions) -> bool:
+def asks(puller: Puller, answer: Regions) -> bool:
+    """Whether a puller waits for an answer of PD."""
     return any(gap.start < answer.end and answer.start < gap.end for gap in puller.gaps)
 
 

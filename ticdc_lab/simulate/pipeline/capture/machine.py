@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Asked, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Exit,
+    Fired,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Wake,
+)
 from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, owner, paths, sink, streams
 from ticdc_lab.simulate.pipeline.capture.desk import MOUNTED, Desk
 from ticdc_lab.simulate.pipeline.capture.state import DataState
@@ -22,7 +34,9 @@ from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Repartition, Written
 from ticdc_lab.simulate.pipeline.tables import TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
+from ticdc_lab.simulate.scheduler.capture_state import owner_rev, with_executor
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.executor import emptied
 
 NONE: frozenset[str] = frozenset()
 
@@ -54,12 +68,15 @@ class DataCapture:
         As they were before any DDL job.
     start_ts
         Where the changefeed starts (exclusive).
+    only
+        Ids of the tables that the changefeed's filter lets through; None for all.
     """
 
     scheduler: Capture
     settings: CaptureSettings
     tables: tuple[TableInfo, ...] = ()
     start_ts: int = 0
+    only: frozenset[int] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
         """Register, and pull all DDL jobs."""
@@ -81,8 +98,22 @@ class DataCapture:
         sink.pump_due(desk)
         return desk.done(), desk.outputs
 
+    def stop(self, state: DataState, now: Now, because: str) -> tuple[DataState, list[Output]]:
+        """End everything at once, owner and processor: the changefeed is not to run any more."""
+        desk = self._desk(state, now)
+        pipelines = desk.executor.pipelines
+        executor, changes = emptied(desk.executor, because)
+        desk.outputs += changes
+        if desk.inner.owner is not None:
+            desk.outputs.append(Changed("owner", owner_rev(desk.inner), None, because))
+        stopped = with_executor(desk.inner.processor, executor)
+        desk.inner, desk.duty = desk.inner._replace(owner=None, processor=stopped), None
+        paths.followed(desk, pipelines)
+        kv_client.leave(desk, META)
+        return desk.done(), desk.outputs
+
     def _desk(self, state: DataState, now: Now) -> Desk:
-        return Desk(state, self.settings, now, self.start_ts)
+        return Desk(state, self.settings, now, self.start_ts, self.only)
 
     def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""

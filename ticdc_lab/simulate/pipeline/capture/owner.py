@@ -47,7 +47,13 @@ def next_job(desk: Desk) -> tuple[int, Job] | None:
     duty = desk.duty
     if duty is None:
         return None
-    return next((j for j in desk.ddl.jobs if (j[0], j[1].id) > duty.executed), None)
+    return next((j for j in desk.ddl.jobs if (j[0], j[1].id) > duty.executed and _is_replicated(desk, j[1])), None)
+
+
+def _is_replicated(desk: Desk, job: Job) -> bool:
+    """Whether the changefeed's filter lets a job through; those of schemas always."""
+    tables = {job.dropped, job.info and job.info.id} - {None}
+    return desk.only is None or not tables or not tables.isdisjoint(desk.only)
 
 
 def barrier_ts(desk: Desk) -> int:
@@ -81,6 +87,7 @@ def instruct(desk: Desk) -> None:
         return
     if duty.wanted_ts != duty.executed[0]:
         wanted = tables_at(desk.ddl.schema, duty.executed[0])
+        wanted = wanted if desk.only is None else wanted & desk.only
         if wanted != duty.wanted:
             because = f"as of {duty.executed[0]}: {len(wanted)} tables"
             desk.outputs.append(Decided("wanted-tables", ", ".join(map(str, sorted(wanted))), because))

@@ -1,0 +1,365 @@
+"""Several changefeeds of one cluster: created, paused, resumed, removed; none of them holds another one."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_pipeline_run import LOAD, SECOND, ddl_load, delivered, final, in_order
+
+from ticdc_lab.errors import ContractError, ScenarioError
+from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
+from ticdc_lab.simulate.network import Link, Network
+from ticdc_lab.simulate.pipeline.capture import DataCapture
+from ticdc_lab.simulate.pipeline.changefeeds import (
+    ChangefeedsRun,
+    CreateChangefeed,
+    ForChangefeed,
+    PauseChangefeed,
+    RemoveChangefeed,
+    ResumeChangefeed,
+    auditor,
+    etcd,
+    server,
+    simulate_changefeeds,
+)
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import downstream_of
+from ticdc_lab.simulate.pipeline.downstream import Ddl, Pace, Rows
+from ticdc_lab.simulate.pipeline.keys import table_of
+from ticdc_lab.simulate.pipeline.monitor import PARTITION
+from ticdc_lab.simulate.pipeline.settings import (
+    AT_LEAST_ONCE,
+    BASE,
+    BY_DEDUPLICATION,
+    BY_SNAPSHOT,
+    MQ,
+    CaptureSettings,
+    DownstreamSettings,
+    Settings,
+)
+from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
+from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.roles import MoveTable
+from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+
+ALL, SOME = CreateChangefeed("all"), CreateChangefeed("some", (101, 102))
+EXAMPLE = Path(__file__).parents[3] / "data/scenarios/changefeeds/pause-and-resume.yaml"
+
+
+def asked(at_us: int, command: Any) -> Ask:
+    """Ask etcd, as a user does."""
+    return Ask(at_us, "etcd", command)
+
+
+PAUSED = [asked(2 * SECOND, PauseChangefeed("all")), asked(5 * SECOND, ResumeChangefeed("all"))]
+
+
+def run(
+    faults: list[Fault], *, load: Any = LOAD, changefeeds: Any = (ALL, SOME), variant: str = "v2", rule: str = BASE,
+    semantics: str = AT_LEAST_ONCE, rows_per_s: int | None = None, until_us: int = 12 * SECOND, **more: Any,
+) -> ChangefeedsRun:  # fmt: skip
+    """Run two changefeeds on two captures."""
+    settings = Settings(
+        Scheduler(captures=2, variant=variant), capture=CaptureSettings(rule=rule, semantics=semantics),
+        downstream=DownstreamSettings(rows_per_s=rows_per_s),
+    )  # fmt: skip
+    return simulate_changefeeds(settings, load, changefeeds, faults=faults, until_us=until_us, **more)
+
+
+def arrived(found: ChangefeedsRun, name: str) -> list[Any]:
+    """Give the row changes at a downstream with the moment of each."""
+    return [(e.at_us, c) for e in found.entries(name) if isinstance(e, Rows) for c in e.changes]
+
+
+def assert_whole(found: ChangefeedsRun, *names: str) -> None:
+    """Everything of these came, nothing else, and nothing is violated."""
+    assert found.violation is None
+    for name in names:
+        wanted = {(c.commit_ts, c.key) for c in found.changes(name)}
+        assert wanted and {(c.commit_ts, c.key) for _, c in arrived(found, name)} == wanted
+        assert found.owed(name) == 0
+        status = found.changefeed(name)
+        assert status is not None and found.until_us - us_of(status.checkpoint_ts) < 2 * SECOND
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("rule", [BASE, MQ])
+def test_each_changefeed_has_its_tables_and_nothing_twice(variant, rule):
+    """One owner and one session for both, whatever protocol dispatches the tables."""
+    found = run([], variant=variant, rule=rule)
+    assert_whole(found, "all", "some")
+    assert {table_of(c.key) for _, c in arrived(found, "some")} == {101, 102}
+    assert found.measures("all").repeated == found.measures("some").repeated == 0
+    owners = {
+        a
+        for a, s in found.kernel.states.items()
+        if a.startswith("capture")
+        for r in s.running.values()
+        if r.state.owner
+    }
+    assert len(owners) == 1
+    placed = [len(s.running["all"].state.paths) for a, s in found.kernel.states.items() if a.startswith("capture")]
+    assert placed == [2, 2]
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_a_paused_changefeed_stands_and_goes_on_from_its_checkpoint(variant):
+    """Nothing comes while it is paused, the other one does not notice, and afterwards nothing is missing."""
+    found = run(PAUSED, variant=variant)
+    assert_whole(found, "all", "some")
+    silent = [at_us for at_us, _ in arrived(found, "all") if 2_200_000 < at_us < 5 * SECOND]
+    assert not silent
+    assert any(3 * SECOND < at_us < 4 * SECOND for at_us, _ in arrived(found, "some"))
+    changed = [
+        (r["time_us"], int(r["after"])) for r in found.trace.to_pylist()
+        if r["kind"] == "changed" and r["subject"] == "all/global-checkpoint"
+    ]  # fmt: skip
+    stood = max(ts for at_us, ts in changed if at_us <= 2 * SECOND)
+    assert not [at_us for at_us, _ in changed if 2 * SECOND < at_us < 5 * SECOND]
+    again = [c.commit_ts for at_us, c in arrived(found, "all") if at_us > 5 * SECOND]
+    assert min(again) > stood
+
+
+def test_a_removed_changefeed_sends_nothing_afterwards():
+    """Rows, watermarks and DDLs alike; the other one goes on."""
+    found = run([asked(3 * SECOND, RemoveChangefeed("all"))])
+    assert_whole(found, "some")
+    assert found.changefeed("all") is None and found.owed("all") > 0
+    assert max(e.at_us for e in found.entries("all")) < 3 * SECOND + 50_000
+
+
+def test_a_changefeed_that_is_created_later_begins_at_its_start():
+    """Now, or in the past: then a scan brings what was committed since."""
+    now, past = CreateChangefeed("now"), CreateChangefeed("past", start_us=SECOND)
+    found = run([asked(3 * SECOND, now), asked(3 * SECOND, past)])
+    assert_whole(found, "all", "some", "now", "past")
+    first = {name: min(c.commit_ts for _, c in arrived(found, name)) for name in ("now", "past")}
+    assert us_of(first["now"]) > 3 * SECOND > us_of(first["past"]) > SECOND
+
+
+def test_the_stall_of_one_does_not_hold_another():
+    """A downstream that takes nothing for four seconds holds its own changefeed alone."""
+    stands = [Ask(2 * SECOND, downstream_of("all"), Pace(0)), Ask(6 * SECOND, downstream_of("all"), Pace(None))]
+    found = run(stands)
+    assert_whole(found, "all", "some")
+    assert worst_lag_us(found, "all") > 3 * SECOND
+    assert worst_lag_us(found, "some") < SECOND
+
+
+def worst_lag_us(found: ChangefeedsRun, name: str) -> int:
+    """How far a checkpoint was behind when it was persisted, or the next one was, at worst."""
+    told = [
+        (r["time_us"], us_of(int(r["after"]))) for r in found.trace.to_pylist()
+        if r["kind"] == "changed" and r["subject"] == f"{name}/global-checkpoint"
+    ]  # fmt: skip
+    return max(next_us - ts_us for (_, ts_us), (next_us, _) in pairwise(told) if ts_us > SECOND)
+
+
+def test_one_checkpoint_for_all_would_be_seen(monkeypatch):
+    """Planted: etcd persists no checkpoint above the other changefeed's."""
+    sound = etcd.SharedEtcd._persisted
+
+    def lowest(self, state, sender, of, now):
+        if of.changefeed == "some" and hasattr(of.message, "checkpoint_ts"):
+            low = min(of.message.checkpoint_ts, state.changefeeds["all"].checkpoint_ts)
+            of = of._replace(message=of.message._replace(checkpoint_ts=low))
+        return sound(self, state, sender, of, now)
+
+    monkeypatch.setattr(etcd.SharedEtcd, "_persisted", lowest)
+    stands = [Ask(2 * SECOND, downstream_of("all"), Pace(0)), Ask(6 * SECOND, downstream_of("all"), Pace(None))]
+    assert worst_lag_us(run(stands), "some") > 2 * SECOND
+
+
+def test_each_has_its_own_downstream_and_its_own_ddl():
+    """A database beside a topic; a DDL of a table that the filter does not let through is not executed there."""
+    orders = CreateChangefeed("orders", (100,), kind="mysql")
+    found = run([], load=ddl_load(), changefeeds=(ALL, orders))
+    assert_whole(found, "all", "orders")
+    ddls = {name: [e.job.type for e in found.entries(name) if isinstance(e, Ddl)] for name in ("all", "orders")}
+    assert ddls == {"all": ["add column", "drop table"], "orders": ["add column"]}
+    assert found.log("orders").num_rows > 0
+
+
+def test_a_command_for_one_changefeed_moves_its_table_alone():
+    """Both replicate table 101."""
+    move = [Ask(3 * SECOND, f"capture-{n}", ForChangefeed("some", MoveTable(101, "capture-2"))) for n in (1, 2)]
+    found = run(move, changefeeds=(CreateChangefeed("one", (101,)), CreateChangefeed("some", (101,))))
+    assert_whole(found, "one", "some")
+    captures = [(a, s.running) for a, s in sorted(found.kernel.states.items()) if a.startswith("capture")]
+    where = {name: [a for a, r in captures if 101 in r[name].state.paths] for name in ("one", "some")}
+    assert where == {"one": ["capture-1"], "some": ["capture-2"]}
+
+
+@pytest.mark.parametrize("semantics", [AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT])
+def test_a_capture_that_is_lost_while_one_is_paused(semantics):
+    """The other capture has the tables of the paused one when it goes on."""
+    crash = [Crash(3 * SECOND, "capture-1"), Restart(9 * SECOND, "capture-1")]
+    found = run(sorted([*PAUSED, *crash], key=lambda f: f.at_us), semantics=semantics, until_us=20 * SECOND)
+    assert_whole(found, "all", "some")
+    assert final([c for _, c in arrived(found, "all")]) == final(in_order(found.changes("all")))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_faults_break_no_promise_and_all_is_well_once_they_end(seed):
+    """With pauses of a moment, which leave writes of the epoch before under way."""
+    quick = [asked(at_us, c) for at_us in (2 * SECOND, 3 * SECOND) for c in (PauseChangefeed("all"),)]
+    quick += [asked(at_us + 1_000, ResumeChangefeed("all")) for at_us in (2 * SECOND, 3 * SECOND)]
+    faults = sorted(quick, key=lambda f: f.at_us)
+    found = run(faults, chaos=Chaos(7 * SECOND), seed=seed, rows_per_s=400, until_us=25 * SECOND)
+    assert_whole(found, "all", "some")
+
+
+def test_the_same_seed_gives_the_same_run():
+    """Byte for byte."""
+    one, other = (run(PAUSED, seed=5, until_us=6 * SECOND).trace for _ in range(2))
+    assert one.equals(other)
+
+
+# Planted: each rule of a pause is what keeps the auditor silent
+
+
+def goes_on_when_stopped(monkeypatch):
+    """A capture hears that a changefeed is stopped and does nothing about it."""
+    monkeypatch.setattr(server._Work, "stop", lambda self, name, because: None)
+
+
+def persists_when_stopped(monkeypatch):
+    """Etcd takes a checkpoint of an owner that has not heard of the pause."""
+    sound = etcd.SharedEtcd._persisted
+
+    def persisted(self, state, sender, of, now):
+        known = state.changefeeds.get(of.changefeed)
+        if known is None or known.state == etcd.NORMAL:
+            return sound(self, state, sender, of, now)
+        runs = state._replace(changefeeds=state.changefeeds.set(known.id, known._replace(state=etcd.NORMAL)))
+        after, outputs = sound(self, runs, sender, of, now)
+        own = after.changefeeds[known.id]._replace(state=known.state)
+        return after._replace(changefeeds=after.changefeeds.set(known.id, own)), outputs
+
+    monkeypatch.setattr(etcd.SharedEtcd, "_persisted", persisted)
+
+
+def resumes_at(monkeypatch, ts_of_changefeed):
+    """A capture that resumes takes another ts for the persisted checkpoint."""
+    sound = server._Work._take_view
+
+    def take_view(self, view):
+        moved = tuple(
+            c if c.epoch < 6 else c._replace(checkpoint_ts=ts_of_changefeed(c), resolved_ts=ts_of_changefeed(c))
+            for c in view.changefeeds
+        )
+        sound(self, view._replace(changefeeds=moved))
+
+    monkeypatch.setattr(server._Work, "_take_view", take_view)
+
+
+def resumes_at_its_start(monkeypatch):
+    """It begins where the changefeed was created."""
+    resumes_at(monkeypatch, lambda c: c.start_ts)
+
+
+def resumes_behind_its_checkpoint(monkeypatch):
+    """It leaves out a second."""
+    resumes_at(monkeypatch, lambda c: c.checkpoint_ts + (1000 << 18))
+
+
+def never_hears(monkeypatch):
+    """A capture's session outlives what it hears, so that it writes on long after the pause."""
+    sound = server._Work._take_view
+
+    def take_view(self, view):
+        if all(c.state == server.NORMAL for c in view.changefeeds):
+            sound(self, view)
+
+    monkeypatch.setattr(server._Work, "_take_view", take_view)
+
+
+SLOW = Network(Link((20_000, 40_000)))
+
+
+@pytest.mark.parametrize(
+    ("plant", "invariant", "more"),
+    [
+        (goes_on_when_stopped, auditor.SILENT, {}),
+        (never_hears, auditor.SILENT, {}),
+        (persists_when_stopped, auditor.STAND, {"network": SLOW}),
+        (resumes_at_its_start, auditor.RESUMED, {}),
+        (resumes_behind_its_checkpoint, PARTITION, {}),
+    ],
+)
+def test_a_planted_fault_is_seen(monkeypatch, plant, invariant, more):
+    """And nothing is seen without it."""
+    more |= {"until_us": 13 * SECOND} if plant is never_hears else {"until_us": 8 * SECOND}
+    faults = PAUSED[:1] if plant is never_hears else PAUSED
+    assert run(faults, **more).violation is None
+    plant(monkeypatch)
+    found = run(faults, **more).violation
+    assert found is not None and found.invariant == invariant
+
+
+def test_a_pause_that_forgets_to_end_streams_is_seen(monkeypatch):
+    """Planted: a stopped part keeps its owner and its tables; a step of it writes on."""
+    monkeypatch.setattr(DataCapture, "stop", lambda self, state, now, because: (state, []))
+    monkeypatch.setattr(server._Work, "stop", lambda self, name, because: self.deliver(name, server.Fired("poll")))
+    found = run(PAUSED).violation
+    assert found is not None and found.invariant == auditor.SILENT
+
+
+# Scenarios and what is refused
+
+
+def test_the_example_holds_and_says_what_happened():
+    """Three changefeeds, of which one is paused, one stands and one is removed."""
+    played = read_scenario(EXAMPLE).model.play(read_scenario(EXAMPLE))
+    assert played.held, [o for o in played.outcomes if not o.held]
+    lines = [line.what for line in played.happened]
+    assert "changefeed:orders: normal -> stopped" in lines and "changefeed:late: normal -> none" in lines
+    assert played.last[2].startswith("late is removed")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("pause_changefeed: other", "a changefeed that is created"),
+        ("create_changefeed: all", "a name that no other node has"),
+        ("create_changefeed: b, tables: [9]", "a table of the cluster"),
+        ("create_changefeed: b, kind: redis", "a kind of downstream"),
+        ("repartition: 5", "a known field"),
+    ],
+)
+def test_a_scenario_that_names_what_is_not_there_is_refused(event, said):
+    """With the line."""
+    text = EXAMPLE.read_text(encoding="utf-8").replace("  - {at: 8s,", f"  - {{at: 9s, {event}}}\n  - {{at: 8s,")
+    with pytest.raises(ScenarioError, match=said):
+        scenario_from_text(text)
+
+
+def test_what_no_run_can_do_is_refused():
+    """Two of one name, none at all, one without a table, a consumer."""
+    with pytest.raises(ContractError, match="are called all"):
+        run([asked(SECOND, ALL)])
+    with pytest.raises(ContractError, match="no changefeed"):
+        run([], changefeeds=())
+    with pytest.raises(ContractError, match="replicates nothing"):
+        run([], changefeeds=(CreateChangefeed("a", (9,)),))
+    with pytest.raises(ContractError, match="A consumer"):
+        simulate_changefeeds(Settings(downstream=DownstreamSettings(consumer="rows")), LOAD, (ALL,))
+
+
+def test_what_one_changefeed_alone_delivers_it_delivers_beside_others():
+    """Each row's images in the same order; timestamps differ by what the network draws."""
+    from test_pipeline_run import run as run_one
+
+    def images(changes: Any) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+        for change in in_order(changes):
+            found.setdefault(change.key, []).append((change.op, change.after, change.before))
+        return found
+
+    assert images(delivered(run_one())) == images(c for _, c in arrived(run([]), "all"))

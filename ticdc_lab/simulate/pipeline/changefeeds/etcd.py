@@ -1,0 +1,162 @@
+"""Etcd with several changefeeds: they share sessions and election, and each has its own state and checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    ReceivedMany,
+    Send,
+    one_by_one,
+)
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
+    NORMAL,
+    STOPPED,
+    Changefeed,
+    Changefeeds,
+    Command,
+    CreateChangefeed,
+    Of,
+    PauseChangefeed,
+    ResumeChangefeed,
+    named,
+)
+from ticdc_lab.simulate.pipeline.settings import KAFKA
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
+from ticdc_lab.simulate.scheduler.etcd_messages import NoLease, View
+from ticdc_lab.simulate.scheduler.roles import Key
+
+
+class SharedState(NamedTuple):
+    """What etcd holds: ``sessions`` is that of a cluster without tables."""
+
+    sessions: EtcdState
+    changefeeds: Map[str, Changefeed] = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEtcd:
+    """The machine of etcd.
+
+    Attributes
+    ----------
+    sessions
+        Etcd of a cluster without tables; it also judges what an owner persists for one changefeed.
+    tables
+        All there are before any DDL.
+    first
+        Changefeeds that are there from the beginning.
+    free_ts
+        The global resolved_ts of every changefeed at its beginning; None for its start.
+    sink
+        The kind of downstream of a changefeed that says none.
+    """
+
+    sessions: Etcd
+    tables: frozenset[Key]
+    first: tuple[CreateChangefeed, ...] = ()
+    free_ts: int | None = None
+    sink: str = KAFKA
+
+    def start(self, address: Address, now: Now) -> tuple[SharedState, list[Output]]:
+        """Give an etcd without sessions."""
+        state, outputs = SharedState(self.sessions.start(address, now)[0]), []
+        for create in self.first:
+            state, more = self._asked(state, create, now)
+            outputs += more
+        return state, outputs
+
+    def step(self, state: SharedState, event: Event, now: Now) -> tuple[SharedState, list[Output]]:
+        """Take a request, the end of a lease, or what a user wants of a changefeed."""
+        if isinstance(event, Received) and isinstance(event.message, Of):
+            return self._persisted(state, event.sender, event.message, now)
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
+        if isinstance(event, Asked) and isinstance(event.command, Command):
+            return self._asked(state, event.command, now)
+        sessions, outputs = self.sessions.step(state.sessions, event, now)
+        state = state._replace(sessions=sessions)
+        return state, _seen(state, outputs)
+
+    def _persisted(self, state: SharedState, sender: Address, of: Of, now: Now) -> tuple[SharedState, list[Output]]:
+        """Let the owner persist something of one changefeed, as if there were no other."""
+        one = state.changefeeds.get(of.changefeed)
+        if one is None or one.state != NORMAL or one.epoch != of.epoch:
+            what = "is removed" if one is None else f"is {one.state}, of epoch {one.epoch}"
+            return state, [Ignored(of, f"changefeed {of.changefeed} {what}")]
+        alone = replace(state.sessions, tables=one.tables, checkpoint_ts=one.checkpoint_ts, resolved_ts=one.resolved_ts)
+        after, outputs = self.sessions.step(alone, Received(sender, of.message), now)
+        own = one._replace(tables=after.tables, checkpoint_ts=after.checkpoint_ts, resolved_ts=after.resolved_ts)
+        state = SharedState(
+            replace(after, tables=frozenset(), checkpoint_ts=0, resolved_ts=0),
+            state.changefeeds if own == one else state.changefeeds.set(one.id, own),
+        )
+        return state, _seen(state, outputs, one)
+
+    def _asked(self, state: SharedState, command: Command, now: Now) -> tuple[SharedState, list[Output]]:
+        known = state.changefeeds.get(command.id)
+        sessions = replace(state.sessions, revision=state.sessions.revision + 1)
+        if isinstance(command, CreateChangefeed):
+            new = self._created(command, sessions.revision, now)
+            refused = "it is there already" if known else ""
+        elif known is None:
+            return state, [Ignored(command, "there is no such changefeed")]
+        elif isinstance(command, PauseChangefeed):
+            new = known._replace(state=STOPPED)
+            refused = "" if known.state == NORMAL else "it is stopped already"
+        elif isinstance(command, ResumeChangefeed):
+            new = known._replace(state=NORMAL, epoch=sessions.revision)
+            refused = "" if known.state == STOPPED else "it is not stopped"
+        else:
+            new, refused = None, ""
+        if refused:
+            return state, [Ignored(command, refused)]
+        feeds = state.changefeeds.delete(command.id) if new is None else state.changefeeds.set(command.id, new)
+        state = SharedState(sessions, feeds)
+        because = f"a user asked to {type(command).__name__.removesuffix('Changefeed').lower()} it"
+        told = Changed(f"changefeed:{command.id}", known and known.state, new and new.state, because)
+        outputs: list[Output] = [told, *self.sessions.told(sessions)]
+        if known is None and new is not None:
+            subject = named(new.id, "global-checkpoint")
+            outputs.insert(1, Changed(subject, None, new.checkpoint_ts, "the changefeed starts here"))
+        return state, _seen(state, outputs)
+
+    def _created(self, command: CreateChangefeed, epoch: int, now: Now) -> Changefeed:
+        only = command.only
+        start_ts = ts_of(now.at_us if command.start_us is None else command.start_us)
+        return Changefeed(
+            command.id, NORMAL, epoch, start_ts, only, command.kind or self.sink,
+            self.tables if only is None else self.tables & only, start_ts,
+            start_ts if self.free_ts is None else self.free_ts,
+        )  # fmt: skip
+
+
+def _seen(state: SharedState, outputs: Iterable[Any], one: Changefeed | None = None) -> list[Output]:
+    """Show every session all changefeeds, and name the one that the outputs are of."""
+    found: list[Output] = []
+    feeds = tuple(state.changefeeds[name] for name in sorted(state.changefeeds))
+    for output in outputs:
+        if isinstance(output, Send) and isinstance(output.message, View):
+            view = output.message
+            seen = Changefeeds(view.revision, view.captures, view.owner, view.owner_rev, feeds)
+            found.append(Send(output.to, seen))
+        elif one is not None and isinstance(output, Send) and not isinstance(output.message, NoLease):
+            found.append(Send(output.to, Of(one.id, one.epoch, output.message)))
+        elif one is not None and isinstance(output, Changed):
+            found.append(output._replace(subject=named(one.id, output.subject)))
+        else:
+            found.append(output)
+    return found

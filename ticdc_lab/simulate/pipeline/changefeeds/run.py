@@ -1,0 +1,222 @@
+"""Run several changefeeds of one upstream: created, paused, resumed and removed while clients go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.cycles import no_cycles
+from ticdc_lab.simulate.faults import Ask, Chaos, Fault, drawn
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, downstream_of
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer
+from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
+from ticdc_lab.simulate.pipeline.keys import table_of
+from ticdc_lab.simulate.pipeline.load import Load, require_rows
+from ticdc_lab.simulate.pipeline.log import log_events
+from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
+from ticdc_lab.simulate.pipeline.run import upstream
+from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, MEASURED, MQ, MYSQL, DownstreamSettings, Settings
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
+from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
+from ticdc_lab.simulate.pipeline.tikv import committed_in
+from ticdc_lab.simulate.pipeline.truth import changes_of
+from ticdc_lab.simulate.recorder import EVENTS, Recorder
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.etcd import Etcd
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
+from ticdc_lab.simulate.scheduler.monitor import Monitor
+from ticdc_lab.simulate.scheduler.variants import capture_of
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ChangefeedsRun(SimulatedRun[Settings]):
+    """A run of several changefeeds.
+
+    Attributes
+    ----------
+    load
+        What clients did upstream.
+    created
+        Every changefeed that was ever there, as it was asked for; ``start_us`` is known.
+    """
+
+    load: Load
+    created: tuple[CreateChangefeed, ...]
+    auditor: ChangefeedsAuditor = field(repr=False)
+
+    def changefeed(self, name: str) -> Changefeed | None:
+        """Give what etcd holds of a changefeed at the end, None where it was removed."""
+        found: Changefeed | None = self.kernel.states[ETCD].changefeeds.get(name)
+        return found
+
+    def entries(self, name: str) -> list[Entry]:
+        """Give what came to the downstream of a changefeed, in order."""
+        return entries(self.kernel.states[downstream_of(name)])
+
+    def log(self, name: str) -> pa.Table:
+        """Give the same as the events of a change log (:func:`ticdc_lab.simulate.pipeline.log.log_events`)."""
+        return log_events(self.entries(name), _downstream(self.settings, self._created(name)))
+
+    def measures(self, name: str) -> Measures:
+        """Count a changefeed's rows."""
+        return self.auditor.each[name].measures
+
+    def owed(self, name: str) -> int:
+        """Count the rows of a changefeed that are committed and not downstream."""
+        return sum(map(len, self.auditor.each[name].owed.values()))
+
+    def changes(self, name: str) -> list[Change]:
+        """Give what was committed upstream after a changefeed's start in its tables, in commit order."""
+        create = self._created(name)
+        states, at = self.kernel.states, self.kernel.address
+        versions = list(committed_in(states[at[store]] for store in self.settings.stores()))
+        found = changes_of(versions, self.load.tables, ts_of(create.start_us or 0))
+        return [c for c in found if create.only is None or table_of(c.key) in create.only]
+
+    def _created(self, name: str) -> CreateChangefeed:
+        return next(c for c in self.created if c.id == name)
+
+
+def simulate_changefeeds(
+    settings: Settings,
+    load: Load,
+    changefeeds: Sequence[CreateChangefeed],
+    *,
+    faults: Sequence[Fault] = (),
+    chaos: Chaos | None = None,
+    seed: int = 0,
+    until_us: int = 30_000_000,
+    network: Network = QUIET,
+    level: str = EVENTS,
+    recorder: Recorder | None = None,
+    step_limit: int = 50_000_000,
+    name: str = "",
+    stops_at_violation: bool = True,
+    begun: Callable[[Kernel], None] | None = None,
+) -> ChangefeedsRun:
+    """Run an upstream and several changefeeds of it.
+
+    Parameters
+    ----------
+    settings
+        Upstream, captures, and the downstream of each changefeed.
+    load
+        What clients do upstream.
+    changefeeds
+        Those that are there from the beginning; more come by ``Ask(at_us, "etcd", CreateChangefeed(..))`` among the
+        faults, and :class:`.PauseChangefeed`, :class:`.ResumeChangefeed`, :class:`.RemoveChangefeed` likewise.
+    faults, chaos, seed, until_us, network, level, recorder, step_limit, name, stops_at_violation, begun
+        As for :func:`ticdc_lab.simulate.pipeline.run.simulate`.
+
+    Returns
+    -------
+    ChangefeedsRun
+        The same arguments give the same run, byte for byte.
+
+    Raises
+    ------
+    ContractError
+        Two changefeeds have one name, a filter lets no table through, or the downstream has a consumer.
+
+    Examples
+    --------
+    >>> from ticdc_lab.simulate.pipeline.tryout import shop
+    >>> changefeeds = [CreateChangefeed("all"), CreateChangefeed("orders", (101,))]
+    >>> run = simulate_changefeeds(Settings(), shop(until_us=500_000), changefeeds, until_us=3_000_000)
+    >>> run.violation is None, run.owed("all"), run.owed("orders")
+    (True, 0, 0)
+    """
+    require_rows(load)
+    created = _created(changefeeds, faults, settings, load)
+    scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
+    captures, stores = scheduler.nodes(), settings.stores()
+    all_faults = (*faults, *(drawn(chaos, [*captures, *stores], ETCD, seed) if chaos else ()))
+    machines: dict[str, Any] = upstream(settings, load)
+    free_ts = MAX_TS if settings.capture.rule == MQ else None
+    sessions = Etcd(frozenset(), 0, scheduler.ttl_us)
+    machines[ETCD] = SharedEtcd(
+        sessions, scheduler.keys(), created[: len(changefeeds)], free_ts, settings.downstream.kind
+    )
+    for node in captures:
+        machines[node] = CaptureServer(capture_of(scheduler, node), settings.capture, load.tables)
+    for create in created:
+        machines[downstream_of(create.id)] = Downstream(_downstream(settings, create), settings.capture.semantics)
+    roles = {node: node for node in (TIDB, PD, ETCD)} | dict.fromkeys(captures, "capture")
+    roles |= dict.fromkeys(stores, "tikv") | {downstream_of(c.id): DOWNSTREAM for c in created}
+    items = machines[TIDB].items
+    auditor = ChangefeedsAuditor(
+        _monitor(settings, scheduler.keys(), items, roles | {downstream_of(c.id): PD for c in created}, created[0]),
+        {c.id: _monitor(settings, scheduler.keys(), items, roles, c) for c in created},
+        2 * scheduler.ttl_us + scheduler.stop_lag_us,
+        stops_at_violation,
+    )
+    recorder = recorder or Recorder(name or f"changefeeds seed {seed}", level)
+    with no_cycles():
+        kernel = Kernel(
+            machines, network=network, faults=all_faults, seed=seed, auditor=auditor, recorder=recorder,
+            step_limit=step_limit,
+        )  # fmt: skip
+        if begun is not None:
+            begun(kernel)
+        end = kernel.run(until_us)
+    again = partial(
+        simulate_changefeeds, settings, load, changefeeds, step_limit=step_limit, name=recorder.run,
+        stops_at_violation=stops_at_violation,
+    )  # fmt: skip
+    return ChangefeedsRun(
+        settings=settings, faults=all_faults, seed=seed, until_us=until_us, network=network, level=level, end=end,
+        kernel=kernel, simulate=again, load=load, created=created, auditor=auditor,
+    )  # fmt: skip
+
+
+def _created(
+    changefeeds: Sequence[CreateChangefeed], faults: Sequence[Fault], settings: Settings, load: Load
+) -> tuple[CreateChangefeed, ...]:
+    """Give every changefeed that will ever be there, with the ts at which it starts."""
+    later = [
+        replace(f.command, start_us=f.at_us if f.command.start_us is None else f.command.start_us)
+        for f in faults
+        if isinstance(f, Ask) and isinstance(f.command, CreateChangefeed)
+    ]
+    found = [replace(c, start_us=c.start_us or 0) for c in changefeeds] + later
+    twice = [name for name, n in Counter(c.id for c in found).items() if n > 1]
+    if twice or not found:
+        raise ContractError(
+            f"Two changefeeds are called {twice[0]}." if twice else "There is no changefeed.",
+            hint="Give each a name of its own; a paused one is resumed, not created.",
+        )
+    if settings.downstream.consumer is not None:
+        raise ContractError("A consumer reads the topic of one changefeed.", hint="Leave `consumer` out.")
+    known = {t.id for t in load.tables}
+    for create in found:
+        if create.only is not None and not known.intersection(create.only):
+            raise ContractError(f"Changefeed {create.id} replicates nothing.", hint="Name a table of the load.")
+    return tuple(found)
+
+
+def _downstream(settings: Settings, create: CreateChangefeed) -> DownstreamSettings:
+    return replace(settings.downstream, kind=create.kind or settings.downstream.kind)
+
+
+def _monitor(
+    settings: Settings, tables: frozenset[Any], items: Any, roles: Mapping[str, str], create: CreateChangefeed
+) -> PipelineMonitor:
+    only, own, start_ts = create.only, _downstream(settings, create), ts_of(create.start_us or 0)
+    wanted = tables if only is None else tables & only
+    return PipelineMonitor(
+        Monitor(start_ts, wanted), items, roles, start_ts, settings.capture.semantics, settings.capture.rule,
+        settings.capture.order == BY_PROCESSOR, own.kind == MYSQL, only=only,
+    )  # fmt: skip

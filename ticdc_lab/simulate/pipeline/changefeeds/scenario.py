@@ -1,0 +1,311 @@
+"""Several changefeeds as scenarios know them.
+
+The events are those of the pipeline's upstream and nodes, and ``create_changefeed``, ``pause_changefeed``,
+``resume_changefeed``, ``remove_changefeed``. True or false of a moment::
+
+    NAME is normal        NAME is stopped       NAME is removed
+    everything of NAME is downstream            no violation
+
+Numbers and durations::
+
+    rows committed of NAME      rows delivered of NAME      rows repeated of NAME      rows owed of NAME
+    checkpoint_ts lag of NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ticdc_lab.simulate import faults as kernel_faults
+from ticdc_lab.simulate import playing
+from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.pipeline import model as one
+from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
+    Changefeed,
+    Command,
+    CreateChangefeed,
+    PauseChangefeed,
+    RemoveChangefeed,
+    ResumeChangefeed,
+    downstream_of,
+)
+from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
+from ticdc_lab.simulate.pipeline.changefeeds.server import ServerState
+from ticdc_lab.simulate.pipeline.downstream import Pace
+from ticdc_lab.simulate.pipeline.facts import look_now_and_then
+from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
+from ticdc_lab.simulate.pipeline.scenario_cluster import Cluster, cluster
+from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
+from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
+from ticdc_lab.simulate.recorder import CHANGES, Row
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.claims import Measure, Said
+from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.narrative import Line, narrative
+from ticdc_lab.simulate.scheduler.translation import faults_of, happens, network_of
+from ticdc_lab.simulate.sentences import Vocabulary, Words
+
+
+@dataclass(frozen=True, slots=True)
+class SlowChangefeed:
+    """The downstream of a changefeed takes no more than so many rows a second, for a while or for good."""
+
+    of: ChangefeedName
+    rows_per_s: int
+    for_us: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingChangefeed:
+    """The downstream of a changefeed takes nothing for a while."""
+
+    of: ChangefeedName
+    for_us: Duration
+
+
+_OF_ONE_ONLY = (
+    "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
+    "restart_processor",
+)  # fmt: skip
+"""Asked of one changefeed's owner, processors or downstream."""
+EVENTS: dict[str, type] = {name: kind for name, kind in OF_ONE.items() if name not in _OF_ONE_ONLY} | {
+    "create_changefeed": CreateChangefeed,
+    "pause_changefeed": PauseChangefeed,
+    "resume_changefeed": ResumeChangefeed,
+    "remove_changefeed": RemoveChangefeed,
+    "slow_changefeed": SlowChangefeed,
+    "standing_changefeed": StandingChangefeed,
+}
+
+
+@happens.register(CreateChangefeed)
+@happens.register(PauseChangefeed)
+@happens.register(ResumeChangefeed)
+@happens.register(RemoveChangefeed)
+def _(what: Command, event: Planned, scenario: Scenario) -> Iterator[kernel_faults.Fault]:
+    yield kernel_faults.Ask(event.at_us, ETCD, what)
+
+
+@happens.register(SlowChangefeed)
+@happens.register(StandingChangefeed)
+def _(what: SlowChangefeed | StandingChangefeed, event: Planned, scenario: Scenario) -> Iterator[kernel_faults.Fault]:
+    pace, node = what.rows_per_s if isinstance(what, SlowChangefeed) else 0, downstream_of(what.of)
+    yield kernel_faults.Ask(event.at_us, node, Pace(pace))
+    if what.for_us is not None:
+        usual = Pace(scenario.settings.downstream.rows_per_s)
+        yield kernel_faults.Ask(event.at_us + what.for_us, node, usual)
+
+
+@dataclass(slots=True)
+class ChangefeedsFacts:
+    """The present of a run; ``broken`` counts the invariants that are."""
+
+    kernel: Kernel | None = None
+    broken: dict[str, int] = field(default_factory=dict)
+    changes: int = 0
+
+    def see(self, row: Row) -> None:
+        """Take a row of the trace."""
+        if row.kind == "violated":
+            self.broken[str(row.subject)] = self.broken.get(str(row.subject), 0) + 1
+            self.changes += 1
+
+    @property
+    def auditor(self) -> ChangefeedsAuditor:
+        """What watches the run."""
+        assert self.kernel is not None
+        found = self.kernel.auditor
+        assert isinstance(found, ChangefeedsAuditor)
+        return found
+
+    def changefeed(self, name: str) -> Changefeed | None:
+        """Give what etcd holds of a changefeed now."""
+        assert self.kernel is not None
+        found: Changefeed | None = self.kernel.states[ETCD].changefeeds.get(name)
+        return found
+
+    def state(self, name: str) -> str:
+        """Give ``normal``, ``stopped`` or, where it is not there, ``removed``."""
+        found = self.changefeed(name)
+        return "removed" if found is None else found.state
+
+    def owed(self, name: str) -> int:
+        """Count rows that are committed and not downstream."""
+        return sum(map(len, self.auditor.each[name].owed.values()))
+
+    def is_done(self, name: str) -> bool:
+        """Whether clients have nothing left to do and all of it is downstream, DDLs too."""
+        assert self.kernel is not None
+        clients = self.kernel.states["tidb"]
+        idle = clients.next >= len(self.auditor.upstream.items) and not clients.open and not clients.waiting
+        return idle and not self.owed(name) and not self.auditor.each[name].jobs
+
+    def lag_us(self, name: str, at_us: int) -> int:
+        """Say how far the checkpoint is behind; 0 of one that is not there."""
+        found = self.changefeed(name)
+        return max(0, at_us - us_of(found.checkpoint_ts)) if found else 0
+
+    def imbalance(self) -> int:
+        """Give the most tables of one changefeed that a capture has above another one."""
+        assert self.kernel is not None
+        up = [s for a, s in self.kernel.states.items() if a not in self.kernel.down and isinstance(s, ServerState)]
+        names = sorted({name for s in up for name in s.running})
+        counts = [[len(s.running[n].state.paths) if n in s.running else 0 for s in up] for n in names]
+        return max((max(c) - min(c) for c in counts), default=0)
+
+
+def _of(facts: Any) -> ChangefeedsFacts:
+    assert isinstance(facts, ChangefeedsFacts)
+    return facts
+
+
+def _is_state(text: str, found: Words) -> Said:
+    name, state = found["changefeed"], found["state"]
+    return Said(
+        text, lambda f, t: _of(f).state(name) == state, lambda f, t: f"{name} is {_of(f).state(name)}", live=True
+    )
+
+
+def _is_done(text: str, found: Words) -> Said:
+    name = found["changefeed"]
+    return Said(
+        text, lambda f, t: _of(f).is_done(name), lambda f, t: f"{_of(f).owed(name)} rows of {name} are owed", live=True
+    )
+
+
+def _counted(text: str, found: Words) -> Measure:
+    name, what = found["changefeed"], found["what"]
+    if what == "owed":
+        return Measure(text, lambda f, t: _of(f).owed(name), live=True)
+    return Measure(text, lambda f, t: int(getattr(_of(f).auditor.each[name].measures, what)), live=True)
+
+
+_VOCABULARY = Vocabulary(
+    {
+        r"(?P<changefeed>\S+) is (?P<state>normal|stopped|removed)": _is_state,
+        r"everything of (?P<changefeed>\S+) is downstream": _is_done,
+        "no violation": lambda text, _: Said(
+            text, lambda f, t: not _of(f).broken, lambda f, t: ", ".join(sorted(_of(f).broken)) or "nothing is violated"
+        ),
+        r"(?P<invariant>.+) is violated": lambda text, found: Said(
+            text,
+            lambda f, t: found["invariant"] in _of(f).broken,
+            lambda f, t: ", ".join(sorted(_of(f).broken)) or "nothing is violated",
+        ),
+    },
+    {
+        r"rows (?P<what>committed|delivered|repeated|owed) of (?P<changefeed>\S+)": _counted,
+        r"checkpoint_ts lag of (?P<changefeed>\S+)": lambda text, found: Measure(
+            text, lambda f, t: _of(f).lag_us(found["changefeed"], t), "us", live=True
+        ),
+    },
+    lambda names, invariants: {"changefeed": names.changefeeds, "invariant": invariants},
+)
+_NEAR_US = 5_000_000
+_STEADY = Said(
+    "every changefeed that runs is near",
+    lambda f, t: all(_of(f).lag_us(n, t) < _NEAR_US for n in _of(f).auditor.each if _of(f).state(n) == "normal"),
+    lambda f, t: "a changefeed is behind",
+    live=True,
+)
+_BALANCED = Said(
+    "no capture has more than one table of a changefeed above another",
+    lambda f, t: _of(f).imbalance() <= 1,
+    lambda f, t: f"the imbalance is {_of(f).imbalance()}",
+    live=True,
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlayedChangefeeds(playing.Played[ChangefeedsRun, ChangefeedsFacts]):
+    """A scenario of several changefeeds that has run."""
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return self.run.messages
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        found = []
+        for name in self.run.auditor.each:
+            rows, behind_us = self.run.measures(name), self.facts.lag_us(name, self.run.end.time_us)
+            where = f", checkpoint {behind_us / 1e6:.3f} s behind" if self.facts.changefeed(name) else ""
+            found.append(
+                f"{name} is {self.facts.state(name)}{where}: {rows.committed} rows committed, {rows.delivered} "
+                f"delivered, {rows.repeated} of them repeated; {self.facts.owed(name)} owed"
+            )
+        return found
+
+
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+) -> PlayedChangefeeds:
+    """Run a scenario of several changefeeds and judge it; arguments as for the pipeline's."""
+    seed = scenario.seed if seed is None else seed
+    facts = ChangefeedsFacts()
+    judge = Judge([*scenario.assertions, *also], facts)
+    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level or CHANGES)
+
+    def begun(kernel: Kernel) -> None:
+        facts.kernel = kernel
+        look_now_and_then(kernel, judge)
+
+    run = simulate_changefeeds(
+        settings_of(scenario), load_of_scenario(scenario, seed), (), faults=faults_of(scenario, seed), seed=seed,
+        until_us=scenario.until_us, network=network_of(scenario.network), recorder=recorder, level=recorder.level,
+        step_limit=scenario.step_limit, begun=begun,
+    )  # fmt: skip
+    facts.changes += 1
+    outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
+    return PlayedChangefeeds(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+
+
+def _cluster(value: Value) -> Cluster:
+    return replace(cluster(value), reading=())
+
+
+def _facts(scenario_cluster: Any, events: Iterable[Planned]) -> ChangefeedsFacts:
+    return ChangefeedsFacts()
+
+
+MODEL = Model(
+    name="changefeeds",
+    variants=one.MODEL.variants,
+    cluster=_cluster,
+    tables=one.MODEL.tables,
+    settings=one.MODEL.settings,
+    unsettled=(*one.MODEL.unsettled, "consumer"),
+    choices=one.MODEL.choices,
+    events=EVENTS,
+    random=one.MODEL.random,
+    messages=lambda variant: one.messages(variant) | {"Of", "Changefeeds"},
+    claim=_VOCABULARY.claim,
+    measure=_VOCABULARY.measure,
+    facts=_facts,
+    invariants=(*one.MODEL.invariants, *CHANGEFEED_INVARIANTS),
+    figures=frozenset(),
+    play=play,
+    steady=_STEADY,
+    balanced=_BALANCED,
+    load=one.MODEL.load,
+    refused=one.MODEL.refused,
+)  # fmt: skip
