@@ -51,8 +51,9 @@ def source(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
             tar.extractall(tmp_path, filter="data")
         return str(next(iter(sorted(tmp_path.rglob("metadata")))).parent)
     broker: Broker = request.getfixturevalue("broker")
-    create_topic(spark, broker, "in-the-lab", 4)
-    produce(load(spark, str(golden(OPEN))).messages, broker, "in-the-lab")
+    classic: SparkSession = request.getfixturevalue("classic")  # only Spark writes to Kafka
+    create_topic(classic, broker, "in-the-lab", 4)
+    produce(load(classic, str(golden(OPEN))).messages, broker, "in-the-lab")
     return broker.url("in-the-lab")
 
 

@@ -32,7 +32,7 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
     if (FIT) await ticdcFit(Plotly, gd);
     const note = gd.layout.annotations.findIndex((a) => a.name === 'note');
     seen[name] = {
-      self: box(gd), drawn: gd._fullLayout.width,
+      self: box(gd), drawn: gd._fullLayout.width, fades: gd.style.maskImage, keyboard: gd.tabIndex,
       title: gd.querySelector('.gtitle') && box(gd.querySelector('.gtitle')),
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
       legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
@@ -92,6 +92,8 @@ def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
     found = seen(tmp_path, fit=True)
     assert {name: wrong(parts) for name, parts in found.items()} == {name: set() for name in drawn()}
     assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH
+    assert "transparent" in found["wide"]["fades"] and found["wide"]["keyboard"] == 0, "and it is seen that it does"
+    assert not found["legend"]["fades"] and found["legend"]["keyboard"] == -1
     assert any(title.count("<br>") >= 3 for title in found["player"]["titles"])
 
 

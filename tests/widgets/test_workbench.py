@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,21 @@ def test_what_is_chosen_filters_every_panel(bench: Workbench) -> None:
     assert bench.panels["overview"].value.tables == ("shop.orders",)
     bench.select(Selection())
     assert bench.panels["messages"].value.table == ""
+
+
+def test_no_control_stands_twice(bench: Workbench) -> None:
+    """What the line above the tabs chooses for all panels none of them offers again, unless it says something else."""
+    bench.select(Selection())
+    panel, hidden = bench.panels["overview"], "ticdc-stands-above"
+    partition = panel.controls["partition"]
+    assert hidden in partition._dom_classes and hidden not in panel.controls["tables"]._dom_classes
+    bench.select(Selection(partition=1))
+    assert partition.value == 1 and hidden in partition._dom_classes
+    bench.select(Selection())
+    panel.value = replace(panel.value, partition=2)
+    assert hidden not in partition._dom_classes, "as a saved state may have it"
+    panel.value = replace(panel.value, partition=None)
+    assert hidden in partition._dom_classes
 
 
 def test_a_finding_leads_to_its_messages(bench: Workbench) -> None:

@@ -99,12 +99,21 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const narrow = width > gd.clientWidth;
     gd.style.overflowX = narrow ? "auto" : "";
     gd.style.overflowY = narrow ? "hidden" : "";
+    if (narrow) gd.tabIndex = 0; // so that the arrow keys scroll it
+    if (!gd.ticdcFades) gd.addEventListener("scroll", (gd.ticdcFades = () => fade(gd)));
     const update = { width };
     const buttons = (gd.layout.updatemenus ?? []).some((menu) => menu.type === "buttons" && menu.y === 0);
     if (!buttons) return update;
     const x = Math.min(0.5, Math.max(0.16, 140 / (width - gd._fullLayout._size.l - gd._fullLayout._size.r)));
     gd.layout.sliders.forEach((_, i) => Object.assign(update, { [`sliders[${i}].x`]: x, [`sliders[${i}].len`]: 1 - x }));
     return update;
+  }
+
+  // An edge behind which there is more fades out.
+  function fade(gd) {
+    const [left, right] = [gd.scrollLeft, gd.scrollWidth - gd.clientWidth - gd.scrollLeft].map((px) => px > 1);
+    const stops = `${left ? "transparent" : "#000"}, #000 28px calc(100% - 28px), ${right ? "transparent" : "#000"}`;
+    gd.style.maskImage = left || right ? `linear-gradient(to right, ${stops})` : "";
   }
 
   const lowered = (annotations, by) =>
@@ -139,6 +148,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       deeper += under;
     }
     gd.ticdcFitted.key = `${gd.clientWidth} ${title}`;
+    fade(gd);
   }
 
   // All figures of a page, now and a moment after its width has changed.

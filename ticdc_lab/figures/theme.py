@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
@@ -159,24 +159,34 @@ def finish(
 
 
 _UNTITLED_PX = 26
-"""Above a figure without a title: plotly's buttons."""
+"""Above a figure without a title: plotly's buttons, and names of columns below them."""
 
 
 def untitled(fig: Figure) -> Figure:
     """The same figure without its title, for a place that says its finding already.
 
-    On a slider only the position with that title loses it: the others say something else, and need the room above.
+    On a slider the other positions say something else, so the one with that title has its place on the slider there.
     """
-    made, above = Figure(fig), fig.layout.margin.t - _UNTITLED_PX
+    made = Figure(fig)
     if made.frames:
         said = fig.layout.title.text
         layouts = [made.layout, *(f.layout for f in made.frames if f.layout)]
         for layout in layouts:
             if layout.title and layout.title.text == said:
-                layout.title = {**layout.title, "text": ""}
+                layout.title = {**layout.title, "text": _position(made.layout.sliders)}
         return made
+    named_above = any(axis.get("side") == "top" for name, axis in made.layout.items() if name.startswith("xaxis"))
+    room = _UNTITLED_PX * (2 if named_above else 1)
     made.layout.pop("title", None)
-    return made.update_layout(margin_t=_UNTITLED_PX, height=fig.layout.height - above)
+    return made.update_layout(margin_t=room, height=fig.layout.height - fig.layout.margin.t + room)
+
+
+def _position(sliders: Sequence[Mapping[str, Any]]) -> str:
+    """What the first slider says at its beginning."""
+    if not sliders:
+        return ""
+    first = sliders[0]
+    return f"{first['currentvalue']['prefix']}{first['steps'][first.get('active') or 0]['label']}"
 
 
 def _title(shown: str) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
 
 _STYLE = """
-:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--tint:#f4f5f7}
-[data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--tint:#20242a}
+:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--tint:#f4f5f7;--shade:#0005}
+[data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--tint:#20242a;
+--shade:#fff4}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
 max-width:1100px;margin:0 auto;padding:20px 24px 60px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 0 6px;padding-top:14px;
@@ -31,7 +32,11 @@ nav a{margin-right:16px;color:inherit}nav{margin:10px 0;color:var(--soft)}
 header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
 padding:4px 10px;cursor:pointer;white-space:nowrap}
-.scroll{overflow:auto;max-height:420px;border:1px solid var(--line);border-radius:6px;margin:8px 0 16px}
+.scroll{overflow:auto;max-height:420px;border:1px solid var(--line);border-radius:6px;margin:8px 0 16px;
+background:linear-gradient(to right,var(--paper) 40%,transparent) left/40px 100% no-repeat local,
+linear-gradient(to left,var(--paper) 40%,transparent) right/40px 100% no-repeat local,
+linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,
+linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
@@ -46,7 +51,8 @@ tr{scroll-margin-top:40px}tr:target td{background:rgba(230,159,0,.28)}
 nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
-@media print{button,nav{display:none}body{max-width:none;margin:0;padding:0;zoom:.66}
+@media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
+body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}

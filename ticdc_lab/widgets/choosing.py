@@ -80,6 +80,12 @@ def offered(controls: Mapping[str, widgets.Widget]) -> dict[str, list[Any]]:
     return found
 
 
+def filters(controls: Mapping[str, widgets.Widget]) -> list[str]:
+    """Controls that choose one value of a shared field or all, and nothing else: what a bar for all panels does too."""
+    lists = {name: controls.get(name) for name in _SHARED}
+    return [name for name, c in lists.items() if isinstance(c, widgets.Dropdown) and None in _values(c)]
+
+
 _SHARED = ("partition", "table", "capture", "guarantee")
 """Fields that one chooses from a list."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic
@@ -15,6 +15,7 @@ from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.figure import MIME, Figure
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.widgets.choosing import taken
+from ticdc_lab.widgets.controls import WIDE
 from ticdc_lab.widgets.drawing import Drawing, Drawn, View
 from ticdc_lab.widgets.figure_view import FigureView
 from ticdc_lab.widgets.problem import Problem
@@ -37,6 +38,10 @@ class Bar(widgets.HBox):  # type: ignore[misc]
         self.add_class("ticdc-bar")
         for name, box in self._boxes.items():
             box.add_class("ticdc-control")
+            if controls[name].layout.width == WIDE:
+                box.add_class("ticdc-wide")
+            if isinstance(controls[name], widgets.SelectMultiple | widgets.Textarea | widgets.VBox):
+                box.add_class("ticdc-tall")
             self._words[name].add_class("ticdc-wrong-words")
 
     def mark(self, problem: Problem | None) -> None:
@@ -101,6 +106,8 @@ class Panel(Generic[View]):
         self._shape, self.controls, self.name = view, dict(controls), name
         self.made_from, self._origin_ms, self._means = made_from, origin_ms, means
         self._unselected: dict[str, Any] = {}
+        self._above: frozenset[str] = frozenset()
+        self._followed: frozenset[str] = frozenset()
         self._heard: list[Callable[[Selection], None]] = []
         self._quiet = False
         bar = Bar(self.controls)
@@ -168,7 +175,20 @@ class Panel(Generic[View]):
         if changed:  # and nothing else: a control may follow another, as the keys of a row do its table
             self._put(changed)
             self._drawing.follow(self.value)
-        return frozenset(named)
+        self._followed = frozenset(named)
+        self._leave_out()
+        return self._followed
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Hide controls that a bar above stands for, as long as they say no more than it does."""
+        self._above = frozenset(names)
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        for name in self._above:
+            control = self.controls[name]
+            says_more = control.value is not None and name not in self._followed
+            (control.remove_class if says_more else control.add_class)("ticdc-stands-above")
 
     def on_select(self, callback: Callable[[Selection], None]) -> None:
         """Call something with what a click on the figure means."""
@@ -225,6 +245,7 @@ class Panel(Generic[View]):
             put({name: control for name, control in self.controls.items() if name in values}, values)
         finally:
             self._quiet = False
+        self._leave_out()
 
     def _changed(self, change: Any) -> None:
         if not self._quiet:

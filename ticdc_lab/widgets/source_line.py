@@ -30,10 +30,10 @@ class SourceLine(widgets.HBox):  # type: ignore[misc]
         self.layout.display = "none"
         self.add_class("ticdc-source-line")
 
-    def say(self, source: str, lead: str) -> None:
-        """Name the log that was read, and what it is in a sentence or two."""
+    def say(self, source: str, state: str) -> None:
+        """Name the log that was read, and say how far it is complete; what it holds is the first tab's answer."""
         name = source.rstrip("/").rsplit("/", 1)[-1] or source
         self.line.value = (
-            f'<span role="status" title="{html.escape(source)}"><b>{html.escape(name)}</b> {html.escape(lead)}</span>'
+            f'<span role="status" title="{html.escape(source)}"><b>{html.escape(name)}</b> {html.escape(state)}</span>'
         )
         self.layout.display = None

@@ -14,6 +14,7 @@ from ticdc_lab.answers import Answer
 from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
+from ticdc_lab.widgets.choosing import filters
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
@@ -144,6 +145,7 @@ class TabPages:
         assert page.panel is not None and self.log is not None
         if self.pages.get(page.name) is not page:  # of a log that was read before, computed to its end meanwhile
             return
+        page.panel.leave_out(filters(page.panel.controls))
         self._linked.add(page.panel)
         if page.name == "audit":
             page.panel.controls["finding"].button.on_click(lambda _: self.open("messages"))

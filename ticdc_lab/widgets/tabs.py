@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from ticdc_lab import figures
-from ticdc_lab.answers import Answer, complete_to
+from ticdc_lab.answers import Answer
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
 from ticdc_lab.figures.theme import count, label
@@ -87,12 +87,6 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
     )  # fmt: skip
 
 
-def overview(log: Log) -> Answer:
-    """What it holds and how far it is complete."""
-    held = log.contents()
-    return replace(held, finding=f"{held.finding} {complete_to(log.summary)}")
-
-
 def _of_summary(log: Log, *, pictures: tuple[str, ...], needs: str = "") -> Panel[Any]:
     if needs:
         log.change_log.require_commit_ts(needs)
@@ -122,7 +116,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
     {
         "overview": Tab(
             "overview", "counting what it holds",
-            partial(_of_summary, pictures=("load by table", "load by partition")), overview,
+            partial(_of_summary, pictures=("load by table", "load by partition")), Log.contents,
         ),
         "watermarks": Tab(
             "watermarks", "following watermarks",

@@ -15,6 +15,7 @@ import ipywidgets as widgets
 import traitlets
 from pyspark.sql import SparkSession
 
+from ticdc_lab.answers import complete_to
 from ticdc_lab.engine import session
 from ticdc_lab.errors import ContractError, TiCDCLabError
 from ticdc_lab.events.sample import Sample
@@ -32,7 +33,6 @@ from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
 from ticdc_lab.widgets.under_way import UnderWay
 from ticdc_lab.widgets.workbench_state import NAME, restored, saved
 
-_AS_WIDE = {"width": "auto"}
 _IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
 
 
@@ -276,7 +276,7 @@ class Workbench(traitlets.HasTraits):
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
         asked = Log(read, folder)
-        self.line.say(read.source, asked.lead)
+        self.line.say(read.source, complete_to(asked.summary_of("facts", "load")))
         self.bar.layout.display = "none"
         self._below.children = [self._linked.bar, self.pages.widget]
         self._below.remove_class("ticdc-stale")
