@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine import speeds
+from ticdc_lab.engine import shuffle, speeds
 from ticdc_lab.engine.classic import BRIEF_OPTIONS
 from ticdc_lab.errors import SetupError
 from ticdc_lab.events.schema import EVENTS
@@ -38,6 +40,10 @@ from lab_fixtures import lab, pictures
 __all__ = ["every_figure_is_plotlys", "lab", "pictures"]
 
 ROOT = Path(__file__).resolve().parent.parent
+MADE = "TICDC_LAB_TESTS_MADE"
+"""Tells workers the file that is there once kernels and jars are."""
+
+shuffle.BUCKETS = 3  # what tests judge is small, and each part costs its own run of a kernel
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,13 +52,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers start with compiled kernels and Kafka's jars, which each of them would compile or wait for at once."""
+    """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF_OPTIONS)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        jars = "import broker; broker.jars()"  # a download, beside what computes; without a network the tests say so
-        fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
-        subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=True)
-        fetching.wait()
+        making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"
+        os.environ[MADE] = str(making)
+        config.add_cleanup(lambda: shutil.rmtree(making.parent, ignore_errors=True))
+        Thread(target=_make, args=(making,), daemon=True).start()
+
+
+def _make(made: Path) -> None:
+    jars = "import broker; broker.jars()"  # a download, beside what computes; without a network the tests say so
+    fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
+    compiling = subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=False)
+    fetching.wait()
+    made.with_suffix(".new").write_text(str(compiling.returncode))
+    made.with_suffix(".new").rename(made)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """A worker that has found its tests waits for what they all need."""
+    if hasattr(session.config, "workerinput"):
+        made = Path(os.environ[MADE])
+        while not made.exists():
+            time.sleep(0.1)
+        if made.read_text() != "0":
+            raise pytest.UsageError("the kernels do not compile: python -m ticdc_lab.codecs.kernel.compiling")
 
 
 @pytest.fixture(autouse=True)

