@@ -37,11 +37,11 @@ def explain(
     from ticdc_lab.simulate.pd.ctl import from_pd_ctl
 
     loaded = from_pd_ctl(stores, regions, config, rules)
-    told = _survey(loaded) if region is None else _region(loaded, region)
+    operator_json = _survey(loaded) if region is None else _region(loaded, region)
     if as_json:
-        print_json(told)
+        print_json(operator_json)
     else:
-        _print(told, lines)
+        _print(operator_json, lines)
     sys.exit(CLEAN)
 
 
@@ -58,9 +58,9 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _finite(told: dict[str, Any]) -> dict[str, Any]:
+def _finite(operator_json: dict[str, Any]) -> dict[str, Any]:
     """Give never as null, which JSON has a word for."""
-    return {k: None if v == math.inf else v for k, v in told.items()}
+    return {k: None if v == math.inf else v for k, v in operator_json.items()}
 
 
 def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
@@ -77,24 +77,24 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
 
 
 def _told(answers: tuple[Answer, ...]) -> list[dict[str, Any]]:
-    from ticdc_lab.simulate.pd.replay.expected import told
+    from ticdc_lab.simulate.pd.replay.expected import operator_json
     from ticdc_lab.simulate.pd.why import rows
 
     return [
-        {"asked": a.asked, "sentence": a.sentence, "operators": [told(op) for op in a.explained.operators],
+        {"asked": a.asked, "sentence": a.sentence, "operators": [operator_json(op) for op in a.explained.operators],
          "limit": a.explained.limit, "rows": rows(a)}
         for a in answers
     ]  # fmt: skip
 
 
-def _print(told: dict[str, Any], lines: int) -> None:
-    click.echo(told["sentence"])
-    if told.get("outcomes"):
+def _print(operator_json: dict[str, Any], lines: int) -> None:
+    click.echo(operator_json["sentence"])
+    if operator_json.get("outcomes"):
         click.echo("")
-        print_table(told["outcomes"], "group", "regions", "asked", "here", "does", "why", "example")
-    if told.get("forecast"):
-        click.echo("\n" + "\n".join(f["sentence"] for f in told["forecast"]))
-    for answer in told["answers"]:
+        print_table(operator_json["outcomes"], "group", "regions", "asked", "here", "does", "why", "example")
+    if operator_json.get("forecast"):
+        click.echo("\n" + "\n".join(f["sentence"] for f in operator_json["forecast"]))
+    for answer in operator_json["answers"]:
         click.echo(f"\n{answer['sentence']}")
         if answer["asked"] == "patrol":  # it asks the checkers below, whose reasons follow
             continue

@@ -16,7 +16,8 @@ from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, toge
 from ticdc_lab.figures.sequence_marks import listed, mark_text, marks_of, of_owner
 from ticdc_lab.simulate.arrows import arrows, shortly, table_of
 from ticdc_lab.simulate.incidents import owners, troubles
-from ticdc_lab.simulate.ownership import capture_of, natural
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import natural
 
 
 def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -30,7 +31,7 @@ def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequ
         Those chosen; none means all. Messages that are about no single table are left out where tables are chosen.
     """
     if captures:
-        ends = found["sender"].map(capture_of).isin(captures) | found["receiver"].map(capture_of).isin(captures)
+        ends = found["sender"].map(node_of).isin(captures) | found["receiver"].map(node_of).isin(captures)
         found = found[ends]
     return found[found["detail"].map(table_of).isin(tables)] if tables else found
 
@@ -47,7 +48,7 @@ def happenings_of(marks: pd.DataFrame, *, captures: Sequence[str] = (), tables: 
     """
     broken = marks["kind"] == "violated"
     if captures:
-        marks = marks[marks["node"].map(capture_of).isin(captures) | broken]
+        marks = marks[marks["node"].map(node_of).isin(captures) | broken]
     if tables:
         subject = marks["subject"].fillna("")
         other = subject.str.startswith("table:") & ~subject.str.removeprefix("table:").isin(tables)
@@ -176,7 +177,7 @@ def _cut(trace: pa.Table, between_us: tuple[int, int] | None, steps: tuple[int |
 
 
 def _side(node: pd.Series, as_owner: pd.Series, apart: bool) -> pd.Series:
-    capture = node.map(capture_of)
+    capture = node.map(node_of)
     return ("owner on " + capture).where(as_owner, capture) if apart else capture
 
 

@@ -7,7 +7,7 @@ import math
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.pd_looks import BLUE, pattern
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.left import Bound, Left, told
+from ticdc_lab.simulate.pd.looking.left import Bound, Left, time_left_sentence
 
 _BAR_PX = 46
 _MOST = 7
@@ -27,7 +27,7 @@ def time_left(left: Left, *, finding: str = "") -> Figure:
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
-    title = label(finding, most=300) or label(told(left), most=300)
+    title = label(finding, most=300) or label(time_left_sentence(left), most=300)
     shown = [b for b in left.bounds if not math.isinf(b.seconds)][:_MOST]
     if not shown:
         held = left.held_by

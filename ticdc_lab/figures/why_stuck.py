@@ -10,7 +10,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, count, finish, hatched, label, percent, sentence
 from ticdc_lab.figures.watermark_curves import incident_lines, line_of
 from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, watermarks
-from ticdc_lab.simulate.ownership import capture_of
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.why_stuck import Stuck, causes
 from ticdc_lab.simulate.why_stuck import why_stuck as why
 
@@ -35,7 +35,7 @@ def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Fig
     """
     found = causes(trace)
     if of and len(found):
-        found = found[(found["name"] == of) | (found["name"].map(capture_of) == of)]
+        found = found[(found["name"] == of) | (found["name"].map(node_of) == of)]
         if found.empty:
             return sentence(f"{label(of)} never holds the checkpoint", "The owner never gave it as the cause.")
     if found.empty:
@@ -100,7 +100,7 @@ def _bars(found: pd.DataFrame) -> list[Bar]:
 
 def _pick(kind: str, name: str) -> Selection | None:
     if kind == "capture":
-        return Selection(capture=capture_of(name))
+        return Selection(capture=node_of(name))
     return Selection(table=name.removeprefix("table ")) if kind == "table" else None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.ownership import capture_of, changes, of_kinds
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import changes, of_kinds
 
 _BEGINS = {"crashed": "down", "paused": "paused", "parted": "parted"}
 _ENDS = {"down": ("restarted", "started"), "paused": ("resumed", "crashed"), "parted": ("healed",)}
@@ -34,13 +35,13 @@ def owners(trace: pa.Table) -> pd.DataFrame:
         the owner still is one here, so that periods can overlap.
     """
     rows = elections(trace)
-    rows["capture"] = rows["node"].map(capture_of)
+    rows["capture"] = rows["node"].map(node_of)
     crashes = of_kinds(trace, "crashed")
     end = _end(trace)
     out = []
     for won in rows[rows["after"].notna()].itertuples():
         later = rows[(rows["capture"] == won.capture) & (rows["order"] > won.order)]
-        died = crashes[(crashes["node"].map(capture_of) == won.capture) & (crashes["order"] > won.order)]
+        died = crashes[(crashes["node"].map(node_of) == won.capture) & (crashes["order"] > won.order)]
         ends = [end, *(tuple(r) for f in (later, died) for r in f[["order", "time_us", "step"]].head(1).to_numpy())]
         _, until_us, until_step = min(ends)
         out.append((won.capture, won.after, won.time_us, until_us, won.step, until_step, won.because))
@@ -58,7 +59,7 @@ def troubles(trace: pa.Table) -> pd.DataFrame:
         ``until_us``, ``since_step``, ``until_step`` and ``because``.
     """
     rows = of_kinds(trace, *_BEGINS, *(kind for kinds in _ENDS.values() for kind in kinds))
-    rows["capture"] = rows["node"].map(capture_of)
+    rows["capture"] = rows["node"].map(node_of)
     end, out = _end(trace), []
     for begun in rows[rows["kind"].isin(_BEGINS)].itertuples():
         trouble = _BEGINS[begun.kind]
@@ -83,7 +84,7 @@ def moments(trace: pa.Table) -> pd.DataFrame:
     owner = elections(trace).query("after.notna()").assign(what="owner")
     session = changes(trace, "session").query("after.isna()").assign(what="session lost")
     out = pd.concat([found, owner, session], ignore_index=True).sort_values("order", kind="stable")
-    out["capture"] = out["node"].map(capture_of)
+    out["capture"] = out["node"].map(node_of)
     return out[["time_us", "step", "capture", "what", "because"]].reset_index(drop=True)
 
 

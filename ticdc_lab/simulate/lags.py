@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ownership import capture_of, changes, of_kinds
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import changes, of_kinds
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
@@ -45,7 +46,7 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
     rows["ts"] = rows["after"].astype("int64")
     rows["ts"] = rows["ts"].where(rows["ts"] < MAX_TS, 0)
     everyone = rows["subject"].str.startswith("global-")
-    rows["who"] = rows["node"].map(capture_of).where(~everyone, GLOBAL)
+    rows["who"] = rows["node"].map(node_of).where(~everyone, GLOBAL)
     rows["watermark"] = rows["subject"].map(_OF)
     rows["at_us"] = [us_of(ts) if ts else 0 for ts in rows["ts"]]
     said = rows.groupby(["who", "watermark"], sort=False)["ts"].shift(1, fill_value=0)

@@ -14,6 +14,18 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 Address: TypeAlias = str
 """Where messages go: the name of a node, and from its second life on its number behind a dot (``capture-1.2``)."""
 
+
+def node_of(address: Address) -> str:
+    """Give the name of the node of an address: ``capture-1`` of ``capture-1.2``."""
+    name, dot, life = address.rpartition(".")
+    return name if dot and life.isdigit() else address
+
+
+def life_of(address: Address) -> int:
+    """Give the number of a node's life, 1 for the first."""
+    return int(address.removeprefix(node_of(address)).lstrip(".") or 1)
+
+
 NO_ONE: frozenset[Address] = frozenset()
 
 

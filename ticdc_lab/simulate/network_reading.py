@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
+from ticdc_lab.simulate import network as net
+from ticdc_lab.simulate import planned
 from ticdc_lab.simulate.planned import Delay
 from ticdc_lab.simulate.planned_reading import Names, delay
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -40,6 +42,28 @@ class NetworkSettings:
     reorder: Fraction = Fraction(0)
     transport: Transport = "resend"
     links: tuple[LinkSettings, ...] = ()
+
+    def link(self, one: LinkSettings | planned.Link | None = None) -> net.Link:
+        """Give how messages travel, or how they do over one link."""
+        whole = _changed(net.GOOD, self)
+        return whole if one is None else _changed(whole, one)
+
+    def network(self) -> net.Network:
+        """Give the kernel's."""
+        links = tuple(((one.from_, one.to), self.link(one)) for one in self.links)
+        return net.Network(self.link(), links, self.transport)
+
+
+def _changed(link: net.Link, one: NetworkSettings | LinkSettings | planned.Link) -> net.Link:
+    if one.delay and one.delay.kind == "exponential":
+        link = link._replace(delay_us=(one.delay.low_us, one.delay.low_us), tail_us=one.delay.high_us)
+    elif one.delay:
+        link = link._replace(delay_us=(one.delay.low_us, one.delay.high_us), tail_us=0)
+    return link._replace(
+        loss=link.loss if one.loss is None else float(one.loss),
+        duplicate=link.duplicate if one.duplicate is None else float(one.duplicate),
+        reorder=link.reorder if one.reorder is None else float(one.reorder),
+    )
 
 
 def network(value: Value, names: Names) -> NetworkSettings:

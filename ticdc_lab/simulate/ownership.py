@@ -8,6 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.simulate.machine import node_of
+
 STATES = ("preparing", "prepared", "replicating", "stopping")
 """Of a table's pipeline, in the order in which it goes through them."""
 
@@ -18,11 +20,6 @@ PAUSED = "paused"
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Sort names by this: ``capture-2`` stands before ``capture-10``."""
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
-
-
-def capture_of(node: str) -> str:
-    """Give the name of a node whose address has the number of its life behind a dot."""
-    return node.split(".", 1)[0]
 
 
 def changes(trace: pa.Table, subject: str) -> pd.DataFrame:
@@ -79,7 +76,7 @@ def stretches(trace: pa.Table) -> pd.DataFrame:
     following = following.fillna(last).astype("int64")
     out = pd.DataFrame(
         {
-            "table": found["table"], "capture": found["node"].map(capture_of), "node": found["node"],
+            "table": found["table"], "capture": found["node"].map(node_of), "node": found["node"],
             "state": found["after"], "since_us": found["time_us"], "until_us": following["time_us"],
             "since_step": found["step"], "until_step": following["step"], "since": found["order"],
             "until": following["order"], "open": following["order"] == last["order"],

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from ticdc_lab.simulate.counts import bands
 from ticdc_lab.simulate.incidents import owners
 from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, reported, reports, watermarks
-from ticdc_lab.simulate.ownership import capture_of, natural, stretches
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import natural, stretches
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
@@ -83,11 +84,11 @@ def slowest_table(trace: pa.Table) -> pd.DataFrame:
     out = []
     for kind, time_us, node, detail in zip(*(c.to_pylist() for c in rows.columns), strict=True):
         if kind == "crashed":
-            newest.pop(capture_of(node), None)
+            newest.pop(node_of(node), None)
             continue
         fields = orjson.loads(detail)
         ts, table = reported(fields)["checkpoint"], fields.get("slowest")
-        newest[capture_of(node)] = (ts, "none alone" if table is None else f"table {_name(table)}")
+        newest[node_of(node)] = (ts, "none alone" if table is None else f"table {_name(table)}")
         least_ts, name = min(newest.values())
         if least_ts < MAX_TS:
             out.append((name, time_us, (time_us - us_of(least_ts)) / 1e6))

@@ -2,14 +2,22 @@
 
 The first field of a class is the value beside the event's name, the others stand beside it: ``crash: capture-1``,
 ``partition: [capture-1]`` with ``for: 2s``. The type of a field says how it is read (:mod:`.planned_reading`);
-in the file its name ends without ``_us`` and without ``_``. What a model adds are classes of the same form.
+in the file its name ends without ``_us`` and without ``_``. Its method ``apply`` says what it is to the kernel. What a
+model adds are classes of the same form.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ticdc_lab.simulate import faults as kernel
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.scenario import Scenario
 
 Node: TypeAlias = str
 """The name of a node of the scenario."""
@@ -77,6 +85,10 @@ class Crash:
 
     node: Node
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Crash(event.at_us, self.node)
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
@@ -84,6 +96,10 @@ class Restart:
 
     node: Node
     keep_state: bool = False
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Restart(event.at_us, self.node, self.keep_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +109,25 @@ class Pause:
     node: Node
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        resumed = [
+            e.at_us for e in scenario.events
+            if isinstance(e.what, Resume) and e.what.node == self.node and e.at_us > event.at_us
+        ]  # fmt: skip
+        until_us = min([*resumed, scenario.until_us + 1 if self.for_us is None else event.at_us + self.for_us])
+        yield kernel.Pause(event.at_us, self.node, until_us - event.at_us)
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """A paused node goes on."""
 
     node: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +142,29 @@ class Partition:
     one_way: bool = False
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        for a, b in self.pairs(scenario):
+            yield kernel.Part(event.at_us, a, b, self.one_way, self.for_us)
+
+    def pairs(self, scenario: Scenario) -> list[tuple[str, str]]:
+        """Give the nodes of both sides."""
+        others = self.from_ or tuple(n for n in scenario.everyone if n not in self.nodes)
+        return list(product(self.nodes, others))
+
 
 @dataclass(frozen=True, slots=True)
 class Heal:
     """Partitions end: all, or those that some nodes are in."""
 
     nodes: Nodes = ()
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        cuts = [e.what for e in scenario.events if isinstance(e.what, Partition) and e.at_us <= event.at_us]
+        for a, b in dict.fromkeys(pair for cut in cuts for pair in cut.pairs(scenario)):
+            if not self.nodes or {a, b} & set(self.nodes):
+                yield kernel.Heal(event.at_us, a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +176,10 @@ class Lose:
     to: Node | None = None
     count: int = 1
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Lose(event.at_us, self.message, self.from_, self.to, self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
@@ -138,6 +188,10 @@ class Refuse:
     from_: Node
     to: Node
     for_us: Duration
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Refuse(event.at_us, self.from_, self.to, self.for_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +206,10 @@ class Link:
     reorder: Share | None = None
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Relink(event.at_us, self.from_, self.to, scenario.network.link(self), self.for_us)
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -160,6 +218,10 @@ class Clock:
     node: Node
     offset_us: SignedDuration = 0
     drift: Fraction = Fraction(0)
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Skew(event.at_us, self.node, self.offset_us, int(self.drift * 1_000_000))
 
 
 FAULTS: dict[str, type] = {

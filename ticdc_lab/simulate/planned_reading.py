@@ -128,14 +128,14 @@ def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int
 def require_there(events: Iterable[Planned], there: Collection[Any], file: str) -> None:
     """Refuse an event of a node or table that comes later than it, and a second node of one name."""
     born: dict[Any, int] = {}
-    for event, name in _named(events, ("NewNode", "NewTableId", "NewChangefeed")):
+    for event, name in named(events, ("NewNode", "NewTableId", "NewChangefeed")):
         if isinstance(name, str) and (name in there or name in born):
             raise _not_there(
                 file, event, "a name that no other node has", f"{name} again", "Give it a name of its own."
             )
         if name not in there:
             born[name] = min(event.at_us, born.get(name, event.at_us))
-    for event, name in _named(events, ("Node", "Nodes", "TableId", "TableIds", "ChangefeedName")):
+    for event, name in named(events, ("Node", "Nodes", "TableId", "TableIds", "ChangefeedName")):
         if born.get(name, 0) > event.at_us:
             later = f"{name}, which comes at {shown(born[name])}"
             raise _not_there(
@@ -143,8 +143,8 @@ def require_there(events: Iterable[Planned], there: Collection[Any], file: str) 
             )
 
 
-def _named(events: Iterable[Planned], kinds: Collection[str]) -> Iterator[tuple[Planned, Any]]:
-    """What events name, by the kind of their fields."""
+def named(events: Iterable[Planned], kinds: Collection[str]) -> Iterator[tuple[Planned, Any]]:
+    """Give what events name, by the kind of their fields."""
     for event in events:
         for field in fields(event.what):
             if str(field.type).removesuffix(" | None") in kinds:

@@ -48,6 +48,11 @@ class Played(Generic[RunOf, FactsOf]):
         return all(o.held for o in self.outcomes) and not facts.broken and run.end.because != "steps"
 
     @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return int(cast(Any, self.run).messages)
+
+    @property
     def again(self) -> str:
         """The command that gives this run again."""
         return command(self.scenario, self.seed)

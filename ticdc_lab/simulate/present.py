@@ -8,7 +8,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ticdc_lab.simulate.incidents import owners, troubles
-from ticdc_lab.simulate.ownership import capture_of, natural, of_kinds, owned_at, stretches
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import natural, of_kinds, owned_at, stretches
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 _WAITS = {"preparing": "prepares", "prepared": "prepares", "paused": "paused"}
@@ -39,7 +40,7 @@ class Present:
     def of(cls, trace: pa.Table) -> Present:
         """Read a trace (:data:`ticdc_lab.simulate.trace.TRACE`)."""
         held, periods, found = stretches(trace), owners(trace), troubles(trace)
-        started = of_kinds(trace, "started")["node"].map(capture_of)
+        started = of_kinds(trace, "started")["node"].map(node_of)
         names = {*held["capture"], *periods["capture"], *found["capture"], *started} - {"etcd", ""}
         decided = of_kinds(trace, "decided")
         columns = ["step", "time_us", "node", "subject", "after", "because", "rejected"]

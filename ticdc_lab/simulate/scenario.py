@@ -29,7 +29,7 @@ from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.models import Model, model_of
 from ticdc_lab.simulate.network_reading import NetworkSettings, network
 from ticdc_lab.simulate.planned import Planned, RandomFaults
-from ticdc_lab.simulate.planned_reading import Names, added, planned, require_there
+from ticdc_lab.simulate.planned_reading import Names, added, named, planned, require_there
 from ticdc_lab.simulate.scenario_changes import replace_value
 from ticdc_lab.simulate.scenario_yaml import Value, parsed
 from ticdc_lab.simulate.settings_reading import settings
@@ -81,6 +81,17 @@ class Scenario:
     faults_end_us: int | None = None
     changes: tuple[tuple[str, str], ...] = ()
     load: Any = None
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Nodes that come later."""
+        return tuple(name for _, name in named(self.events, ("NewNode",)))
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """All nodes, in the order in which faults go through them."""
+        found: tuple[str, ...] = self.cluster.everyone(self.joining)
+        return found
 
     def __reduce__(self) -> tuple[Any, tuple[str, str, dict[str, str]]]:
         """Travel as text: claims hold functions."""

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pd.looking.asked import region_in, why_operator, why_reg
 from ticdc_lab.simulate.pd.looking.choice import SOURCE, TARGET, choice_of, ends_of
 from ticdc_lab.simulate.pd.looking.decisions import about_region, decision_at, wanting
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load, undone
-from ticdc_lab.simulate.pd.looking.left import bounds, time_left, told
+from ticdc_lab.simulate.pd.looking.left import bounds, time_left, time_left_sentence
 from ticdc_lab.simulate.pd.looking.recording import recorded
 from ticdc_lab.simulate.pd.looking.shares import even_from_us, peers, region_targets
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
@@ -179,7 +179,7 @@ def test_what_holds_an_empty_store_back_is_its_limit() -> None:
     assert left.at_best_s == pytest.approx(n / 4) and 200 < n < 300
     assert 10 + left.at_best_s == pytest.approx(84, rel=0.1), "that is when the real PD was done"
     assert left.at_pace_s == pytest.approx(left.at_best_s, rel=0.25)
-    assert "until store 5 is emptied" in told(left)
+    assert "until store 5 is emptied" in time_left_sentence(left)
 
 
 def test_a_silent_store_waits_for_its_down_time() -> None:
@@ -189,14 +189,14 @@ def test_a_silent_store_waits_for_its_down_time() -> None:
     assert left.held_by is not None and left.held_by.name == "max-store-down-time"
     assert "config set max-store-down-time" in left.held_by.turn
     later = time_left(run, REFERENCE, at_us=1_000_000)
-    assert later.work.peers == 0 and told(later).startswith("Nothing is left to do")
+    assert later.work.peers == 0 and time_left_sentence(later).startswith("Nothing is left to do")
 
 
 def test_without_a_store_to_take_peers_it_takes_for_ever() -> None:
     """Two stores for three replicas."""
     run = tried(case("down-no-target-3x300"), until_s=40, samples=20)
     left = time_left(run, REFERENCE, at_us=40_000_000)
-    assert math.isinf(left.at_best_s) and "no store may take a peer" in told(left)
+    assert math.isinf(left.at_best_s) and "no store may take a peer" in time_left_sentence(left)
 
 
 def test_bounds_follow_the_limits_one_by_one() -> None:

@@ -12,7 +12,7 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
-from ticdc_lab.simulate.pipeline.starts import told, transactions
+from ticdc_lab.simulate.pipeline.starts import changes_told, transactions
 from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
@@ -91,7 +91,7 @@ def test_the_designs_example_is_scanned_and_streamed() -> None:
     settings, load = design_example()
     run = simulate(settings, load, until_us=4_000_000)
     own = transactions(run.changes).to_pylist()
-    given = told(run.trace, keys=[key_of(104, 1), key_of(104, 2)]).to_pylist()
+    given = changes_told(run.trace, keys=[key_of(104, 1), key_of(104, 2)]).to_pylist()
     first, second = (t["start_ts"] for t in own)
     rows = [(r["by"], r["type"], r["start_ts"]) for r in given if r["type"] != "initialized"]
     assert rows == [("scan", "committed", first), ("scan", "prewrite", second), ("stream", "commit", second)]

@@ -16,7 +16,8 @@ from ticdc_lab.simulate.ddl_service.quiet import unsettled
 from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.scheduler.writing import Total, capture_of
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.scheduler.writing import Total
 
 _LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
 
@@ -99,13 +100,13 @@ class ServiceFacts:
 
     def owners(self, cluster: str) -> list[str]:
         """Give the workers that own the DDL of a cluster."""
-        return sorted(capture_of(a) for a in self.monitor.owners.get(cluster, ()))
+        return sorted(node_of(a) for a in self.monitor.owners.get(cluster, ()))
 
     @property
     def leader(self) -> str | None:
         """The worker that leads, by the latest campaign."""
         latest = max(self.leaders, key=lambda a: (self.leaders[a], a), default=None)
-        return None if latest is None else capture_of(latest)
+        return None if latest is None else node_of(latest)
 
     @property
     def loads(self) -> dict[str, int]:
@@ -128,7 +129,7 @@ class ServiceFacts:
     def states(self, cluster: str, element: str) -> dict[str, str]:
         """Give the schema state of an element on every server that serves; it is none where nobody has it."""
         serving = self.monitor.schemas.get(cluster, {})
-        return {capture_of(a): s.elements.get(element, jobs.NONE) for a, s in sorted(serving.items())}
+        return {node_of(a): s.elements.get(element, jobs.NONE) for a, s in sorted(serving.items())}
 
     def unsettled(self) -> Found:
         """Give what is not as it should be of a service that is quiet."""

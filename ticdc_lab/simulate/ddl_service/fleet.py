@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.simulate.ddl_service.world import PD
-from ticdc_lab.simulate.scheduler.writing import capture_of
+from ticdc_lab.simulate.machine import node_of
 
 HELD = ("cluster", "worker", "status", "since_us", "until_us")
 ALIVE = ("worker", "state", "since_us", "until_us")
@@ -105,9 +105,9 @@ class _Reading:
         owners = [a for a in self.owners.get(cluster, {}) if a not in self.paused]
         worker = self.assigned.get(cluster)
         if owners:
-            value: tuple[str, str] | None = (" and ".join(map(capture_of, owners)), IS_OWNER)
+            value: tuple[str, str] | None = (" and ".join(map(node_of, owners)), IS_OWNER)
         elif worker is not None:
-            begun = worker in {capture_of(a) for a in self.started.get(cluster, ())}
+            begun = worker in {node_of(a) for a in self.started.get(cluster, ())}
             value = (worker, CAMPAIGNING if begun else SCHEDULING)
         else:
             value = ("", SCHEDULING) if cluster in self.registered else None
@@ -163,9 +163,9 @@ def _stored(r: _Reading, key: str, before: Any, after: Any, at_us: int) -> None:
 
 def _worked(r: _Reading, node: str, subject: str, after: Any, because: str, at_us: int) -> None:
     if subject == "leader":
-        r.alive.set((capture_of(node), LEADS), None if after is None else LEADS, at_us)
+        r.alive.set((node_of(node), LEADS), None if after is None else LEADS, at_us)
         if after is not None:
-            r.moments.append((at_us, capture_of(node), "new leader", because))
+            r.moments.append((at_us, node_of(node), "new leader", because))
     elif subject.startswith("assigned:"):
         r.started.setdefault(subject[9:], set()).add(node)
         r.tell(subject[9:], at_us)
@@ -179,7 +179,7 @@ def _worked(r: _Reading, node: str, subject: str, after: Any, because: str, at_u
 
 
 def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, at_us: int) -> None:
-    name = capture_of(node)
+    name = node_of(node)
     if kind == "violated":
         r.moments.append((at_us, name, "violated", because))
     elif kind == "parted":

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, Node, Text
+from ticdc_lab.errors import ScenarioError
+from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate.ddl_service import server_state, worker_state
+from ticdc_lab.simulate.ddl_service.store_messages import ExpireOf
+from ticdc_lab.simulate.ddl_service.world import PD, store_of
+from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, Node, Planned, Text
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +22,10 @@ class Join:
     """A worker that was not there starts and registers (scale-out)."""
 
     worker: NewNode
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Join(event.at_us, self.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +35,11 @@ class Leave:
     worker: Node
     back_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        leave = worker_state.Leave() if self.back_us is None else worker_state.Leave(self.back_us)
+        yield kernel.Ask(event.at_us, self.worker, leave)
+
 
 @dataclass(frozen=True, slots=True)
 class Resign:
@@ -28,6 +47,10 @@ class Resign:
 
     worker: Node
     cluster: Text
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.worker, worker_state.Resign(self.cluster))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +60,20 @@ class EnableDdl:
     server: Node
     off: bool = False
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.EnableDdl(not self.off))
+
 
 @dataclass(frozen=True, slots=True)
 class ExpireSession:
     """The service's store ends the session of a worker, which hears of it."""
 
     worker: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, PD, ExpireOf(self.worker))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +82,10 @@ class BreakSession:
 
     node: Node
     store: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.store, ExpireOf(self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +97,17 @@ class RegisterCluster:
     version: Text | None = None
     store: Text | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        store = self.store or store_of(self.cluster)
+        if store not in scenario.cluster.nodes:
+            raise ScenarioError(
+                f"{scenario.file}:{event.line}: expected a cluster with a store; found {self.cluster}.",
+                hint="Give it to `cluster.clusters`, or name the `store` of one that is there.",
+            )
+        version = self.version or scenario.settings.habits.version
+        yield kernel.Ask(event.at_us, self.worker, worker_state.Register(self.cluster, store, version))
+
 
 @dataclass(frozen=True, slots=True)
 class UnregisterCluster:
@@ -69,6 +115,10 @@ class UnregisterCluster:
 
     cluster: Text
     worker: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.worker, worker_state.Unregister(self.cluster))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +133,11 @@ class Ddl:
     fails_at: int | None = None
     version: Text = ""
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        submit = server_state.Submit(self.job, self.table, self.element, self.rows, self.fails_at, self.version)
+        yield kernel.Ask(event.at_us, self.server, submit)
+
 
 @dataclass(frozen=True, slots=True)
 class CancelDdl:
@@ -90,6 +145,10 @@ class CancelDdl:
 
     server: Node
     id: int = 1
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.Cancel(self.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +159,10 @@ class SetGlobal:
     variable: Text
     value: Text
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.SetVariable(self.variable, self.value))
+
 
 @dataclass(frozen=True, slots=True)
 class SlowServer:
@@ -109,6 +172,12 @@ class SlowServer:
     load_us: Duration
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.Slow(self.load_us))
+        if self.for_us is not None:
+            yield kernel.Ask(event.at_us + self.for_us, self.server, server_state.Slow(0))
+
 
 @dataclass(frozen=True, slots=True)
 class Transact:
@@ -116,6 +185,10 @@ class Transact:
 
     server: Node
     for_us: Duration
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.Transact(self.for_us))
 
 
 EVENTS: dict[str, type] = FAULTS | {

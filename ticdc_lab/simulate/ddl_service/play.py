@@ -13,7 +13,6 @@ from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.translation import faults_of, settings_of
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.narrative import Line
-from ticdc_lab.simulate.scheduler.translation import network_of
 
 
 class Measures(NamedTuple):
@@ -33,11 +32,6 @@ class Played(playing.Played[Run, ServiceFacts]):
     def measures(self) -> Measures:
         """What clusters had of owners; two at once end a run."""
         return Measures(0, self.facts.unowned.until(self.run.end.time_us))
-
-    @property
-    def messages(self) -> int:
-        """How many were sent."""
-        return self.run.messages
 
     @property
     def happened(self) -> list[Line]:
@@ -75,7 +69,7 @@ def play(
     recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
     run = simulate(
         facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
-        network=network_of(scenario.network), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
+        network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
         begun=facts.begin,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)

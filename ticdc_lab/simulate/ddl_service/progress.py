@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.fleet import Stretches
 from ticdc_lab.simulate.ddl_service.world import store_of
-from ticdc_lab.simulate.scheduler.writing import capture_of
+from ticdc_lab.simulate.machine import node_of
 
 SERVED = ("server", "version", "state", "since_us", "until_us")
 STEPS = ("state", "schema_state", "row_count", "owner", "since_us", "until_us")
@@ -187,7 +187,7 @@ def _served(trace: pa.Table, cluster: str, states: list[tuple[int, str]], end_us
             serving[node] = asleep.pop(node, None)
         else:
             asleep[node] = serving.pop(node, None)
-        rows.set(capture_of(node), serving.get(node), at_us)
+        rows.set(node_of(node), serving.get(node), at_us)
     found = [(s, version, _state_at(states, version), since, until) for s, version, since, until in rows.end(end_us)]
     return pd.DataFrame(found, columns=list(SERVED))
 
@@ -207,6 +207,6 @@ def _waits(trace: pa.Table, subject: str, until_us: int) -> pd.DataFrame:
     for r, ends_us in zip(rows, [*(r["time_us"] for r in rows[1:]), until_us], strict=True):
         if r["after"] is None and r["rejected"] and r["time_us"] < ends_us:
             who = r["rejected"][0]["candidate"]
-            server = who if keys.cluster_of(who) else capture_of(who.rpartition("-")[0])
+            server = who if keys.cluster_of(who) else node_of(who.rpartition("-")[0])
             found.append((server, r["because"], r["time_us"], ends_us))
     return pd.DataFrame(found, columns=list(WAITS))

@@ -44,6 +44,10 @@ class Cluster:
         stores = map(store_of, self.clusters_named)
         return frozenset({PD, *stores, *self.workers_named, *self._world.server_names()})
 
+    def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
+        """Give all nodes."""
+        return tuple(sorted({*self.nodes, *joining}))
+
 
 class UserLoad(NamedTuple):
     """What users do: something about every ``every_us``, from ``from_us`` until ``until_us`` (None: 3/4 of the run)."""

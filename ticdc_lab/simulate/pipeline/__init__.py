@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.samples import families_in, seen_in
     from ticdc_lab.simulate.pipeline.semantics import compare_semantics
     from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, Settings
-    from ticdc_lab.simulate.pipeline.starts import told, transactions
+    from ticdc_lab.simulate.pipeline.starts import changes_told, transactions
     from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop, tried
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Settings",
     "chain",
     "chains",
+    "changes_told",
     "compare_semantics",
     "design_example",
     "families_in",
@@ -39,7 +40,6 @@ __all__ = [
     "seen_in",
     "shop",
     "simulate",
-    "told",
     "transactions",
     "tried",
     "why_at",
@@ -65,7 +65,7 @@ lazily(
         "seen_in": "samples",
         "shop": "tryout",
         "simulate": "run",
-        "told": "starts",
+        "changes_told": "starts",
         "transactions": "starts",
         "tried": "tryout",
         "why_at": "looking",

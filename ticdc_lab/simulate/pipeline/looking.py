@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.hold import CURRENT_US, RESOLVED
@@ -18,7 +19,6 @@ from ticdc_lab.simulate.recorder import Row
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.writing import capture_of
 
 
 def moment_of(
@@ -44,7 +44,7 @@ def moment_of(
     regions = [r for s in live.values() if isinstance(s, StoreState) for r in region_facts(s)]
     owner = next((s for s in live.values() if isinstance(s, DataState) and s.owner is not None), None)
     held: EtcdState | None = states.get(ETCD, etcd)
-    there = {capture_of(a) for a in live}
+    there = {node_of(a) for a in live}
     return Moment(
         at_us,
         held.checkpoint_ts if held else 0,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.ownership import capture_of
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -90,7 +90,7 @@ def _barriers(owner: CaptureFacts) -> Iterator[Mark]:
 
 def _processor(capture: CaptureFacts, held: dict[int, RegionFacts]) -> Iterator[Mark]:
     """A processor, whose watermarks are the least of its tables' and its DDL puller's."""
-    path = capture_of(capture.address)
+    path = node_of(capture.address)
     ddl_ts = [capture.ddl_resolved_ts] if capture.ddl_streams else []
     resolved_ts = min([t.resolved_ts for t in capture.tables] + ddl_ts, default=0)
     checkpoint_ts = min((t.checkpoint_ts for t in capture.tables), default=0)
@@ -124,7 +124,7 @@ def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, Region
         taken.add(stream.region)
         path = f"{parent}/region {stream.region}{again}"
         since_us = None if stream.state == "streaming" else stream.since_us
-        name = f"region {stream.region}{again} on {capture_of(stream.store)}" if stream.region else f"no region{again}"
+        name = f"region {stream.region}{again} on {node_of(stream.store)}" if stream.region else f"no region{again}"
         yield Mark(path, parent, "region", name, _or_none(stream.resolved_ts), None, stream.state, since_us)
         region = held.get(stream.region)
         for lock in () if region is None else region.locks:

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
-from ticdc_lab.simulate.scheduler.translation import faults_of, network_of
+from ticdc_lab.simulate.scheduler.translation import faults_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,11 +36,6 @@ class Played(playing.Played[Run, Facts]):
     def measures(self) -> Measures:
         """What tables had of writers."""
         return self.run.monitor.scheduler.measures
-
-    @property
-    def messages(self) -> int:
-        """How many were sent."""
-        return self.run.messages
 
     @property
     def happened(self) -> list[Line]:
@@ -97,7 +92,7 @@ def play(
     facts.scheduler.wanted = {table.id for table in load.tables}
     run = simulate(
         settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
-        until_us=scenario.until_us, network=network_of(scenario.network), level=level, recorder=recorder,
+        until_us=scenario.until_us, network=scenario.network.network(), level=level, recorder=recorder,
         step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
     )  # fmt: skip
     facts.end(run)

@@ -35,7 +35,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
-from ticdc_lab.simulate.scheduler.variants import capture_of
+from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: in
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
     capture = replace(settings.capture, sink=settings.downstream.kind)
     for node in scheduler.nodes():
-        machines[node] = DataCapture(capture_of(scheduler, node), capture, load.tables, start_ts)
+        machines[node] = DataCapture(capture_machine(scheduler, node), capture, load.tables, start_ts)
     consumer = consumer_nodes(settings.downstream, partitions)
     route = routed if consumer else None
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, route)

@@ -12,6 +12,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.planned import Join
@@ -43,6 +44,10 @@ class Cluster:
     def nodes(self) -> frozenset[str]:
         """Whatever a fault can hit."""
         return frozenset({*self.fallible, ETCD, PD, TIDB, *self.reading})
+
+    def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
+        """Give all nodes, captures first."""
+        return captures_first((*self.captures, *joining, ETCD), self.nodes)
 
 
 def cluster(value: Value) -> Cluster:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import planned as file
-from ticdc_lab.simulate.pipeline import kv_messages as kv
 from ticdc_lab.simulate.pipeline import planned as own
-from ticdc_lab.simulate.pipeline.downstream import Pace
-from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.scenario_cluster import OF_CONSUMER
 from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, SCHEMA, Named, ServiceDdl, made, table_info
 from ticdc_lab.simulate.pipeline.settings import Settings
-from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Repartition
 from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
-from ticdc_lab.simulate.scheduler.translation import happens, joined
+from ticdc_lab.simulate.scheduler.translation import joined
 from ticdc_lab.workload.load import load_of
 
 ADDED = Column(0, "", "bigint", default=0)
@@ -112,64 +106,3 @@ def _jobs(scenario: Scenario) -> Iterator[tuple[int, Job]]:
 def _with_column(info: TableInfo, name: str) -> TableInfo:
     new = ADDED._replace(id=len(info.columns) + 1, name=name)
     return info._replace(columns=(*info.columns, new))
-
-
-def _of_stores(event: Planned, scenario: Scenario, command: Any) -> Iterator[kernel.Fault]:
-    """Ask every store: the one that leads the region does it."""
-    for i in range(scenario.cluster.stores):
-        yield kernel.Ask(event.at_us, f"tikv-{i + 1}", command)
-
-
-@happens.register
-def _(what: own.Restart, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    if what.disk is not None and (what.keep_state or not what.node.startswith("tikv-")):
-        raise ScenarioError(
-            f"{scenario.file}:{event.line}: expected a `disk` of a store that begins anew; found one of {what.node}.",
-            hint="Leave `disk` out: a capture has none, and who keeps its state does not read it.",
-        )
-    yield kernel.Restart(event.at_us, what.node, what.keep_state, what.disk or kernel.KEPT)
-
-
-@happens.register
-def _(what: own.Split, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield from _of_stores(event, scenario, kv.Split(key_of(what.table, what.handle)))
-
-
-@happens.register
-def _(what: own.Merge, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield from _of_stores(event, scenario, kv.Merge(key_of(what.table, what.handle)))
-
-
-@happens.register
-def _(what: own.TransferLeader, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield from _of_stores(event, scenario, kv.TransferLeader(key_of(what.table, what.handle), what.to))
-
-
-@happens.register
-def _(what: own.SlowSink, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield from _paced(what.rows_per_s, what.for_us, event, scenario)
-
-
-@happens.register
-def _(what: own.StandingSink, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield from _paced(0, what.for_us, event, scenario)
-
-
-@happens.register
-def _(what: own.Repartition, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    for capture in settings_of(scenario).scheduler.nodes():
-        yield kernel.Ask(event.at_us, capture, Repartition(what.partitions))
-
-
-def _paced(rows_per_s: int, for_us: int | None, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    yield kernel.Ask(event.at_us, DOWNSTREAM, Pace(rows_per_s))
-    if for_us is not None:
-        yield kernel.Ask(event.at_us + for_us, DOWNSTREAM, Pace(scenario.settings.downstream.rows_per_s))
-
-
-@happens.register(own.LongTransaction)
-@happens.register(own.AddColumn)
-@happens.register(own.DropTable)
-def _(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-    """Of the load."""
-    yield from ()

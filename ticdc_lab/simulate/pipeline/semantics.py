@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.simulate.faults import Ask, Crash, Fault
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
@@ -29,7 +30,6 @@ from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
-from ticdc_lab.simulate.scheduler.writing import capture_of
 
 DELIVERY = pa.schema(
     [
@@ -148,7 +148,7 @@ def _latency(run: Run) -> dict[str, Any]:
 def _owner(quiet: Run) -> str:
     """The capture that owns when the fault comes."""
     states = quiet.kernel.states
-    return next(capture_of(a) for a in sorted(states) if getattr(states[a], "owner", None) is not None)
+    return next(node_of(a) for a in sorted(states) if getattr(states[a], "owner", None) is not None)
 
 
 def _other(quiet: Run) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.ownership import capture_of
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.marks import Sample
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, TableFacts
 
@@ -48,7 +48,7 @@ LEFT = ("tikv", "puller", "sorter", "mounter", "sink")
 def queues(samples: Sequence[Sample]) -> pa.Table:
     """Give :data:`QUEUES`."""
     rows = [
-        (s.time_us, capture_of(c.address), t.table, t.name, stage, n)
+        (s.time_us, node_of(c.address), t.table, t.name, stage, n)
         for s, c, t in _tables(samples)
         for stage, n in zip(STAGES, _waiting(t), strict=True)
     ]
@@ -64,7 +64,7 @@ def flow(samples: Sequence[Sample]) -> pa.Table:
         last = before.get(key, (0,) * len(done))
         new = done if t.received < last[0] or t.written < last[-1] else _differences(done, last)
         before[key] = tuple(max(pair) for pair in zip(done, last, strict=True)) if new is not done else done
-        rows += [(s.time_us, capture_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
+        rows += [(s.time_us, node_of(c.address), t.table, t.name, st, n) for st, n in zip(LEFT, new, strict=True)]
     return _table(rows, FLOW)
 
 
@@ -74,7 +74,7 @@ def regions(samples: Sequence[Sample]) -> pa.Table:
     for s, c, t in _tables(samples):
         locks = {r.id: len(r.locks) for r in s.regions}
         for st in t.streams:
-            where = (s.time_us, st.region, capture_of(st.store), capture_of(c.address), t.table)
+            where = (s.time_us, st.region, node_of(st.store), node_of(c.address), t.table)
             rows.append((*where, st.state, locks.get(st.region, 0)))
     return _table(rows, REGIONS)
 

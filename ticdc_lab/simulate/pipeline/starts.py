@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ownership import capture_of
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMITTED, INITIALIZED, PREWRITE
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.tables import Change
@@ -47,7 +47,7 @@ def transactions(changes: Iterable[Change]) -> pa.Table:
     )
 
 
-def told(trace: pa.Table, *, keys: Iterable[int]) -> pa.Table:
+def changes_told(trace: pa.Table, *, keys: Iterable[int]) -> pa.Table:
     """Give what stores sent of some keys.
 
     Parameters
@@ -81,7 +81,7 @@ def told(trace: pa.Table, *, keys: Iterable[int]) -> pa.Table:
         rows = list(_rows(fields["rows"], wanted, requests.get(request, 0), done=request in scanned))
         if any(row["type"] == INITIALIZED for row in rows):
             scanned.add(request)
-        place = {"at_us": r["time_us"], "store": capture_of(r["node"]), "capture": capture_of(r["peer"])}
+        place = {"at_us": r["time_us"], "store": node_of(r["node"]), "capture": node_of(r["peer"])}
         out += [{**place, "request": request, "region": fields["region"], **row} for row in rows]
     gave = {row["request"] for row in out if row["type"] != INITIALIZED}
     return pa.Table.from_pylist([row for row in out if row["request"] in gave], schema=TOLD)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ticdc_lab.simulate.durations import shown
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.hold import (
     CHECKPOINT,
     CURRENT_US,
@@ -34,7 +35,6 @@ from ticdc_lab.simulate.pipeline.holds_resolved import of_processors
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.writing import capture_of
 
 _FINER = 4
 """Since when something has been silent is looked for so much finer than whether it is."""
@@ -198,7 +198,7 @@ def _passing(hold: Hold, since_us: int | None, history: Sequence[Moment], curren
     """A silence that has just begun is none, unless a node is down: what held the watermark before is over."""
     now = history[-1]
     young = now.at_us < current_us if since_us is None else now.at_us - since_us < current_us
-    if hold.kind in (STORE, REPORT) and young and capture_of(hold.key[1]) not in now.down:
+    if hold.kind in (STORE, REPORT) and young and node_of(hold.key[1]) not in now.down:
         return PASSING, f"what held it has ended, and what is newer is on its way ({hold.because})"
     return hold.kind, hold.because
 

@@ -42,6 +42,15 @@ class Cluster:
         """Those that random faults hit."""
         return self.captures
 
+    def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
+        """Give all nodes, captures first."""
+        return captures_first((*self.captures, *joining, ETCD), self.nodes)
+
+
+def captures_first(known: tuple[str, ...], nodes: frozenset[str]) -> tuple[str, ...]:
+    """Give nodes in the order in which faults go through them."""
+    return (*known, *sorted(nodes - set(known)))
+
 
 def cluster(value: Value) -> Cluster:
     """Read ``{captures: 3, tables: 8}``, or names and ids."""

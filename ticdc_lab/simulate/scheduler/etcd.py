@@ -118,7 +118,7 @@ class Etcd:
             leases = state.leases.set(sender, Lease(now.at_us + self.ttl_us, revision))
             state = replace(state, revision=revision, leases=leases)
             changed = Changed(f"session:{sender}", None, revision, f"{sender} registered")
-            return state, [changed, Wake(self.ttl_us, sender), *self.told(state)]
+            return state, [changed, Wake(self.ttl_us, sender), *self.views(state)]
         lease = state.leases.get(sender)
         if lease is None:
             return state, [Ignored(message, f"the lease of {sender} has expired"), Send(sender, NoLease())]
@@ -156,7 +156,7 @@ class Etcd:
             return state, []
         changed = Changed("tables", len(state.tables), len(put.tables), "the owner has executed a DDL")
         state = replace(state, tables=put.tables, revision=state.revision + 1)
-        return state, [changed, *self.told(state)]
+        return state, [changed, *self.views(state)]
 
     def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
         over = [c for c, lease in sorted(state.leases.items()) if lease.expires_us <= now.at_us]
@@ -173,7 +173,7 @@ class Etcd:
         state = replace(state, leases=state.leases.delete(capture), revision=state.revision + 1, rival=rival)
         owner, owner_rev = owner_of(state)
         elected = [Changed("elected", before, owner, f"{owner} has owner-rev {owner_rev}")] if owner != before else []
-        return state, [lost, Send(capture, NoLease()), *elected, *self.told(state)]
+        return state, [lost, Send(capture, NoLease()), *elected, *self.views(state)]
 
     def _asked(self, state: EtcdState, command: Any, now: Now) -> tuple[EtcdState, list[Output]]:
         if isinstance(command, Expire):
@@ -195,7 +195,7 @@ class Etcd:
         rival = (rivals[0][1], owner_rev if command.same_rev else revision)
         state = replace(state, revision=revision, rival=rival)
         because = f"etcd broke its promise: {owner} is the owner too"
-        return state, [Changed("elected", owner, rival[0], because), *self.told(state)]
+        return state, [Changed("elected", owner, rival[0], because), *self.views(state)]
 
     def _ddl(self, state: EtcdState, ddl: Ddl, now: Now) -> tuple[EtcdState, list[Output]]:
         state = replace(state, waiting=(*state.waiting, (ts_of(now.at_us), ddl)))
@@ -208,7 +208,7 @@ class Etcd:
         barrier_ts = max(state.waiting[0][0], state.resolved_ts)
         state = replace(state, barrier_ts=barrier_ts, revision=state.revision + 1)
         changed = Changed("barrier", None, barrier_ts, "a DDL waits until every table has come to it")
-        return state, [changed, *self._due(state), *self.told(state)]
+        return state, [changed, *self._due(state), *self.views(state)]
 
     def _due(self, state: EtcdState) -> list[Output]:
         reached = state.barrier_ts is not None and state.checkpoint_ts >= state.barrier_ts
@@ -226,9 +226,9 @@ class Etcd:
         )
         changed = Changed("barrier", barrier_ts, None, f"the DDL is executed: {len(tables)} tables")
         state, more = self._barred(state)
-        return state, [changed, *(more or self.told(state))]
+        return state, [changed, *(more or self.views(state))]
 
-    def told(self, state: EtcdState) -> list[Output]:
+    def views(self, state: EtcdState) -> list[Output]:
         """Push a view to every session; a rival of the owner sees itself as the owner."""
         owner, owner_rev = owner_of(state)
         captures = frozenset(state.leases)

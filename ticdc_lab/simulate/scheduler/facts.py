@@ -10,9 +10,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
-from ticdc_lab.simulate.scheduler.writing import Total, Writing, capture_of, table_of
+from ticdc_lab.simulate.scheduler.writing import Total, Writing, table_of
 
 STATES = frozenset({PREPARING, PREPARED, REPLICATING, STOPPING})
 _LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
@@ -74,7 +75,7 @@ class Facts:
     @property
     def captures(self) -> list[str]:
         """Names of the captures that are up, sorted."""
-        return sorted({capture_of(a) for a in self.lives})
+        return sorted({node_of(a) for a in self.lives})
 
     def states(self, table: int) -> list[tuple[str, str]]:
         """Give (address, state) of the pipelines of a table and its spans."""
@@ -147,7 +148,7 @@ class Facts:
     def _lives(self, row: Any) -> None:
         """A node comes or goes; while it is down or paused it replicates nothing."""
         address: str = row.node
-        if self.names and capture_of(address) not in self.names:
+        if self.names and node_of(address) not in self.names:
             return
         self.changes += 1
         if row.kind in ("crashed", "paused"):
@@ -194,7 +195,7 @@ class Facts:
         self._status(table, entry, crashed=address not in self.lives)
         if table in self.wanted:
             self.up += self.replicates(table) - whole
-        capture = capture_of(address)
+        capture = node_of(address)
         self.held[capture] += (state is not None) - (old is not None)
         self.load[capture] += (state == REPLICATING) - (old == REPLICATING)
         if (old in WRITING) != (state in WRITING):
@@ -210,7 +211,7 @@ class Facts:
 
     def _writers(self, key: str, entry: Writing, address: str, wanted: bool) -> None:
         """A capture began or ended to write a table: moves, time with two writers and with none."""
-        writers, capture = entry.writers, capture_of(address)
+        writers, capture = entry.writers, node_of(address)
         if address in writers and capture != entry.home:
             left = entry.left_us or {}
             self.moves += bool(entry.home)

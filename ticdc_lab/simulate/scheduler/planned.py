@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, NewTableId, Node, TableId, Text
+from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, NewTableId, Node, Planned, TableId, Text
+from ticdc_lab.simulate.scheduler import etcd_messages, roles
+from ticdc_lab.simulate.scheduler.capture_state import Stick
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +22,20 @@ class Join:
     capture: NewNode
     version: Text | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Join(event.at_us, self.capture)
+
 
 @dataclass(frozen=True, slots=True)
 class RestartProcessor:
     """The processor of a capture loses its state; the capture keeps its id (design, "Processor restarts")."""
 
     capture: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.capture, roles.Restart())
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +44,20 @@ class ExpireSession:
 
     capture: Node
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Expire(self.capture))
+
 
 @dataclass(frozen=True, slots=True)
 class TwoOwners:
     """Etcd elects a second owner beside the first one: what TiCDC's design assumes never to happen."""
 
     same_rev: bool = False
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.TwoOwners(self.same_rev))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +67,12 @@ class StuckTable:
     table: TableId
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(Stick(self.table), event.at_us, scenario)
+        if self.for_us is not None:
+            yield from _asked(Stick(self.table, free=True), event.at_us + self.for_us, scenario)
+
 
 @dataclass(frozen=True, slots=True)
 class FreeTable:
@@ -50,12 +80,20 @@ class FreeTable:
 
     table: TableId
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(Stick(self.table, free=True), event.at_us, scenario)
+
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
     """A DDL of this moment: no watermark passes it until it is executed, which takes this long once all are there."""
 
     takes_us: Duration
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(takes_us=self.takes_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +103,20 @@ class AddTable:
     table: NewTableId
     traffic: int = 1
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(add=(self.table,)))
+
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
     """A table is dropped and should no longer be replicated."""
 
     table: TableId
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(drop=(self.table,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +126,18 @@ class MoveTable:
     table: TableId
     to: Node
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(roles.MoveTable(self.table, self.to), event.at_us, scenario)
+
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
     """A user asks for tables to be spread evenly."""
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(roles.Rebalance(), event.at_us, scenario)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +145,17 @@ class Drain:
     """A user asks for a capture without tables."""
 
     capture: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(roles.Drain(self.capture), event.at_us, scenario)
+
+
+def _asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Fault]:
+    """Ask every capture that is there: the one that owns, or has the table, does it; the others ignore it."""
+    joined = [e.what.capture for e in scenario.events if isinstance(e.what, Join) and e.at_us < at_us]
+    for capture in (*scenario.cluster.captures, *joined):
+        yield kernel.Ask(at_us, capture, command)
 
 
 EVENTS: dict[str, type] = FAULTS | {

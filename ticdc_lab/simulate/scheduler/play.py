@@ -11,7 +11,7 @@ from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.run import Run, simulate
-from ticdc_lab.simulate.scheduler.translation import faults_of, network_of, settings_of
+from ticdc_lab.simulate.scheduler.translation import faults_of, settings_of
 
 
 class Played(playing.Played[Run, Facts]):
@@ -23,11 +23,6 @@ class Played(playing.Played[Run, Facts]):
     def measures(self) -> Measures:
         """What tables had of writers."""
         return self.run.measures
-
-    @property
-    def messages(self) -> int:
-        """How many were sent."""
-        return self.run.messages
 
     @property
     def happened(self) -> list[Line]:
@@ -70,7 +65,7 @@ def play(
     recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
     run = simulate(
         settings_of(scenario), faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
-        network=network_of(scenario.network), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
+        network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
     return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)

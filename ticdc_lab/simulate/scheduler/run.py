@@ -16,7 +16,7 @@ from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
-from ticdc_lab.simulate.scheduler.variants import Settings, capture_of
+from ticdc_lab.simulate.scheduler.variants import Settings, capture_machine
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def simulate(
     monitor = Monitor(start_ts, keys, stops_at_violation)
     recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us)}
-    machines |= {node: capture_of(settings, node) for node in nodes}
+    machines |= {node: capture_machine(settings, node) for node in nodes}
     kernel = Kernel(
         machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
         step_limit=step_limit,

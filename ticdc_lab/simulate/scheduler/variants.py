@@ -104,7 +104,7 @@ VARIANTS: Mapping[str, Callable[[Settings], Variant]] = MappingProxyType(
 )
 
 
-def capture_of(settings: Settings, node: str) -> Capture:
+def capture_machine(settings: Settings, node: str) -> Capture:
     """Give the machine of a capture, of the version that it has."""
     own = replace(settings, version=settings.versions.get(node, settings.version))
     return Capture(

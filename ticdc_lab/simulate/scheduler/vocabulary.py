@@ -21,11 +21,11 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
 from ticdc_lab.simulate.durations import shown
+from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.scheduler.writing import capture_of
 from ticdc_lab.simulate.sentences import Vocabulary, Words
 
 PROCEEDS_US = 2_000_000
@@ -94,7 +94,7 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     r"table (?P<table>\d+) on (?P<capture>\S+)": lambda text, found: Said(
         text,
         lambda f, t: any(
-            state == REPLICATING and capture_of(address) == found["capture"]
+            state == REPLICATING and node_of(address) == found["capture"]
             for address, state in f.states(int(found["table"]))
         ),
         lambda f, t: _where(f, int(found["table"])),
@@ -106,7 +106,7 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     ),
     "there is an owner": lambda text, _: Said(text, lambda f, t: f.owner is not None, lambda f, t: _owner(f)),
     r"owner is (?P<capture>\S+)": lambda text, found: Said(
-        text, lambda f, t: f.owner is not None and capture_of(f.owner) == found["capture"], lambda f, t: _owner(f)
+        text, lambda f, t: f.owner is not None and node_of(f.owner) == found["capture"], lambda f, t: _owner(f)
     ),
     "checkpoint proceeds": lambda text, _: Said(
         text, lambda f, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US, _checkpoint, ages=True

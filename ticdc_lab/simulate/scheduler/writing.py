@@ -7,12 +7,6 @@ from dataclasses import dataclass, field
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 
-def capture_of(address: str) -> str:
-    """Give the capture of an address: ``capture-1`` of ``capture-1.2``."""
-    name, dot, life = address.rpartition(".")
-    return name if dot and life.isdigit() else address
-
-
 def table_of(key: str) -> int:
     """Give the table of a table or of one of its spans (``7[a,b)``)."""
     return int(key.partition("[")[0])

@@ -180,7 +180,7 @@ def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> L
     return Left(work, at_best, at_pace, tuple(found))
 
 
-def told(left: Left) -> str:
+def time_left_sentence(left: Left) -> str:
     """Say it in a sentence."""
     if not left.work.peers:
         return "Nothing is left to do: the stores are even within what balance tolerates"

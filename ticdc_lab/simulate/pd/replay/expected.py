@@ -34,7 +34,7 @@ LIKELY = 0.99
 """Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
 
 
-def told(op: Operator | None) -> dict[str, Any]:
+def operator_json(op: Operator | None) -> dict[str, Any]:
     """Tell an operator: what it does, with which stores, for which region, why and how urgently."""
     if op is None:
         return dict(NONE)

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
 from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, told
+from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, operator_json
 from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
 from ticdc_lab.simulate.pd.replay.given_flow import flow_of, hot_settings
@@ -57,7 +57,7 @@ def learners(record: Fields) -> Verdict:
 def _checked(record: Fields, checker: Callable[[Cluster, Region], Explained]) -> Verdict:
     given = given_of(record)
     explained = checker(given.cluster, region_of(given))
-    ours = [told(op) for op in explained.operators] or [dict(NONE)]
+    ours = [operator_json(op) for op in explained.operators] or [dict(NONE)]
     return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
 
 
@@ -81,7 +81,7 @@ def _balance(record: Fields, play: Play) -> Verdict:
         return _sequence(record, given, play)
     notes = Notes()
     chances = play(given.cluster, [r for r in given.regions if lies_in(r, given.ranges)], notes)
-    ours = sorted(((told(op) | {"count": n}, p) for (op, n), p in chances.items()), key=lambda o: -o[1])
+    ours = sorted(((operator_json(op) | {"count": n}, p) for (op, n), p in chances.items()), key=lambda o: -o[1])
     explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
     return _compared(_together(ours), record, explained.because)._replace(explained=explained)
 
@@ -116,7 +116,7 @@ def _sequence(record: Fields, given: Given, play: Play) -> Verdict:
         cluster = with_transfer(cluster, op, op.steps[0])
         regions = [r for r in regions if r.id != op.region]
     file = record.object("expect").value
-    first = in_form(told(found[0] if found else None), file)
+    first = in_form(operator_json(found[0] if found else None), file)
     ours = first | {"sequence": _told_in_words(found)} if found else first
     return Verdict(ours, file, ours == file, "influence of the operators before it counts in every round")
 
@@ -136,7 +136,9 @@ def merge(record: Fields) -> Verdict:
     given = given._replace(cluster=_without(_offline(given.cluster, offline), deleted))
     found = [_merged(given, region) for region in _asked(record, given)]
     explained = next((e for e in found if e.operators), found[-1])
-    return _compared([(told(explained.operator), 1.0)], record, explained.because)._replace(explained=explained)
+    return _compared([(operator_json(explained.operator), 1.0)], record, explained.because)._replace(
+        explained=explained
+    )
 
 
 def _merged(given: Given, region: Region) -> Explained:
@@ -177,7 +179,7 @@ def hot_region(record: Fields) -> Verdict:
     flow, settings = flow_of(given), hot_settings(given.settings)
     chances = of_hot_regions(given.cluster, given.regions, flow, settings)
     likely = sorted(chances.items(), key=lambda o: -o[1])
-    ours = [(told(op) | {"count": n}, p) for (op, n), p in likely]
+    ours = [(operator_json(op) | {"count": n}, p) for (op, n), p in likely]
     moves = any(op is not None and op.desc.endswith("peer") for (op, _), _ in likely)
     by_id = {r.id: r for r in given.regions}
     explained = solve(given.cluster, by_id, flow, MOVE_PEER if moves else TRANSFER_LEADER, settings)

@@ -64,7 +64,7 @@ class Cases:
         """Put our run of the case beside one repetition; it is judged with all of them."""
         name = record.text("case")
         verdict = _verdict(self.run(name), [_Real.of(r) for r in self.runs[name]])
-        return verdict._replace(file=told(_Real.of(record)))
+        return verdict._replace(file=run_json(_Real.of(record)))
 
 
 class _Real(NamedTuple):
@@ -96,7 +96,7 @@ class _Real(NamedTuple):
         )  # fmt: skip
 
 
-def told(r: _Real | CaseRun) -> dict[str, Any]:
+def run_json(r: _Real | CaseRun) -> dict[str, Any]:
     """Give the numbers that are put side by side."""
     return {
         "result": r.result,
@@ -131,7 +131,7 @@ def _verdict(ours: CaseRun, real: Sequence[_Real]) -> Verdict:
     if all(r.result == "SETTLED" for r in real):
         wrong += _shapes(ours.shapes, [r.shapes for r in real])
     because = "; ".join(wrong) or "as the real runs, within their spread"
-    return Verdict(told(ours), [told(r) for r in real], not wrong, because)
+    return Verdict(run_json(ours), [run_json(r) for r in real], not wrong, because)
 
 
 def _operators(ours: Mapping[str, int], real: Sequence[Mapping[str, int]]) -> list[str]:

@@ -38,7 +38,7 @@ def ask(desk: Desk, key: Key) -> None:
     desk.set_puller(key, puller._replace(gaps=tuple(gaps)))
 
 
-def told(desk: Desk, answer: Regions) -> None:
+def regions_found(desk: Desk, answer: Regions) -> None:
     """Take PD's answer: register what it tells of gaps."""
     keys = [key for key in (META, *in_turn(desk.paths)) if asks(desk.puller(key), answer)]
     if not keys:

@@ -45,7 +45,7 @@ DATA: Mapping[type, Callable[[Desk, Address, Any], None]] = MappingProxyType(
         Entries: streams.entries,
         ResolvedTs: streams.resolved,
         RegionFailed: lambda desk, _, message: kv_client.refused(desk, message),
-        Regions: lambda desk, _, message: kv_client.told(desk, message),
+        Regions: lambda desk, _, message: kv_client.regions_found(desk, message),
         Written: lambda desk, _, message: sink.written(desk, message),
         Executed: lambda desk, _, message: owner.executed(desk, message),
         AdminWritten: lambda desk, _, message: owner.repartitioned(desk, message),

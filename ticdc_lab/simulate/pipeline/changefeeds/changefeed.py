@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.planned import ChangefeedName, Duration, NewChangefeed, SinkKind, TableIds
+from ticdc_lab.simulate.planned import ChangefeedName, Duration, NewChangefeed, Planned, SinkKind, TableIds
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Key
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.scenario import Scenario
 
 NORMAL, STOPPED = "normal", "stopped"
 """The state of a changefeed; a paused one is stopped, one that was removed is not there."""
@@ -69,8 +75,16 @@ class Changefeeds(NamedTuple):
 # What users ask of etcd, as the first versions of cdc cli wrote there; a scenario file says the same
 
 
+class _AskedOfEtcd:
+    __slots__ = ()
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, ETCD, self)
+
+
 @dataclass(frozen=True, slots=True)
-class CreateChangefeed:
+class CreateChangefeed(_AskedOfEtcd):
     """A changefeed begins, into a downstream of its own.
 
     Attributes
@@ -95,21 +109,21 @@ class CreateChangefeed:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseChangefeed:
+class PauseChangefeed(_AskedOfEtcd):
     """A changefeed stops, and its checkpoint stands."""
 
     id: ChangefeedName
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeChangefeed:
+class ResumeChangefeed(_AskedOfEtcd):
     """A changefeed that is paused goes on from its checkpoint."""
 
     id: ChangefeedName
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveChangefeed:
+class RemoveChangefeed(_AskedOfEtcd):
     """A changefeed ends for good."""
 
     id: ChangefeedName

@@ -128,7 +128,7 @@ class SharedEtcd:
         state = SharedState(sessions, feeds)
         because = f"a user asked to {type(command).__name__.removesuffix('Changefeed').lower()} it"
         told = Changed(f"changefeed:{command.id}", known and known.state, new and new.state, because)
-        outputs: list[Output] = [told, *self.sessions.told(sessions)]
+        outputs: list[Output] = [told, *self.sessions.views(sessions)]
         if known is None and new is not None:
             subject = named(new.id, "global-checkpoint")
             outputs.insert(1, Changed(subject, None, new.checkpoint_ts, "the changefeed starts here"))

@@ -38,7 +38,7 @@ from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
-from ticdc_lab.simulate.scheduler.variants import capture_of
+from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def simulate_changefeeds(
         sessions, scheduler.keys(), created[: len(changefeeds)], free_ts, settings.downstream.kind
     )
     for node in captures:
-        machines[node] = CaptureServer(capture_of(scheduler, node), settings.capture, load.tables)
+        machines[node] = CaptureServer(capture_machine(scheduler, node), settings.capture, load.tables)
     for create in created:
         machines[downstream_of(create.id)] = Downstream(_downstream(settings, create), settings.capture.semantics)
     roles = {node: node for node in (TIDB, PD, ETCD)} | dict.fromkeys(captures, "capture")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ticdc_lab.simulate import faults as kernel_faults
+from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import playing
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.kernel import Kernel
@@ -27,7 +27,6 @@ from ticdc_lab.simulate.pipeline import model as one
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     Changefeed,
-    Command,
     CreateChangefeed,
     PauseChangefeed,
     RemoveChangefeed,
@@ -36,9 +35,9 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
 )
 from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
 from ticdc_lab.simulate.pipeline.changefeeds.server import ServerState
-from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.facts import look_now_and_then
 from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
+from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.scenario_cluster import Cluster, cluster
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
@@ -49,7 +48,7 @@ from ticdc_lab.simulate.scheduler.claims import Measure, Said
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import Line, narrative
-from ticdc_lab.simulate.scheduler.translation import faults_of, happens, network_of
+from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.sentences import Vocabulary, Words
 
 
@@ -61,6 +60,10 @@ class SlowChangefeed:
     rows_per_s: int
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from paced(self.rows_per_s, self.for_us, event, scenario, downstream_of(self.of))
+
 
 @dataclass(frozen=True, slots=True)
 class StandingChangefeed:
@@ -68,6 +71,10 @@ class StandingChangefeed:
 
     of: ChangefeedName
     for_us: Duration
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from paced(0, self.for_us, event, scenario, downstream_of(self.of))
 
 
 _OF_ONE_ONLY = (
@@ -83,24 +90,6 @@ EVENTS: dict[str, type] = {name: kind for name, kind in OF_ONE.items() if name n
     "slow_changefeed": SlowChangefeed,
     "standing_changefeed": StandingChangefeed,
 }
-
-
-@happens.register(CreateChangefeed)
-@happens.register(PauseChangefeed)
-@happens.register(ResumeChangefeed)
-@happens.register(RemoveChangefeed)
-def _(what: Command, event: Planned, scenario: Scenario) -> Iterator[kernel_faults.Fault]:
-    yield kernel_faults.Ask(event.at_us, ETCD, what)
-
-
-@happens.register(SlowChangefeed)
-@happens.register(StandingChangefeed)
-def _(what: SlowChangefeed | StandingChangefeed, event: Planned, scenario: Scenario) -> Iterator[kernel_faults.Fault]:
-    pace, node = what.rows_per_s if isinstance(what, SlowChangefeed) else 0, downstream_of(what.of)
-    yield kernel_faults.Ask(event.at_us, node, Pace(pace))
-    if what.for_us is not None:
-        usual = Pace(scenario.settings.downstream.rows_per_s)
-        yield kernel_faults.Ask(event.at_us + what.for_us, node, usual)
 
 
 @dataclass(slots=True)
@@ -228,11 +217,6 @@ class PlayedChangefeeds(playing.Played[ChangefeedsRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
 
     @property
-    def messages(self) -> int:
-        """How many were sent."""
-        return self.run.messages
-
-    @property
     def happened(self) -> list[Line]:
         """What happened, in sentences."""
         return narrative(self.run.kernel.recorder.rows)
@@ -265,13 +249,13 @@ def play(
     judge = Judge([*scenario.assertions, *also], facts)
     recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level or CHANGES)
 
-    def begun(kernel: Kernel) -> None:
-        facts.kernel = kernel
-        look_now_and_then(kernel, judge)
+    def begun(world: Kernel) -> None:
+        facts.kernel = world
+        look_now_and_then(world, judge)
 
     run = simulate_changefeeds(
         settings_of(scenario), load_of_scenario(scenario, seed), (), faults=faults_of(scenario, seed), seed=seed,
-        until_us=scenario.until_us, network=network_of(scenario.network), recorder=recorder, level=recorder.level,
+        until_us=scenario.until_us, network=scenario.network.network(), recorder=recorder, level=recorder.level,
         step_limit=scenario.step_limit, begun=begun,
     )  # fmt: skip
     facts.changes += 1

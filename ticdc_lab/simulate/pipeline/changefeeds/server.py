@@ -29,6 +29,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
+    node_of,
 )
 from ticdc_lab.simulate.pipeline import cdc_messages as cdc
 from ticdc_lab.simulate.pipeline.capture import DataCapture
@@ -47,7 +48,6 @@ from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Regions
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import TableInfo
-from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, KeepAlive, KeptAlive, NoLease, Register, View
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Send, Wake
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Send, Wake, life_of, node_of
 from ticdc_lab.simulate.pipeline.cdc_messages import (
     INITIALIZED,
     Deregister,
@@ -22,7 +22,6 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
 )
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, NotLeader, RegionNotFound
 from ticdc_lab.simulate.pipeline.tikv.incremental_scan import keys_of, next_batch
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 from ticdc_lab.simulate.pipeline.tikv.store_state import Stream
 from ticdc_lab.simulate.pipeline.tikv.turn import Turn

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ticdc_lab.simulate.machine import Address, Send
-from ticdc_lab.simulate.pipeline.tikv.layout import node_of
+from ticdc_lab.simulate.machine import Address, Send, node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Vote, Voted
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data

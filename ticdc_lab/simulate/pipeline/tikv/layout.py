@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import Region
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
@@ -44,13 +43,3 @@ def peers_of(region: Region, settings: TikvSettings, stores: Sequence[str]) -> t
     """Give the stores that hold a region at first: its leader and those after it."""
     first = stores.index(region.leader)
     return tuple(stores[(first + i) % len(stores)] for i in range(min(settings.replicas, len(stores))))
-
-
-def node_of(address: Address) -> str:
-    """Give the name of the node of an address."""
-    return address.partition(".")[0]
-
-
-def life_of(address: Address) -> int:
-    """Give the number of a node's life, 1 for the first."""
-    return int(address.partition(".")[2] or 1)

@@ -17,9 +17,8 @@ A lock that comes later with a start_ts below a told resolved_ts does no harm: i
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.machine import Address, Send, Wake
+from ticdc_lab.simulate.machine import Address, Send, Wake, node_of
 from ticdc_lab.simulate.pipeline.tikv.cdc import tell_resolved
-from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Admit, CheckedLeader, CheckLeader
 from ticdc_lab.simulate.pipeline.tikv.replication import by_majority, replicate

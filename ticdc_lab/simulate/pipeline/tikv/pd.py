@@ -21,11 +21,13 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
+    life_of,
+    node_of,
     one_by_one,
 )
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of, peers_of
+from ticdc_lab.simulate.pipeline.tikv.layout import peers_of
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, SplitId, Stores
 
 LOOK = "look"

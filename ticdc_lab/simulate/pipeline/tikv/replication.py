@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ticdc_lab.simulate.machine import Address, Send, Wake
+from ticdc_lab.simulate.machine import Address, Send, Wake, node_of
 from ticdc_lab.simulate.pipeline.tikv.answers import answer
 from ticdc_lab.simulate.pipeline.tikv.cdc import observe
-from ticdc_lab.simulate.pipeline.tikv.layout import node_of
 from ticdc_lab.simulate.pipeline.tikv.leadership import destroy, outvoted, stepped_down
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import Append, Appended
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data

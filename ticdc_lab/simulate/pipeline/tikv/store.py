@@ -21,12 +21,14 @@ from ticdc_lab.simulate.machine import (
     Received,
     ReceivedMany,
     Wake,
+    life_of,
+    node_of,
 )
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Merge, Region, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import cdc, commands, elections, leadership, leases, region_changes, replication
-from ticdc_lab.simulate.pipeline.tikv.layout import life_of, node_of, peers_of
+from ticdc_lab.simulate.pipeline.tikv.layout import peers_of
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,
     Append,

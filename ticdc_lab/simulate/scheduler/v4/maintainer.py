@@ -70,7 +70,7 @@ class Maintainer:
             state = replace(state, control=control, barrier=events)
             outputs += more + orders + actions
         state, outputs = stamped(state, outputs)
-        state, marks = watermarks.told(state, tick, now.at_us)
+        state, marks = watermarks.global_watermarks(state, tick, now.at_us)
         return state, [*outputs, marks]
 
 

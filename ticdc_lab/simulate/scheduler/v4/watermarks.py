@@ -13,7 +13,7 @@ from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 
-def told(state: MaintainerState, tick: Tick, at_us: int) -> tuple[MaintainerState, Watermarks]:
+def global_watermarks(state: MaintainerState, tick: Tick, at_us: int) -> tuple[MaintainerState, Watermarks]:
     """Give the watermarks of this tick; without progress they are None twice, with what holds them and since when."""
     found = _watermarks(state, tick)
     if found.checkpoint_ts is not None:
