@@ -101,9 +101,13 @@ def imports(path: Path) -> frozenset[str]:
 def _without_types(tree: ast.Module) -> ast.Module:
     """The module without its ``if TYPE_CHECKING`` blocks."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING":
             node.body = []
     return tree
+
+
+def _last_name(node: ast.expr) -> str:
+    return str(getattr(node, "id", getattr(node, "attr", "")))
 
 
 def roots(path: Path) -> set[str]:
@@ -123,7 +127,10 @@ def backwards(path: Path) -> list[str]:
 
 def calls(path: Path, *names: str) -> list[str]:
     """Methods of these names that a module calls."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    source = path.read_text(encoding="utf-8")
+    if not any(name in source for name in names):
+        return []
+    tree = ast.parse(source)
     attributes = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return [f.attr for f in attributes if f.attr in names]
 
@@ -154,7 +161,10 @@ def test_no_module_leans_on_the_package_as_a_whole() -> None:
 
 def roots_of_package(path: Path) -> set[str]:
     """What a module imports from the package itself: ``from ticdc_lab import ..``."""
-    tree = _without_types(ast.parse(path.read_text(encoding="utf-8")))
+    source = path.read_text(encoding="utf-8")
+    if not re.search(r"from\s+ticdc_lab\s+import", source):
+        return set()
+    tree = _without_types(ast.parse(source))
     found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "ticdc_lab"]
     return {alias.name for node in found for alias in node.names}
 
@@ -174,8 +184,9 @@ def session_makers(source: str) -> Iterator[str]:
     """Names in ``source`` with which an engine could be started."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
-            is_spark = node.attr in {"getOrCreate", "newSession"} or ast.unparse(node).endswith("SparkSession.builder")
-            yield from [node.attr] * is_spark
+            is_builder = node.attr == "builder" and _last_name(node.value) == "SparkSession"
+            if node.attr in {"getOrCreate", "newSession"} or is_builder:
+                yield node.attr
         if isinstance(node, ast.Call):
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if called in {"SparkContext", "SparkSession", "launch_gateway", "session", "local_spark", "SailProcess"}:

@@ -238,7 +238,7 @@ class Reads:
 
 
 def watched(scenario: Scenario, reads: Reads) -> Scenario:
-    """Watch all of a scenario but what its variant refuses, and what other sections of the file say."""
+    """Watch all of a scenario but what its variant refuses, what other sections of the file say, and what none says."""
     model, refused = scenario.model, set[str]()
     for pattern in model.refused.get(scenario.variant, {}):
         refused |= {n for name in re.findall(r"[a-z_]{4,}", pattern) for n in (name, f"{name}_us")}
@@ -246,7 +246,7 @@ def watched(scenario: Scenario, reads: Reads) -> Scenario:
     return replace(
         scenario,
         settings=reads.watch(scenario.settings, (*model.unsettled, *refused)),
-        cluster=reads.watch(scenario.cluster, ("config", *refused)),
+        cluster=reads.watch(scenario.cluster, ("config", "reading", *refused)),
         load=reads.watch(scenario.load, ("seed", "start_ts", "watermark_ms")),
         network=scenario.network if "network" in refused else reads.watch(scenario.network),
         events=tuple(replace(e, what=reads.watch(e.what, tuple(refused))) for e in scenario.events),

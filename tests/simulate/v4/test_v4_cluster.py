@@ -9,7 +9,7 @@ import pytest
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.recorder import NOTHING
-from ticdc_lab.simulate.scheduler import run
+from ticdc_lab.simulate.scheduler import run, variants
 from ticdc_lab.simulate.scheduler.capture_state import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -29,7 +29,7 @@ LOCAL = ("crash", "restart", "pause", "refuse", "skew")
 @pytest.fixture(autouse=True)
 def _with_v4(monkeypatch: pytest.MonkeyPatch) -> None:
     variant = Variant("v4", Maintainer(QUICK), Dispatchers(QUICK), TO_OWNER)
-    monkeypatch.setattr(run, "VARIANTS", MappingProxyType({**run.VARIANTS, "v4": lambda *_, **__: variant}))
+    monkeypatch.setattr(variants, "VARIANTS", MappingProxyType({**variants.VARIANTS, "v4": lambda *_, **__: variant}))
 
 
 def simulated(seed: int, *, stops_at_violation: bool = True) -> run.Run:
