@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs import simple_avro
-from ticdc_lab.codecs.canal_messages import Entry, Messages, Packet, RowChange
+from ticdc_lab.codecs.canal import Entry, Messages, Packet, RowChange
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.encode import ENCODERS
-from ticdc_lab.encode.cells import Shape
+from ticdc_lab.encode.cells import ColumnShape
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.encode.open_protocol import derived_flags
 from ticdc_lab.events.mysql_types import FLOAT, INTEGER, type_of
@@ -78,7 +78,7 @@ def _number(kind: int, value: str | None) -> Any:
 @cache
 def _code_and_flags(mysql_type: str, is_key: bool) -> tuple[int, int, int]:
     kind, unsigned = type_of(mysql_type)
-    return kind.code, derived_flags(Shape("", kind, unsigned, is_key, None, 1)), kind.form
+    return kind.code, derived_flags(ColumnShape("", kind, unsigned, is_key, None, 1)), kind.form
 
 
 def _open_image(image: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
 from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
-from ticdc_lab.faults import Expected, Fault, with_faults
+from ticdc_lab.faults import Expected, PlantedFault, with_faults
 
 APART = 64 * 1_000_000
 """Offsets of one copy lie so far from those of the next; a multiple of 64 (``ticdc_lab.facts.gathering.IN_CHUNK``)."""
@@ -22,7 +22,7 @@ LATER = 1 << 45
 _NARROW = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c not in ("columns", "before")]
 
 
-def copies(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
+def copies(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
     """The log without fault as topic ``copy-0``, and one more for each fault, in narrow rows and cached."""
     topics = F.array(*[F.lit(f"copy-{i}") for i in range(len(faults) + 1)])
     each = events.select(*_NARROW).withColumn("topic", F.explode(topics))
@@ -37,7 +37,7 @@ def copy_col() -> Column:
     return F.substring("topic", 6, 9).cast("int")
 
 
-def findings(events: DataFrame, faults: Sequence[Fault], *, protocol: str) -> list[list[Row]]:
+def findings(events: DataFrame, faults: Sequence[PlantedFault], *, protocol: str) -> list[list[Row]]:
     """What the audit finds in the log without fault, and then in each copy with one."""
     whole, number = copies(events, faults), copy_col().cast("bigint")
     apart = {"offset": F.col("offset") + number * APART, "commit_ts": F.col("commit_ts") + number * LATER}

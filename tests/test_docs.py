@@ -32,7 +32,7 @@ OUTSIDE = re.compile(r"^(?:https?|mailto):")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak if n in LONG else ()) for n in EXAMPLES])
 def test_the_examples_of_a_page_run(
     name: str,
-    request: pytest.FixtureRequest,
+    spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -40,9 +40,7 @@ def test_the_examples_of_a_page_run(
     """A page's Python blocks run one after the other, on the suite's session; a text block behind one is its output."""
     page = PAGES[name]
     monkeypatch.chdir(ROOT)
-    if "spark = session(" in page:
-        spark: SparkSession = request.getfixturevalue("spark")
-        monkeypatch.setattr(ticdc_lab, "session", lambda _: spark)
+    monkeypatch.setattr(ticdc_lab, "session", lambda *_: spark)  # a page that begins none finds this one active
     known: dict[str, object] = {}
     for example in EXAMPLE.finditer(page):
         capfd.readouterr()

@@ -23,8 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.lake.ingest import Tables, ingest
-from ticdc_lab.lake.state import State, merged, next_state, read_state
+from ticdc_lab.lake.ingest import IngestState, Tables, ingest, merged, next_state, read_state
 from ticdc_lab.lake.tables import OURS, append, create, foreign_commit, require_own_commits, schemas, written_alone
 from ticdc_lab.lake.waiting import reclassify, release
 from ticdc_lab.sources.load import load
@@ -67,14 +66,14 @@ def test_facts_of_two_batches_are_those_of_both() -> None:
 
 def test_what_is_complete_never_falls_back_and_late_rows_reach_down() -> None:
     """A partition that comes without a watermark stops progress only; a late row lets its transaction be redone."""
-    begun = State((facts(resolved_ts=50),), 3, 50)
+    begun = IngestState((facts(resolved_ts=50),), 3, 50)
     state, lowest = next_state(begun, [facts(partition=1, first_commit_ts=70)], 4)
     assert (state.batch_id, state.complete_ts, lowest) == (4, 50, 51)
     state, lowest = next_state(state, [facts(partition=1, resolved_ts=60, first_commit_ts=20)], 5)
     assert (state.complete_ts, lowest) == (50, 20)
     state, lowest = next_state(state, [facts(resolved_ts=80)], 6)
     assert (state.complete_ts, lowest) == (60, 51)
-    assert next_state(State(), [facts()], 0)[1] is None
+    assert next_state(IngestState(), [facts()], 0)[1] is None
 
 
 def sent(spark: SparkSession, broker: Broker, name: str, topic: str) -> str:

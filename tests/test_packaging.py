@@ -271,10 +271,8 @@ for module in pkgutil.walk_packages(ticdc_lab.__path__, "ticdc_lab."):
 
 ONLY_WITH_SPARK = {
     "ticdc_lab.consumer.sinks.delta",
-    "ticdc_lab.consumer.sinks.delta_state",
     "ticdc_lab.engine.classic",
     "ticdc_lab.lake.ingest",
-    "ticdc_lab.lake.state",
     "ticdc_lab.lake.tables",
     "ticdc_lab.lake.waiting",
 }

@@ -6,7 +6,7 @@ import zlib
 
 import pyarrow as pa
 
-from ticdc_lab.dispatch.sweep import NARROW, Plan, lane_of, swept
+from ticdc_lab.dispatch.sweep import NARROW, SweepPlan, lane_of, swept
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.events import tso
 
@@ -24,7 +24,7 @@ def swept_from(rows: list[tuple[str, str, int, int, int]], *, buckets: int = 40)
     """A what-if of updates: schema, table, commit_ts, key (also its hash) and offset, sorted by table and commit_ts."""
     tables = list(dict.fromkeys(r[:2] for r in rows))
     lo, hi = (f(r[2] for r in rows) >> tso.LOGICAL_BITS for f in (min, max))
-    plan = Plan(dict.fromkeys(range(len(tables)), NAMES), lo, (hi - lo + 1) / buckets, buckets)
+    plan = SweepPlan(dict.fromkeys(range(len(tables)), NAMES), lo, (hi - lo + 1) / buckets, buckets)
     narrow = [
         {
             "lane": tables.index(r[:2]),

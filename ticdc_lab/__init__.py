@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ticdc_lab.engine.sessions import engine_of, session
     from ticdc_lab.errors import TiCDCLabError
     from ticdc_lab.events.sample import Sample
-    from ticdc_lab.facts.stall_causes import stall_causes
+    from ticdc_lab.facts.stalls import stall_causes
     from ticdc_lab.facts.watermarks import partition_watermarks, topic_watermarks
     from ticdc_lab.lake.ingest import ingest
     from ticdc_lab.log import Log, open, survey
@@ -101,7 +101,7 @@ lazily(
         "provenance": "sources.provenance",
         "replay": "consumer.replay",
         "session": "engine.sessions",
-        "stall_causes": "facts.stall_causes",
+        "stall_causes": "facts.stalls",
         "summarise": "answers.summary",
         "survey": "log",
         "table_as_of": "tables.as_of",

@@ -48,14 +48,14 @@ from ticdc_lab.events.sample import Sample, from_first_row
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
-from ticdc_lab.facts.stall_causes import stall_causes
+from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
 from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
-from ticdc_lab.tables.browse import Browser, Page, TableTimeline
+from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, transactions
 from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
@@ -471,8 +471,8 @@ class Log:
         return answers.row(self.browser.row_life(table, key), table=table, key=key)
 
     def messages(self, **which: Any) -> Answer:
-        """What lies there: a page of events; ``which`` as the fields of :class:`ticdc_lab.tables.browse.Page`."""
-        return answers.messages(self.browser.page(Page(**which)))
+        """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`."""
+        return answers.messages(self.browser.page(MessagePage(**which)))
 
     def sql(self, query: str) -> pd.DataFrame:
         """Ask anything in DuckDB's SQL, of ``events``, ``quarantine``, ``transactions`` and ``findings``.

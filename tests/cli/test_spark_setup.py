@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ticdc_lab.cli import common, spark_setup
+from ticdc_lab.cli import common
 from ticdc_lab.errors import SparkMissingError
 
 COMMAND = """
@@ -83,7 +83,7 @@ def test_outside_a_checkout_it_is_said_what_to_run(monkeypatch: pytest.MonkeyPat
 )
 def test_an_import_that_fails_for_spark_says_so(error: Exception, says: str | None) -> None:
     """What lacks in the light set is Spark's; anything else is an error of its own."""
-    found = spark_setup.missing_spark(error)
+    found = common.missing_spark(error)
     assert found is None if says is None else found is not None and says in found.message
 
 
@@ -91,11 +91,11 @@ def test_only_the_venv_of_the_checkout_is_touched(monkeypatch: pytest.MonkeyPatc
     """An environment of the user's own is the user's affair, and one attempt is enough."""
     (tmp_path / "lab").touch()
     monkeypatch.delenv("TICDC_LAB_SPARK_SET_UP", raising=False)
-    monkeypatch.setattr(spark_setup.ticdc_lab, "__file__", str(tmp_path / "ticdc_lab/__init__.py"))
+    monkeypatch.setattr(common.ticdc_lab, "__file__", str(tmp_path / "ticdc_lab/__init__.py"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
-    assert spark_setup.checkout_script() == tmp_path / "lab"
+    assert common.checkout_script() == tmp_path / "lab"
     monkeypatch.setenv("TICDC_LAB_SPARK_SET_UP", "1")
-    assert spark_setup.checkout_script() is None
+    assert common.checkout_script() is None
     monkeypatch.delenv("TICDC_LAB_SPARK_SET_UP")
     monkeypatch.setattr(sys, "prefix", "/opt/conda/envs/mine")
-    assert spark_setup.checkout_script() is None
+    assert common.checkout_script() is None

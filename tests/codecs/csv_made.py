@@ -144,7 +144,7 @@ def main(seed: int, n: int) -> None:
     def wrap(x: Any) -> Any:
         if isinstance(x, np.ndarray):
             return x.view(Checked)
-        return kernel.Layout(**{name: getattr(x, name).view(Checked) for name, _, _ in x.form})
+        return kernel.CsvLayout(**{name: getattr(x, name).view(Checked) for name, _, _ in x.form})
 
     whole = bad = 0
     for i in range(n):

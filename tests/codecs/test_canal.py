@@ -16,7 +16,7 @@ from making import Message
 from pieces import Event, by_codec, cells, decodes
 
 from ticdc_lab.codecs import canal
-from ticdc_lab.codecs.canal_messages import Entry, Messages, Packet, RowChange
+from ticdc_lab.codecs.canal import Entry, Messages, Packet, RowChange
 from ticdc_lab.codecs.known import NOTHING
 
 OFFICIAL = Path(__file__).resolve().parents[1] / "data/canal/messages_canal_small.jsonl.gz"

@@ -12,7 +12,7 @@ import csv_made as made
 import numpy as np
 import pytest
 
-from ticdc_lab.codecs.csv import Records, Shape, shape_of, terminator_of
+from ticdc_lab.codecs.csv import Records, RecordShape, shape_of, terminator_of
 from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 
 
@@ -54,18 +54,18 @@ def test_no_index_leaves_its_array() -> None:
 @pytest.mark.parametrize(
     ("line", "shape"),
     [
-        ("I,t,s,1,2", Shape(False, False, False, False)),
-        ("I,t,s,9,1,2", Shape(True, False, False, False)),
-        ("I,t,s,true,1,2", Shape(False, True, False, False)),
-        ("I,t,s,9,false,1,2", Shape(True, True, False, False)),
-        ("I,t,s,9,false,h,1,2", Shape(True, True, True, False)),
-        ("I,t,s,9,h,1,2", Shape(True, False, True, False)),
+        ("I,t,s,1,2", RecordShape(False, False, False, False)),
+        ("I,t,s,9,1,2", RecordShape(True, False, False, False)),
+        ("I,t,s,true,1,2", RecordShape(False, True, False, False)),
+        ("I,t,s,9,false,1,2", RecordShape(True, True, False, False)),
+        ("I,t,s,9,false,h,1,2", RecordShape(True, True, True, False)),
+        ("I,t,s,9,h,1,2", RecordShape(True, False, True, False)),
         ("ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$is-update,a,b",
-         Shape(False, True, False, True)),
-        ("", Shape(False, False, False, False)),
+         RecordShape(False, True, False, True)),
+        ("", RecordShape(False, False, False, False)),
     ],
 )  # fmt: skip
-def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: Shape) -> None:
+def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: RecordShape) -> None:
     """The number of fields beyond the table's columns, and what stands in them, say which are there."""
     data = np.frombuffer(line.encode() or b" ", np.uint8).copy()
     one = np.array([0]), np.array([len(line)])

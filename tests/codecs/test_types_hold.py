@@ -150,7 +150,7 @@ def shown_in_csv(mysql_type: str, text: str, *, quoted: bool = True) -> tuple[st
     """The same of a csv record."""
     settings = StorageSettings()
     file = TableFile("s", "t", 1, "", 0, (TableColumn("a", mysql_type, True),), 0)
-    given = csv.layout(file, settings, csv.Shape(True, False, False, False), "\n", kernel_csv.BASE64)
+    given = csv.layout(file, settings, csv.RecordShape(True, False, False, False), "\n", kernel_csv.BASE64)
     value = '"' + text.replace('"', '""') + '"' if quoted else text
     batch = batch_of([(None, f'"I","t","s",5,{value}'.encode())])
     [row] = pa.Table.from_batches(list(csv.decode_csv(batch, given))).to_pylist()

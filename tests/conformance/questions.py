@@ -36,10 +36,9 @@ from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts.catalog import Catalog, catalog_of
-from ticdc_lab.facts.gaps import offset_gaps
 from ticdc_lab.facts.laggards import laggard_spans
-from ticdc_lab.facts.stall_causes import stall_causes
-from ticdc_lab.facts.stalls import stalls
+from ticdc_lab.facts.limits import offset_gaps
+from ticdc_lab.facts.stalls import stall_causes, stalls
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,

@@ -17,7 +17,7 @@ from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.invariant import MEASURE, invariant_curve
 from ticdc_lab.consumer.listeners import Crash, Listeners
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import (
     CLASSIC,
     DESIGN_ROW,
@@ -69,7 +69,7 @@ def measured(table: pa.Table) -> pa.Table:
     return table.append_column(MEASURE, pc.multiply(table["commit_ts"], 1_000_000).cast(pa.int64()))
 
 
-def snapshots(found: Run) -> list[Rows]:
+def snapshots(found: ConsumerRun) -> list[Rows]:
     """Upstream at every commit_ts and before, from all changes of the log."""
     rows = {(x["table"], x["key_hash"], x["commit_ts"]) for x in found.changes.to_pylist()}
     out: list[Rows] = [{}]
@@ -78,7 +78,7 @@ def snapshots(found: Run) -> list[Rows]:
     return out
 
 
-def downstream(found: Run) -> Iterator[tuple[int, Rows]]:
+def downstream(found: ConsumerRun) -> Iterator[tuple[int, Rows]]:
     """The rows after each downstream transaction, by number."""
     rows: Rows = {}
     done = sorted(

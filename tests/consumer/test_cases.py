@@ -5,11 +5,21 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.consumer import producer
-from ticdc_lab.consumer.case_results import State, case_results, consumed, never_existed, state_at, states
-from ticdc_lab.consumer.cases import CASES, NO_FILTER, Case, until
+from ticdc_lab.consumer.cases import (
+    CASES,
+    NO_FILTER,
+    Case,
+    State,
+    case_results,
+    consumed,
+    never_existed,
+    state_at,
+    states,
+    until,
+)
 from ticdc_lab.consumer.downstream import small_frame
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import (
     CLASSIC,
     DESIGN_ROW,
@@ -24,13 +34,13 @@ from ticdc_lab.consumer.policy import (
 SAFE = (DESIGN_ROW, DESIGN_TRANSACTION, STRICT, CLASSIC, REFERENCE, REFERENCE_FIXED)
 
 
-def rows(found: Run) -> list[str]:
+def rows(found: ConsumerRun) -> list[str]:
     """What became of each row change, by partition and offset: ``0/1 orders 2 applied``."""
     said = found.deliveries.to_pylist()
     return [f"{r['partition']}/{r['offset']} {r['table'][5:]} {r['commit_ts']} {r['outcome']}" for r in said]
 
 
-def state(case: Case, found: Run, at_us: int | None = None) -> State:
+def state(case: Case, found: ConsumerRun, at_us: int | None = None) -> State:
     """The downstream's rows at a moment, at the end by default."""
     return state_at(case, found, found.end_us if at_us is None else at_us)
 

@@ -13,7 +13,7 @@ from plain_consumer import Message, Plain, narrow_table, random_log, reading_ord
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, STRICT, Policy
 from ticdc_lab.consumer.waiting import why_waiting
 from ticdc_lab.errors import ContractError
@@ -21,7 +21,7 @@ from ticdc_lab.errors import ContractError
 SEEDS = range(150)
 
 
-def written(found: Run) -> list[tuple[int, int]]:
+def written(found: ConsumerRun) -> list[tuple[int, int]]:
     """(partition, offset) in order of writing, DDL as (-1, commit_ts)."""
     rows = sorted(
         (r for r in found.deliveries.to_pylist() if r["outcome"] == "applied"), key=lambda r: r["apply_order"]

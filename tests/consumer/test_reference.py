@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab import load
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import REFERENCE
 
@@ -37,7 +37,7 @@ def real(topic: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def runs(spark: SparkSession) -> dict[str, Run]:
+def runs(spark: SparkSession) -> dict[str, ConsumerRun]:
     """Each topic, read in the order in which it was sent: the number of a message is the time at which it is read."""
     return {topic: run(in_sending_order(spark, topic), REFERENCE, IN_ORDER) for topic in TOPICS}
 
@@ -52,7 +52,7 @@ def in_sending_order(spark: SparkSession, topic: str) -> NarrowLog:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_each_row_change_is_written_on_the_same_message_and_as_often(runs: dict[str, Run], topic: str) -> None:
+def test_each_row_change_is_written_on_the_same_message_and_as_often(runs: dict[str, ConsumerRun], topic: str) -> None:
     """Duplicates that the real one passes on included."""
     done: Counter[tuple[int, str, int, str]] = Counter()
     for act in real(topic):
@@ -66,7 +66,7 @@ def test_each_row_change_is_written_on_the_same_message_and_as_often(runs: dict[
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_each_ddl_is_executed_on_the_same_message_after_the_same_rows_of_its_table(
-    runs: dict[str, Run], topic: str
+    runs: dict[str, ConsumerRun], topic: str
 ) -> None:
     """Repeated DDL, which the real one executes again, included."""
     rows: Counter[str] = Counter()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ticdc_lab.consumer.replay_ddl import Change, changes_at, moves, tables_at
+from ticdc_lab.consumer.replay_ddl import DdlStep, changes_at, moves, tables_at
 from ticdc_lab.facts.catalog import DDL, Catalog
 
 CREATE: DDL = (1, "s", "t", "CREATE TABLE s.t (id INT PRIMARY KEY, a VARCHAR(9), b INT)")
 
 
-def changes(*ddl: DDL) -> list[Change]:
+def changes(*ddl: DDL) -> list[DdlStep]:
     """What the last one does."""
     catalog = Catalog.from_ddl([CREATE, *ddl])
     return changes_at(catalog, [CREATE, *ddl], ddl[-1][0] or 0)

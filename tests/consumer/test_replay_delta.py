@@ -11,7 +11,7 @@ from replays import decoded
 
 from ticdc_lab.consumer import compare, open_sink, replay
 from ticdc_lab.consumer.sinks import delta
-from ticdc_lab.consumer.sinks.delta_state import consistent, read_state
+from ticdc_lab.consumer.sinks.delta import consistent, read_state
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge
 

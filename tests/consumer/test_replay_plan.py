@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_lab.consumer.replay_plan import Batch, Goal, Progress, batches
+from ticdc_lab.consumer.replay_plan import Batch, Goal, TargetProgress, batches
 from ticdc_lab.errors import ContractError
 
 A, B = ("t", 0), ("t", 1)
-NEW = Progress("transaction", "x", {A: 0, B: 0})
+NEW = TargetProgress("transaction", "x", {A: 0, B: 0})
 ROWS = replace(NEW, mode="row")
 
 
@@ -23,7 +23,7 @@ def test_a_transaction_batch_ends_at_each_ddl_and_cut_and_at_the_least_watermark
     """Rows up to a DDL, then the DDL; nothing above what every partition is resolved to."""
     found = list(batches(NEW, Goal({A: 90, B: 70}, ddl=[20, 80], cuts=[40, 75])))
     assert spans(found) == [(0, 20, True, True), (20, 40, True, False), (40, 70, True, False)]
-    assert found[-1].after == Progress("transaction", "x", {A: 70, B: 70}, ddl_ts=20)
+    assert found[-1].after == TargetProgress("transaction", "x", {A: 70, B: 70}, ddl_ts=20)
 
 
 def test_until_stops_there_and_a_later_run_goes_on() -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 import duckdb
 import pytest
 
-from ticdc_lab.consumer.sinks.duckdb_types import column_type, may_not_fit, value
+from ticdc_lab.consumer.sinks.duckdb import column_type, may_not_fit, value
 
 
 @pytest.mark.parametrize(

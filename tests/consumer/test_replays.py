@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ticdc_lab.consumer.replays import CHANGE, NO_TS, WATERMARK, Before, Deliveries, cut, episodes
+from ticdc_lab.consumer.episodes import CHANGE, NO_TS, WATERMARK, Deliveries, PartitionBefore, cut, episodes
 
 
 def partition(*events: tuple[int, int] | int) -> Deliveries:
@@ -21,9 +21,11 @@ def partition(*events: tuple[int, int] | int) -> Deliveries:
     return Deliveries(*np.array(rows, dtype=np.int64).T)
 
 
-def found(d: Deliveries, before: Before | None = None):
+def found(d: Deliveries, before: PartitionBefore | None = None):
     """Offsets, checkpoint, pending changes and whether the watermark was stated again, per stretch."""
-    return [(d.offset[e.at].tolist(), e.checkpoint, e.pending, e.restated) for e in episodes(d, before or Before())]
+    return [
+        (d.offset[e.at].tolist(), e.checkpoint, e.pending, e.restated) for e in episodes(d, before or PartitionBefore())
+    ]
 
 
 A, B, C = (11, 1), (12, 2), (13, 3)
@@ -58,6 +60,6 @@ def test_a_stretch_ends_with_a_new_change_a_rising_watermark_and_a_third_deliver
 def test_parts_give_what_the_whole_gives(first: int) -> None:
     """Read in two parts, split where a stretch cannot go on, nothing changes."""
     d = partition(10, A, B, 10, A, B, C, 20, (21, 4), (22, 5), (21, 4), 20, (22, 5), 30)
-    end = cut(d[:first], Before())
-    before = Before().then(d[:end])
+    end = cut(d[:first], PartitionBefore())
+    before = PartitionBefore().then(d[:end])
     assert found(d[:end]) + found(d[end:], before) == found(d)

@@ -8,8 +8,8 @@ import pytest
 from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.answers.advice import sentences, values
 from ticdc_lab.dispatch.advise import Advice, advise
-from ticdc_lab.dispatch.advise_report import sentences, values
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.guarantees import balance, guarantees
 from ticdc_lab.dispatch.rules import dispatch_by_rules

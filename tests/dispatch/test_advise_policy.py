@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ticdc_lab.dispatch.advise import cancelling, risks_of
 from ticdc_lab.dispatch.advise_candidates import INDEX_VALUE, TABLE, TS, Candidate, candidates_for
 from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, TableFact, tables_that_collide
-from ticdc_lab.dispatch.advise_measures import Evenness, Measured, evenness
+from ticdc_lab.dispatch.advise_measures import Evenness, MeasuredCandidate, evenness
 from ticdc_lab.dispatch.advise_policy import choose, enough_partitions
-from ticdc_lab.dispatch.advise_risks import cancelling, risks_of
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.facts.catalog import ColumnDef, IndexDef, TableDef
 
@@ -21,12 +21,14 @@ PAIR = [
 ]
 
 
-def found(candidate: Candidate, uneven: float, *, unplaced: int = 0, partitions: int = 8, **broken: int) -> Measured:
+def found(
+    candidate: Candidate, uneven: float, *, unplaced: int = 0, partitions: int = 8, **broken: int
+) -> MeasuredCandidate:
     """A measured candidate with so many violations of 9 cases."""
     even = Evenness(uneven, 0, uneven, uneven)
     names = ("row_order", "row_order_any_unique", "transactions", "table_order")
     cases = {g: (broken.get(g, 0), 9) for g in names}
-    return Measured(candidate, partitions, even, even, unplaced, cases, dict.fromkeys(broken, PAIR))
+    return MeasuredCandidate(candidate, partitions, even, even, unplaced, cases, dict.fromkeys(broken, PAIR))
 
 
 def test_what_breaks_the_guarantee_is_out_with_its_pair() -> None:

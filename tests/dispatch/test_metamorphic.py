@@ -13,8 +13,8 @@ import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.answers.advice import values
 from ticdc_lab.dispatch.advise import advise
-from ticdc_lab.dispatch.advise_report import values
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.facts.catalog import catalog_of
 from ticdc_lab.sources.load import load

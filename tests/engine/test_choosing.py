@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_lab.engine.choosing import FITS_BYTES, Choice, Machine, choose, decide, size_bytes
-from ticdc_lab.engine.neighbouring_users import _RECORD, shared_with
+from ticdc_lab.engine.choosing import FITS_BYTES, EngineChoice, Machine, choose, decide, size_bytes
+from ticdc_lab.engine.embedded import _RECORD, shared_with
 from ticdc_lab.errors import SetupError
 
 DESK = Machine()
@@ -44,8 +44,8 @@ def test_spark_reads_the_rest(source: str, size: int, machine: Machine, needs: s
 
 def test_what_was_asked_for_is_given() -> None:
     """Also a large log may be read by the embedded engine, and a small one by Spark."""
-    assert decide("a.jsonl", 1, DESK, engine="spark") == Choice("spark", "it was asked for")
-    assert decide("a.jsonl", FITS_BYTES * 9, DESK, engine="embedded") == Choice("embedded", "it was asked for")
+    assert decide("a.jsonl", 1, DESK, engine="spark") == EngineChoice("spark", "it was asked for")
+    assert decide("a.jsonl", FITS_BYTES * 9, DESK, engine="embedded") == EngineChoice("embedded", "it was asked for")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_a_machine_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "x").mkdir()
     assert shared_with({}, **planted(tmp_path / "x", users=("ada",))) == "'ada' is logged in too"
     (tmp_path / "proc/77").mkdir()
-    monkeypatch.setattr("ticdc_lab.engine.neighbouring_users._HUMAN", range(60000))
+    monkeypatch.setattr("ticdc_lab.engine.embedded._HUMAN", range(60000))
     monkeypatch.setattr("os.getuid", lambda: 4321)
     assert "processes of" in (shared_with({}, **alone) or "")

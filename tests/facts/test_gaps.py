@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import StreamingError
-from ticdc_lab.facts.gaps import offset_gaps
+from ticdc_lab.facts.limits import offset_gaps
 from ticdc_lab.sources.kafka import EXPECTED
 
 POSITIONS = "topic string, partition int, offset bigint"

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.events.tso import compose, physical_ms
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.gaps import missing, offset_gaps
 from ticdc_lab.facts.laggards import laggard_spans, spans_of, values_of
+from ticdc_lab.facts.limits import missing, offset_gaps
 from ticdc_lab.facts.watermarks import (
     partition_progress,
     partition_watermarks,

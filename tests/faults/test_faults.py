@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.faults import KINDS, Expected, Fault, FaultLog, plan_fault, plant, read_log, with_faults
+from ticdc_lab.faults import KINDS, Expected, FaultLog, PlantedFault, plan_fault, plant, read_log, with_faults
 from ticdc_lab.sources.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
@@ -49,7 +49,7 @@ def unseen(log_of, name: str, kinds, seeds) -> list[str]:
     ]
 
 
-def expected_of_a_copy(fault: Fault, log: FaultLog) -> tuple[Expected, ...]:
+def expected_of_a_copy(fault: PlantedFault, log: FaultLog) -> tuple[Expected, ...]:
     """What the audit says of a copy: its offsets begin above 0, as if recorded from behind a first DDL that is lost."""
     doubtful = fault.kind == "ddl_missing" and fault.commit_ts == min(d["commit_ts"] for d in log.ddl)
     return tuple(replace(e, severity="warning") for e in fault.expected) if doubtful else fault.expected
@@ -118,7 +118,7 @@ def test_one_fault_is_planted_with_one_call(spark: SparkSession, log_of) -> None
     """The log with the fault, and what was planted."""
     events, _ = log_of(SMALL)
     planted, fault = plant(events, kind="row_dropped", seed=4)
-    assert isinstance(fault, Fault) and fault.table is not None
+    assert isinstance(fault, PlantedFault) and fault.table is not None
     assert planted.count() == events.count() - 1
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-from ticdc_lab.faults.plan import Layout
+from ticdc_lab.faults.plan import PartitionLayout
 
 
 def test_a_place_that_is_told_is_the_place_to_which_the_message_is_moved() -> None:
     """The findings that are expected, and the join that moves messages, count alike; nobody shares an offset."""
-    assert Layout((), ((10, 5), (20, 1))).moved(10) == 11
+    assert PartitionLayout((), ((10, 5), (20, 1))).moved(10) == 11
     for seed in range(200):
         r = random.Random(seed)
         closed = tuple(sorted(r.sample(range(20), r.randrange(4))))
         puts = tuple(sorted((r.randrange(21), i) for i in r.sample(range(9), r.randrange(5))))
-        layout = Layout(closed, puts)
+        layout = PartitionLayout(closed, puts)
         kept = [o for o in range(20) if o not in closed]
         for o in kept:
             assert layout.moved(o) == o + sum(s["by"] for s in layout.steps() if s["at"] <= o), f"seed {seed}"

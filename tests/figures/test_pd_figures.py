@@ -10,7 +10,7 @@ from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.key_heat import grid
-from ticdc_lab.figures.region_cells import cells, fit
+from ticdc_lab.figures.region_map import cells, fit
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.looking.left import time_left
 from ticdc_lab.simulate.pd.looking.recording import Recording, Sample

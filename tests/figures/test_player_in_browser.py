@@ -10,8 +10,7 @@ import pytest
 from headless import browsed
 
 from ticdc_lab import figures
-from ticdc_lab.consumer.case_results import consumed
-from ticdc_lab.consumer.cases import CASES
+from ticdc_lab.consumer.cases import CASES, consumed
 from ticdc_lab.consumer.downstream import frames_of
 from ticdc_lab.figures.plotly_js import library
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.schema_registry import read_schemas
-from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.lake import waiting
 from ticdc_lab.lake.ingest import Steps, begun

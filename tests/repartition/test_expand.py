@@ -18,7 +18,7 @@ from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events import tso
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.facts.gaps import offset_gaps
+from ticdc_lab.facts.limits import offset_gaps
 from ticdc_lab.repartition import (
     Expansion,
     Timing,

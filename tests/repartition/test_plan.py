@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.repartition.cost import staying_share
-from ticdc_lab.repartition.plan import Facts, Marks, Plan, Timing, decide, delays_of
+from ticdc_lab.repartition.plan import Facts, OwnerMarks, PartitionPlan, Timing, decide, delays_of
 
 T0 = 1_700_000_000_000
 
@@ -23,7 +23,7 @@ FACTS = Facts((("s", "b"), ("s", "a"), ("s", "c")), ("t",), "mq-v1", 4, ts(0), t
 TIMING = Timing(stop_delay_ms=(100, 900), report_ms=10, admin_ms=20, restart_ms=30, seed=7)
 
 
-def decided(marks: Marks, **more: object) -> Plan:
+def decided(marks: OwnerMarks, **more: object) -> PartitionPlan:
     """A plan at 5 s, from 4 to 9 partitions."""
     given = {"procedure": "design", "before": 4, "after": 9, "at": ts(5000), "timing": TIMING} | more
     return decide(FACTS, marks, **given)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def decided(marks: Marks, **more: object) -> Plan:
 
 def test_with_feedback_the_slowest_processor_sets_the_pace() -> None:
     """The Admin event comes after the last stop, its report and the broadcast; the parts of the pause add up."""
-    plan = decided(Marks(ts(4900)))
+    plan = decided(OwnerMarks(ts(4900)))
     slowest = max(p.stop_ms for p in plan.processors)
     assert plan.admin_ms == slowest + 10 + 20
     assert {p.start_ms for p in plan.processors} == {plan.admin_ms + 30}
@@ -40,15 +40,15 @@ def test_with_feedback_the_slowest_processor_sets_the_pace() -> None:
 
 def test_the_checkpoint_is_the_last_broadcast_that_every_processor_has_passed() -> None:
     """With feedback it equals what the old partitions have; values above the first stop are not reached."""
-    stops = sorted(p.stop for p in decided(Marks(0)).processors)
+    stops = sorted(p.stop for p in decided(OwnerMarks(0)).processors)
     later = (ts(5010), stops[0] - 1, stops[0] + 1, stops[-1] + 1)
-    plan = decided(Marks(ts(4900), later))
+    plan = decided(OwnerMarks(ts(4900), later))
     assert plan.checkpoint == plan.resolved == stops[0] - 1
 
 
 def test_without_feedback_the_checkpoint_moves_on_behind_the_admin_event() -> None:
     """Old partitions have what was broadcast at the decision; the restart reads a later value."""
-    plan = decided(Marks(ts(4900), (ts(5040), ts(5060))), procedure="no-feedback")
+    plan = decided(OwnerMarks(ts(4900), (ts(5040), ts(5060))), procedure="no-feedback")
     assert (plan.resolved, plan.checkpoint) == (ts(4900), ts(5040))
     assert plan.admin_ms == plan.at_ms + 20
     assert all(p.start_ms > p.stop_ms and p.start_ms >= plan.start_ms for p in plan.processors)
@@ -56,22 +56,22 @@ def test_without_feedback_the_checkpoint_moves_on_behind_the_admin_event() -> No
 
 def test_nobody_passes_a_ddl_that_is_not_written() -> None:
     """Processors hold at it, and the checkpoint stays below it."""
-    plan = decided(Marks(ts(4900), (ts(5005), ts(5020)), ddl=ts(5010)))
+    plan = decided(OwnerMarks(ts(4900), (ts(5005), ts(5020)), ddl=ts(5010)))
     assert {p.stop for p in plan.processors} == {ts(5010)}
     assert plan.checkpoint == ts(5005)
 
 
 def test_without_any_watermark_all_is_sent_again() -> None:
     """Nothing is known to have arrived, so the checkpoint is 0."""
-    assert decided(Marks(0)).checkpoint == 0
+    assert decided(OwnerMarks(0)).checkpoint == 0
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_another() -> None:
     """Delays lie in their range, whatever order the tables come in; captures share the tables."""
-    assert decided(Marks(0)) == decided(Marks(0))
+    assert decided(OwnerMarks(0)) == decided(OwnerMarks(0))
     assert delays_of(FACTS, TIMING) != delays_of(FACTS, Timing(stop_delay_ms=(100, 900), seed=8))
     assert all(100 <= d <= 900 for d in delays_of(FACTS, TIMING))
-    shared = decided(Marks(0), timing=Timing(captures=2))
+    shared = decided(OwnerMarks(0), timing=Timing(captures=2))
     assert [p.tables for p in shared.processors] == [(("s", "a"), ("s", "c")), (("s", "b"),)]
 
 
@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_plan_and_another_another() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> None:
     """With the reason."""
     with pytest.raises(ContractError, match=said):
-        decided(Marks(0), **wrong)
+        decided(OwnerMarks(0), **wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"stop_delay_ms": (5, 1)}, {"restart_ms": 0}, {"captures": 0}])

@@ -21,7 +21,7 @@ from test_report import EVIL, parsed
 from ticdc_lab.cli import main, report_commands
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.figures.log_spans import log_spans
-from ticdc_lab.report import Run, many, paper, read_runs, render, reports
+from ticdc_lab.report import ListedLog, many, paper, read_runs, render, reports
 from ticdc_lab.report.many import Entry, facts, index
 from ticdc_lab.report.page import Section, page
 from ticdc_lab.report.paper import browser, print_pdf
@@ -37,7 +37,7 @@ def entry(name: str, complete: float | None = 9.0, **told: Any) -> Entry:
 
 def test_a_line_of_the_index_says_what_the_page_says() -> None:
     """Errors, warnings, pending transactions, and complete up to the smallest watermark."""
-    found = facts(Run("/tmp/orders.jsonl"), summary(), "orders.html")
+    found = facts(ListedLog("/tmp/orders.jsonl"), summary(), "orders.html")
     assert (found.protocol, found.messages, found.quarantined, found.pending) == ("open-protocol", 46, 1, 1)
     assert (found.errors, found.warnings, found.complete_ts) == (1, 0, ts(0))
     assert found.worst == "rows stay in one partition"
@@ -53,7 +53,7 @@ def test_a_log_with_a_silent_partition_is_complete_up_to_nothing() -> None:
     """No number is made up."""
     silent = summary()
     gaps = replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64")))
-    found = facts(Run("x"), gaps, "x.html")
+    found = facts(ListedLog("x"), gaps, "x.html")
     assert found.complete_ts is None
     assert "cannot be told" in parsed(index([found])).text
 
@@ -97,14 +97,14 @@ def test_one_log_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.M
         return summary(), f"page of {log}"
 
     @contextmanager
-    def opened(run: Run) -> Iterator[Any]:
+    def opened(run: ListedLog) -> Iterator[Any]:
         if run.source == "bad.jsonl":
             raise RuntimeError("no way in: sesame")
         yield run.source
 
     monkeypatch.setattr(many, "summary_and_page", told)
     (tmp_path / "bad.html").write_text("old")
-    runs = [Run("a.jsonl"), Run("bad.jsonl", options={"password": "sesame"}), Run("b.jsonl")]
+    runs = [ListedLog("a.jsonl"), ListedLog("bad.jsonl", options={"password": "sesame"}), ListedLog("b.jsonl")]
     entries = reports(runs, tmp_path, opened)
     assert made == ["a.jsonl", "b.jsonl"] and [e.page for e in entries] == ["a.html", None, "b.html"]
     assert entries[1].failed == "RuntimeError: no way in: ***"
@@ -114,12 +114,12 @@ def test_one_log_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.M
 def test_pages_have_different_names() -> None:
     """Logs of the same name in several folders, one called index, and one that is only dots."""
     runs = [
-        Run("x/log.jsonl.gz"),
-        Run("y/log.parquet"),
-        Run("index.jsonl"),
-        Run(".."),
-        Run("a", title="Two words: ü/é"),
-        Run("a", title="two words: ü/é"),
+        ListedLog("x/log.jsonl.gz"),
+        ListedLog("y/log.parquet"),
+        ListedLog("index.jsonl"),
+        ListedLog(".."),
+        ListedLog("a", title="Two words: ü/é"),
+        ListedLog("a", title="two words: ü/é"),
     ]
     assert page_names(runs)[:5] == ["log.html", "log-2.html", "index-2.html", "log-3.html", "Two-words--ü-é.html"]
     assert page_names(runs)[5] == "two-words--ü-é-2.html", "not the same file where case makes no difference"
@@ -128,8 +128,8 @@ def test_pages_have_different_names() -> None:
 def test_a_log_is_called_by_its_place_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a password nor nothing at all stands over its page."""
     monkeypatch.chdir(tmp_path)
-    assert "sesame" not in Run("s3a://me:sesame@bucket").name
-    assert Run(".").name == tmp_path.name
+    assert "sesame" not in ListedLog("s3a://me:sesame@bucket").name
+    assert ListedLog(".").name == tmp_path.name
     assert "sesame" not in render(replace(summary(), source="s3a://me:sesame@bucket"))
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.facts.gaps import offset_gaps
+from ticdc_lab.facts.limits import offset_gaps
 from ticdc_lab.lake.ingest import Tables, ingest
 from ticdc_lab.sources.load import load
 

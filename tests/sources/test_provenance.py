@@ -11,7 +11,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources import inputs
+from ticdc_lab.sources import provenance as provenances
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import provenance, versions
 
@@ -53,10 +53,10 @@ def test_one_changed_byte_of_a_folder_changes_its_fingerprint(tmp_path: Path) ->
 
 def test_a_large_input_is_told_by_its_edges_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The middle is not read: a change there is not seen, which the words say; one at the end is."""
-    monkeypatch.setattr(inputs, "WHOLE", 1 << 20)
+    monkeypatch.setattr(provenances, "WHOLE", 1 << 20)
     large = tmp_path / "log.jsonl"
 
-    def of(middle: bytes, end: bytes) -> inputs.Input:
+    def of(middle: bytes, end: bytes) -> provenances.Input:
         return provenance(at(large, b"a" * (2 << 20) + middle + b"c" * (2 << 20) + end)).inputs[0]
 
     whole = of(b"x", b"y")
@@ -66,7 +66,7 @@ def test_a_large_input_is_told_by_its_edges_and_says_so(tmp_path: Path, monkeypa
 
 def test_very_many_files_are_told_by_names_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them is opened."""
-    monkeypatch.setattr(inputs, "FILES", 2)
+    monkeypatch.setattr(provenances, "FILES", 2)
     for n in range(3):
         at(tmp_path / f"{n}.jsonl", b"abc")
     found = provenance(tmp_path).inputs
@@ -128,8 +128,8 @@ def test_workers_hash_what_only_spark_reads(spark: SparkSession, tmp_path: Path)
         at(tmp_path / f"{n}.jsonl", b"abc")
     url = f"file:{tmp_path}"
 
-    def hashed() -> inputs.Input:
-        return inputs._elsewhere("there", url, spark)
+    def hashed() -> provenances.Input:
+        return provenances._elsewhere("there", url, spark)
 
     before = hashed()
     assert (before.kind, before.bytes, before.modified) == ("3 files", 9, "2023-11-14 22:13:20")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ticdc_lab.sources.storage_layout import Place, Refused, Stream, place_of, streams_of
+from ticdc_lab.sources.storage_layout import Refused, StoragePlace, Stream, place_of, streams_of
 
 V = 470603993574539264
 N = f"{1:020d}"
@@ -15,7 +15,7 @@ N = f"{1:020d}"
 def data(path: str, **settings: str) -> tuple[str, str, int, str, str, str, int]:
     """What a data file's path says."""
     p = place_of(path, **settings)  # type: ignore[arg-type]
-    assert isinstance(p, Place) and p.kind == "data", p
+    assert isinstance(p, StoragePlace) and p.kind == "data", p
     return p.schema, p.table, p.version, p.partition, p.date, p.dispatcher, p.number
 
 
@@ -75,7 +75,7 @@ def test_files_are_read_by_version_date_and_number_whatever_the_order_of_the_lis
     for seed in range(5):
         paths = wanted + others
         Random(seed).shuffle(paths)
-        streams = streams_of(p for p in map(place_of, paths) if isinstance(p, Place))
+        streams = streams_of(p for p in map(place_of, paths) if isinstance(p, StoragePlace))
         assert list(streams) == [Stream(), Stream("r", "t"), Stream("s", "t"), Stream("s", "t", "127"),
                                  Stream("s", "t", "9f")]  # fmt: skip
         assert [p.path for p in streams[Stream("s", "t")]] == wanted

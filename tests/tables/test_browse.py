@@ -16,7 +16,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.browse import Browser, Page, TableTimeline
+from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline
 from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
 
 
@@ -63,7 +63,7 @@ def browser(tmp_path: Path) -> Browser:
 
 def test_a_page_is_in_log_order_and_cut(browser: Browser) -> None:
     """Events come by partition and offset from the one asked for, as many as asked for."""
-    page = browser.page(Page(first_offset=1, n=3))
+    page = browser.page(MessagePage(first_offset=1, n=3))
     assert list(zip(page["partition"], page["offset"], strict=True)) == [(0, 1), (0, 2), (0, 5)]
     assert page["key"][0] == "id=2" and page["what"][0] == "id=2, v=1" and page["table"][0] == "s.t"
 
@@ -71,17 +71,17 @@ def test_a_page_is_in_log_order_and_cut(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("page", "offsets"),
     [
-        (Page(partition=1), [0, 1]),
-        (Page(kind="quarantine"), [1]),
-        (Page(kind="ddl"), [0]),
-        (Page(table="s.t", first_offset=6), [6, 7]),
-        (Page(text="create"), [0]),
-        (Page(text="id=3"), [6, 7]),
-        (Page(text="' OR 1=1 --"), []),
-        (Page(topic="other"), []),
+        (MessagePage(partition=1), [0, 1]),
+        (MessagePage(kind="quarantine"), [1]),
+        (MessagePage(kind="ddl"), [0]),
+        (MessagePage(table="s.t", first_offset=6), [6, 7]),
+        (MessagePage(text="create"), [0]),
+        (MessagePage(text="id=3"), [6, 7]),
+        (MessagePage(text="' OR 1=1 --"), []),
+        (MessagePage(topic="other"), []),
     ],
 )
-def test_filters_keep_what_they_say(browser: Browser, page: Page, offsets: list[int]) -> None:
+def test_filters_keep_what_they_say(browser: Browser, page: MessagePage, offsets: list[int]) -> None:
     """Each filter alone; a text is searched for, not run."""
     assert list(browser.page(page)["offset"]) == offsets
 
@@ -126,7 +126,7 @@ def test_images_are_the_values_after_each_change(browser: Browser) -> None:
     found = browser.images("s.t")
     assert list(found.columns) == ["id", "v"]
     assert found.index.names == ["topic", "partition", "offset", "seq"]
-    assert len(found) == len(browser.page(Page(kind="row", table="s.t")))
+    assert len(found) == len(browser.page(MessagePage(kind="row", table="s.t")))
     assert found.loc["x", 0, 0, 0].tolist() == ["1", "1"]
     assert browser.images("s.t", until_ts=11).index.get_level_values("offset").tolist() == [0, 1]
     assert len(browser.images("s.t", n=1)) == 1

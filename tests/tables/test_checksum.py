@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import decode
 from ticdc_lab.errors import ContractError
-from ticdc_lab.tables.checksum import Images, row_checksums
-from ticdc_lab.tables.checksum_findings import verify_checksums
+from ticdc_lab.tables.checksum_findings import Images, row_checksums, verify_checksums
 
 Column = tuple[str, str, str | None]
 

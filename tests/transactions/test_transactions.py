@@ -12,7 +12,7 @@ from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.schema import DISPATCH, TRANSACTIONS
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
-from ticdc_lab.transactions.restoration import restored
+from ticdc_lab.transactions.restoring import restored
 
 CLEAN = [
     "messages_open-protocol_small.jsonl.gz",

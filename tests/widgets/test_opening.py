@@ -18,7 +18,7 @@ from ticdc_lab.events.sample import Sample
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
 from ticdc_lab.widgets import open_state
-from ticdc_lab.widgets.log_panels import OF_A_LOG
+from ticdc_lab.widgets.opening import OF_A_LOG
 from ticdc_lab.widgets.state import StateError
 from ticdc_lab.widgets.workbench import workbench
 

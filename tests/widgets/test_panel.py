@@ -19,8 +19,7 @@ from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import finish
 from ticdc_lab.widgets import Panel, drawing
-from ticdc_lab.widgets.background import Background
-from ticdc_lab.widgets.drawing import Drawn
+from ticdc_lab.widgets.drawing import Background, Drawn
 from ticdc_lab.widgets.figure_view import FigureView
 from ticdc_lab.widgets.problem import ControlError
 

@@ -100,6 +100,9 @@ def test_no_control_stands_twice(bench: Workbench) -> None:
     assert hidden not in partition._dom_classes, "as a saved state may have it"
     panel.value = replace(panel.value, partition=None)
     assert hidden in partition._dom_classes
+    for name, own in (("messages", {"table", "partition"}), ("audit", {"table", "guarantee"}), ("row", set())):
+        controls = bench.panels[name].controls
+        assert {n for n, c in controls.items() if hidden in c._dom_classes} == own, name
 
 
 def test_a_finding_leads_to_its_messages(bench: Workbench) -> None:

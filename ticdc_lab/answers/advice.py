@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
-from ticdc_lab.dispatch.advise import Advice
-from ticdc_lab.dispatch.advise_report import sentences, values
+from ticdc_lab.dispatch.advise import Advice, TableAdvice
+from ticdc_lab.dispatch.advise_facts import as_dict
+from ticdc_lab.dispatch.advise_measures import Evenness, MeasuredCandidate
+from ticdc_lab.dispatch.advise_policy import KEPT, SAID
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion
@@ -49,3 +54,76 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip
+
+
+# Advice as plain values for JSON and as plain lines for a terminal.
+
+
+def values(advice: Advice) -> dict[str, Any]:
+    """The advice with everything that was measured, as plain values."""
+    return {
+        "keep": advice.keep,
+        "partitions": advice.partitions,
+        "whole": {str(n): asdict(e) for n, e in advice.whole.items()},
+        "whole_bytes": {str(n): asdict(e) for n, e in advice.whole_bytes.items()},
+        "broken": advice.broken(),
+        "tables": [_table_dict(t, advice.partitions) for t in advice.tables],
+        "dispatchers": advice.changefeed.to_toml(),
+        "notes": list(advice.notes),
+    }
+
+
+def _table_dict(t: TableAdvice, partitions: int) -> dict[str, Any]:
+    choice = t.choices[partitions]
+    return {
+        "table": t.fact.name,
+        **{k: v for k, v in as_dict(t.fact).items() if k not in ("schema_name", "table_name")},
+        "share": t.share,
+        "recommended": choice.measured.candidate.name,
+        "by_partitions": {str(n): c.measured.candidate.name for n, c in t.choices.items()},
+        "reasons": list(choice.reasons),
+        "why_not": dict(choice.why_not),
+        "risks": list(t.risks),
+        "hot_keys": [asdict(k) for k in t.hot],
+        "collisions": None if t.met is None else asdict(t.met),
+        "columns": [asdict(c) for c in t.fact.columns],
+        "candidates": [_measured_dict(m) for m in t.found],
+        "cut": t.cut,
+    }
+
+
+def _measured_dict(m: MeasuredCandidate) -> dict[str, Any]:
+    of = {"candidate": m.candidate.name, "partitions": m.partitions, "unplaced": m.unplaced}
+    return of | {"rows": _even(m.rows), "bytes": _even(m.bytes), "broken": dict(m.broken), "pairs": dict(m.pairs)}
+
+
+def _even(e: Evenness) -> dict[str, float | None]:
+    """None where a candidate places nothing: JSON knows no NaN."""
+    return {name: None if v != v else v for name, v in asdict(e).items()}
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The advice as plain lines, for a terminal."""
+    n = advice.partitions
+    even = advice.whole[n]
+    out = [
+        f"With {_partitions(n)}, keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])}, the fullest takes"
+        f" {even.max_over_mean:.2f} times the mean",
+        f"  moment by moment {even.in_time:.2f} times on average; 99 % of the loads stay below {even.p99:.2f} times the"
+        f" mean; Gini {even.gini:.2f} (0 is even)",
+    ]
+    others = {m: e for m, e in advice.whole.items() if m != n}
+    out += [f"  with {_partitions(m)} the fullest takes {e.max_over_mean:.2f} times" for m, e in others.items()]
+    for name, (violations, cases) in advice.broken().items():
+        out.append(f"  {name.replace('_', ' ')}: broken in {violations:,} of {cases:,} cases")
+    for t in sorted(advice.tables, key=lambda t: -t.fact.rows):
+        choice = t.choices[n]
+        out.append(f"{t.fact.name} ({t.fact.rows:,} rows, {t.share:.1%}): {choice.measured.candidate.name}")
+        out += [f"  {reason}" for reason in choice.reasons]
+        out += [f"  not {name}: {why}" for name, why in choice.why_not.items()]
+        out += [f"  note: {risk}" for risk in (*t.risks, t.cut) if risk]
+    return [*out, *[f"note: {n}" for n in advice.notes]]
+
+
+def _partitions(n: int) -> str:
+    return f"{n} partition{'s' if n > 1 else ''}"

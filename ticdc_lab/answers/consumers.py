@@ -17,7 +17,7 @@ from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.invariant import invariant_curve
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import ROW, NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
 from ticdc_lab.consumer.smallest import smallest
 from ticdc_lab.consumer.study import Study
@@ -117,7 +117,7 @@ def consumers(
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
 
 
-def _left(scenario: Scenario, done: Run) -> dict[str, object]:
+def _left(scenario: Scenario, done: ConsumerRun) -> dict[str, object]:
     """Row changes that a consumer did not come to write: held back, or behind a DDL at which a listener stands."""
     pending = done.deliveries["outcome"].to_pylist().count("pending")
     return {
@@ -125,7 +125,7 @@ def _left(scenario: Scenario, done: Run) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _fewest(done: Run, log: NarrowLog, scenario: Scenario, most: int) -> list[dict[str, object]]:
+def _fewest(done: ConsumerRun, log: NarrowLog, scenario: Scenario, most: int) -> list[dict[str, object]]:
     """The first anomalies of each kind, each with the fewest messages that show it."""
     out = []
     for anomaly in anomalies(done, log, most=most).to_pylist():

@@ -105,7 +105,7 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
     Parameters
     ----------
     found
-        :func:`ticdc_lab.facts.stall_causes.stall_causes`.
+        :func:`ticdc_lab.facts.stalls.stall_causes`.
     stall_s
         Seconds above which a watermark stood.
     qualified

@@ -215,8 +215,8 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     """A broker gives each message of a partition the next offset, so a recording without holes lacks no message.
 
     A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
-    finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.gaps.offset_gaps` lists all. Holes
-    before the first message and after the last cannot be seen.
+    finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
+    Holes before the first message and after the last cannot be seen.
     """
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high

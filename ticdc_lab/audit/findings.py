@@ -59,7 +59,7 @@ def _words(column: Texts | Ints) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class Found:
+class RowFindings:
     """What breaks a guarantee about rows.
 
     Attributes
@@ -84,7 +84,7 @@ class Found:
     moved_from: Ints | None = None
 
 
-def as_table(name: str, found: Found, s: Suspects) -> pa.Table:
+def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
     """Findings of a guarantee as :data:`FOUND`."""
     own, at = s.place[found.by], found.at
     severity = pa.array(found.severity, pa.string())
@@ -145,7 +145,7 @@ class Causes:
         places = zip(*[columns[c] for c in names], strict=True)
         return cls([known.get(place) for place in places], _misplaced(causes, promises))
 
-    def explain(self, found: Found, s: Suspects) -> Found:
+    def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
         """Say the cause of each move; one that the rule implies is a warning."""
         if found.moved_from is None:
             return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ticdc_lab.audit import broadcasts, rows
 from ticdc_lab.audit.broadcasts import Stated
-from ticdc_lab.audit.findings import Event, Found
+from ticdc_lab.audit.findings import Event, RowFindings
 from ticdc_lab.audit.history import Suspects
 from ticdc_lab.events.sample import Sample
 
@@ -22,7 +22,7 @@ class Guarantee:
     """
 
     sentence: str
-    row: Callable[[Suspects], Found] | None = None
+    row: Callable[[Suspects], RowFindings] | None = None
     log: Callable[[Stated], Iterator[Event]] | None = None
     needs_commit_ts: bool = True
     needs_watermarks: bool = False

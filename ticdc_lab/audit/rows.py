@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.audit.findings import ERROR, WARNING, Found, Texts, chosen, sentence
+from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import Ints, Marks
 
 _Shown = tuple[Ints, Ints, Ints]
 
 
-def rows_stay_in_one_partition(s: Suspects) -> Found:
+def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
 
     An Admin event changes the partition of rows: only what stands between the same ones is compared.
@@ -28,7 +28,7 @@ def rows_stay_in_one_partition(s: Suspects) -> Found:
     )  # fmt: skip
     # a rule places the rows of one topic; what leaves its key has no rule to follow
     by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
-    return Found(
+    return RowFindings(
         at, at,
         severity=np.where(leaves, WARNING, ERROR),
         message=chosen((leaves, left), (first, moved), otherwise=copied),
@@ -37,7 +37,7 @@ def rows_stay_in_one_partition(s: Suspects) -> Found:
     )  # fmt: skip
 
 
-def rows_follow_the_partition_count(s: Suspects) -> Found:
+def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over as many partitions as it says.
 
     Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
@@ -48,22 +48,22 @@ def rows_follow_the_partition_count(s: Suspects) -> Found:
         "a row in partition ", s.partition[at], " follows the Admin event that leaves ", s.count[at],
         " partitions: it was written with another number",
     )  # fmt: skip
-    return Found(at, at, np.full(len(at), ERROR), message, [_event(s, at)])
+    return RowFindings(at, at, np.full(len(at), ERROR), message, [_event(s, at)])
 
 
-def first_appearances_are_ordered(s: Suspects) -> Found:
+def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
     message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
-    return Found(
+    return RowFindings(
         by, s.late[by], np.full(len(by), ERROR), message, [_event(s, by), _event(s, s.late[by])]
     )  # fmt: skip
 
 
-def row_images_chain(s: Suspects) -> Found:
+def row_images_chain(s: Suspects) -> RowFindings:
     """What TiCDC sends of a row is its whole history: each change finds what the one before it left.
 
     Follows from the design's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
@@ -81,19 +81,19 @@ def row_images_chain(s: Suspects) -> Found:
     )
     cut = np.where(covered, "", ", or lies where the recording does not cover a partition")
     message = sentence(said, "; a change between them is lost, or one of them is wrong", cut)
-    return Found(at, at, np.where(covered, ERROR, WARNING), message, [_event(s, former), _event(s, at)])
+    return RowFindings(at, at, np.where(covered, ERROR, WARNING), message, [_event(s, former), _event(s, at)])
 
 
-def redeliveries_are_identical(s: Suspects) -> Found:
+def redeliveries_are_identical(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.2: what is delivered again is the same change, so one identity has one content."""
     other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
     at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
     home = s.home[at]
     message = sentence("the change was delivered before with another content, in partition ", s.partition[home])
-    return Found(at, at, np.full(len(at), ERROR), message, [_event(s, home), _event(s, at)])
+    return RowFindings(at, at, np.full(len(at), ERROR), message, [_event(s, home), _event(s, at)])
 
 
-def nothing_below_resolved_ts(s: Suspects) -> Found:
+def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
 
     A watermark says besides that everything up to and including it was sent, so a change that *first* appears at
@@ -109,10 +109,10 @@ def nothing_below_resolved_ts(s: Suspects) -> Found:
         otherwise=sentence("a change at resolved_ts ", marks.ts[resolved], " first appears after it"),
     )
     shown = [_mark(s, at, marks, resolved), _event(s, at)]
-    return Found(at, at, np.where(below, ERROR, WARNING), message, shown)
+    return RowFindings(at, at, np.where(below, ERROR, WARNING), message, shown)
 
 
-def nothing_below_ddl(s: Suspects) -> Found:
+def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2).
@@ -125,7 +125,7 @@ def nothing_below_ddl(s: Suspects) -> Found:
         ", which blocks its table, but comes after it",
     )  # fmt: skip
     shown = [_mark(s, at, marks, ddl), _event(s, at)]
-    return Found(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
+    return RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
 
 
 def _event(s: Suspects, at: Ints) -> _Shown:

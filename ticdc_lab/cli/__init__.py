@@ -13,12 +13,9 @@ from ticdc_lab.cli import (
     notebook_commands,
     open_commands,
     pd_commands,
-    pd_explain,
-    pd_simulate,
     report_commands,
     simulate_commands,
     start_commands,
-    why_commands,
     workload_commands,
 )
 from ticdc_lab.cli.common import main
@@ -35,11 +32,8 @@ __all__ = [
     "notebook_commands",
     "open_commands",
     "pd_commands",
-    "pd_explain",
-    "pd_simulate",
     "report_commands",
     "simulate_commands",
     "start_commands",
-    "why_commands",
     "workload_commands",
 ]

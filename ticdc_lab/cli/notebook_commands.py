@@ -71,10 +71,10 @@ def _begins(cell: int, of: int) -> None:
 
 
 def _pages(stem: str, sources: Sequence[str], out: str | None) -> list[Path]:
-    from ticdc_lab.report.runs import Run, page_names
+    from ticdc_lab.report.runs import ListedLog, page_names
 
     if len(sources) < 2 and not is_folder(out):
         return [Path(out or f"{stem}.html")]
     require_folder(out, len(sources))
     folder = Path(out or stem)
-    return [folder / n for n in page_names([Run(s) for s in sources])] if sources else [folder / f"{stem}.html"]
+    return [folder / n for n in page_names([ListedLog(s) for s in sources])] if sources else [folder / f"{stem}.html"]

@@ -94,14 +94,14 @@ def _unproved(told: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _page(state: str, panels: Mapping[str, Any]) -> str:
-    from ticdc_lab.report.page import Section, Table, page
+    from ticdc_lab.report.page import PageTable, Section, page
 
     sections = []
     for name, panel in panels.items():
         told = _told(panel)
         made_from = [(k, v) for k, v in (told["made_from"] or {}).items() if v not in (None, {}, [])]
         rows = [*told["value"].items(), *made_from]
-        shown = Table(("what was chosen, and from what", ""), [(k, str(v)) for k, v in rows], code=("",))
+        shown = PageTable(("what was chosen, and from what", ""), [(k, str(v)) for k, v in rows], code=("",))
         limits = [*([told["problem"]] if told["problem"] else []), *_unproved(told)]
         sections.append(Section(name, name, told["note"], limits, [panel.figure, shown]))
     return page(Path(state).name, lead=f"Opened from {Path(state).name}.", sections=sections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, print_json, print_table
+from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, print_json, print_table, session_of, small
+from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, require_swarm, scenario_of, seeds_of, simulate
+from ticdc_lab.cli.simulate_many import drawn
 
 if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.ctl import Loaded
     from ticdc_lab.simulate.pd.replay import Replayed
+    from ticdc_lab.simulate.pd.why import Answer
 
 
 @main.group()
@@ -87,3 +92,187 @@ def _print(replayed: Replayed, lines: int) -> None:
             click.echo(f"  ours {r['ours']}\n  file {r['file']}")
     if lines and len(wrong) > lines:
         click.echo(f"\n{len(wrong) - lines} more: --lines 0 shows them all")
+
+
+# ``ticdc-lab pd explain``: what PD would do now with a cluster that pd-ctl printed, and why.
+
+
+@pd.command()
+@click.option("--stores", required=True, help="What `pd-ctl store` printed.")
+@click.option("--regions", required=True, help="What `pd-ctl region` printed; a million regions take half a minute.")
+@click.option("--config", help="What `pd-ctl config show all` printed; PD's defaults without it.")
+@click.option("--rules", help="What `pd-ctl config placement-rules show` printed; the settings' rule without it.")
+@click.option("--region", type=int, help="One region, by id, with all reasons.")
+@click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Reasons shown; 0 for all.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@json_flag
+@guarded
+def explain(
+    stores: str, regions: str, config: str | None, rules: str | None, region: int | None, lines: int, as_json: bool
+) -> None:
+    """Say what PD would do now with a cluster, and why, or why nothing.
+
+    Without --region: what the checkers do with regions of each kind, and a round of both balance schedulers.
+    With it: what every checker says to the region, and what the schedulers would do if they drew it.
+    """
+    from ticdc_lab.simulate.pd.ctl import from_pd_ctl
+
+    loaded = from_pd_ctl(stores, regions, config, rules)
+    told = _survey(loaded) if region is None else _region(loaded, region)
+    if as_json:
+        print_json(told)
+    else:
+        _print_explained(told, lines)
+    sys.exit(CLEAN)
+
+
+def _survey(loaded: Loaded) -> dict[str, Any]:
+    from ticdc_lab.simulate.pd.forecast import forecast, in_words
+    from ticdc_lab.simulate.pd.survey import survey
+
+    found = survey(loaded.cluster, loaded.regions)
+    outcomes = [o._asdict() for o in found.outcomes]
+    how_long = forecast(loaded.cluster, loaded.regions, loaded.limits)
+    return {
+        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "answers": _told(found.rounds),
+        "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
+    }  # fmt: skip
+
+
+def _finite(told: dict[str, Any]) -> dict[str, Any]:
+    """Give never as null, which JSON has a word for."""
+    return {k: None if v == math.inf else v for k, v in told.items()}
+
+
+def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
+    from ticdc_lab.simulate.pd.region_columns import place_of, region_at
+    from ticdc_lab.simulate.pd.survey import neighbours
+    from ticdc_lab.simulate.pd.why import explain as answers_of
+
+    place = place_of(loaded.regions, region_id)
+    if place is None:
+        raise click.BadParameter(f"no region {region_id} among {len(loaded.regions.id):,}", param_hint="--region")
+    region = region_at(loaded.regions, place)
+    answers = answers_of(loaded.cluster, region, neighbours(loaded.regions, place))
+    return {"sentence": f"region {region_id}: {answers[0].sentence}", "region": region_id, "answers": _told(answers)}
+
+
+def _told(answers: tuple[Answer, ...]) -> list[dict[str, Any]]:
+    from ticdc_lab.simulate.pd.replay.expected import operator_json
+    from ticdc_lab.simulate.pd.why import rows
+
+    return [
+        {"asked": a.asked, "sentence": a.sentence, "operators": [operator_json(op) for op in a.explained.operators],
+         "limit": a.explained.limit, "rows": rows(a)}
+        for a in answers
+    ]  # fmt: skip
+
+
+def _print_explained(told: dict[str, Any], lines: int) -> None:
+    click.echo(told["sentence"])
+    if told.get("outcomes"):
+        click.echo("")
+        print_table(told["outcomes"], "group", "regions", "asked", "here", "does", "why", "example")
+    if told.get("forecast"):
+        click.echo("\n" + "\n".join(f["sentence"] for f in told["forecast"]))
+    for answer in told["answers"]:
+        click.echo(f"\n{answer['sentence']}")
+        if answer["asked"] == "patrol":  # it asks the checkers below, whose reasons follow
+            continue
+        shown = answer["rows"][: lines or None]
+        if shown:
+            print_table([_rounded(r) for r in shown], "store", "test", "outcome", "value", "against", "why")
+        if len(shown) < len(answer["rows"]):
+            click.echo(f"{len(answer['rows']) - len(shown)} more: --lines 0 shows them all")
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: f"{v:,.2f}" if isinstance(v, float) else v for k, v in row.items()}
+
+
+# The command that runs scenarios of PD.
+
+
+@simulate.command("pd")
+@click.argument("scenario", required=False)
+@of_a_run
+@json_flag
+@guarded
+def simulate_pd(
+    scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
+    lines: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a scenario of a cluster under PD and judge it.
+
+    Exit codes as for `simulate scheduler`. With --seeds a Spark job runs them all, and --out keeps a row of numbers
+    for each (Delta, Parquet or JSON Lines).
+    """
+    if swarm and seeds is not None:
+        require_swarm(scenario, seed, out)
+        sys.exit(drawn("pd", seeds_of(seeds), changes_of(settings), as_json=as_json))
+    read = scenario_of("pd", scenario, seed, settings, swarm=swarm)
+    if seeds is not None:
+        sys.exit(_many(read, seeds_of(seeds), out, as_json=as_json))
+    sys.exit(_one(read, seed, out, lines, as_json=as_json))
+
+
+def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
+    from ticdc_lab.simulate.pd.world.what_if import future
+    from ticdc_lab.simulate.trace_files import needs_spark, write_trace
+
+    played = scenario.model.play(scenario, seed=seed)
+    if out:
+        write_trace(played.trace, out, session_of() if needs_spark(out) else None)
+    facts = {
+        "scenario": scenario.name, "seed": played.seed, "violated": played.run.violated,
+        "assertions": [o._asdict() for o in played.outcomes], "last": played.last,
+        "numbers": future(played.run)._asdict(),
+        "happened": [
+            {"at_s": h.at_us / 1e6, "what": str(h.change), "error": h.error} for h in played.run.happened
+        ],
+        "again": played.again,
+    }  # fmt: skip
+    if as_json:
+        print_json(facts)
+    else:
+        _print_run(played, lines)
+    return CLEAN if played.held else FINDINGS
+
+
+def _print_run(played: Any, lines: int) -> None:
+    from ticdc_lab.simulate.durations import shown
+
+    click.echo(f"{played.scenario.name} (seed {played.seed}): {shown(played.run.world.now_us)}\n\nWhat happened:")
+    told = [r for r in played.run.recording.recorder.rows if r.kind in ("asked", "decided", "violated")]
+    for r in told[: lines or None]:
+        what = r.subject if r.after is None else f"{r.subject}: {r.after}"
+        because = f" ({r.because})" if r.because and r.because != r.after else ""
+        click.echo(f"{shown(r.time_us):>11}  {what}{because}")
+    if lines and len(told) > lines:
+        click.echo(f"{'..':>11}  {len(told) - lines} more lines: --lines 0 shows them all")
+    click.echo("\nAt the end:")
+    for line in played.last:
+        click.echo(f"  {line}")
+    click.echo("\nAssertions:" if played.outcomes else "")
+    for o in played.outcomes:
+        click.echo(f"  {'held  ' if o.held else 'FAILED'}  {o.assertion}\n          {o.because}")
+    if played.run.violated:
+        click.echo(f"\nVIOLATED: {played.run.violated[0]}: {played.run.violated[1]}")
+    click.echo(f"\nAgain: {played.again}")
+
+
+def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
+    from ticdc_lab.encode.export import write
+    from ticdc_lab.simulate.pd_sweep import summary, sweep
+
+    rows = sweep(session_of(), scenario, seeds).persist()
+    if out:
+        write(rows.orderBy("seed"), out)
+    [told] = small(summary(rows))
+    rows.unpersist()
+    if as_json:
+        print_json({"scenario": scenario.name, "seeds": [seeds[0], seeds[-1]], **told})
+    else:
+        click.echo(f"{scenario.name}, seeds {seeds[0]}..{seeds[-1]}")
+        print_table([{"what": k, "value": v} for k, v in told.items()], "what", "value")
+    return CLEAN if told["held"] == told["runs"] else FINDINGS

@@ -52,10 +52,10 @@ def report(sources: tuple[str, ...], out: str | None, runs_file: str | None, pdf
 
 def _runs(sources: Sequence[str], runs_file: str | None, where: Mapping[str, Any]) -> list[Any]:
     """What the command line names, then what the file does; the command line's options hold where a run has none."""
-    from ticdc_lab.report.runs import Run, read_runs
+    from ticdc_lab.report.runs import ListedLog, read_runs
 
     ours = {name: where[name] for name in _WHERE} | {"options": where["options"]}
-    runs = [Run(source, **ours) for source in sources]
+    runs = [ListedLog(source, **ours) for source in sources]
     for run in read_runs(runs_file) if runs_file else ():
         theirs = {n: getattr(run, n) for n in _WHERE if getattr(run, n) not in ("auto", None)}
         runs.append(replace(run, **ours | theirs | {"options": {**where["options"], **run.options}}))

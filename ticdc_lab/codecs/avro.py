@@ -37,7 +37,7 @@ _EXTENSION = frozenset(
 TOMBSTONE = "tombstone"
 
 
-class Field(NamedTuple):
+class AvroColumn(NamedTuple):
     """A column as its schema describes it."""
 
     name: str
@@ -51,7 +51,7 @@ class Record(NamedTuple):
     schema: Any
     schema_name: str
     table_name: str
-    fields: tuple[Field, ...]
+    fields: tuple[AvroColumn, ...]
 
 
 def codec(known: Known) -> Codec:
@@ -193,7 +193,7 @@ def _record(schema: str, schema_id: str) -> Record:
         raise Malformed("bad-schema", f"schema {schema_id} of the registry is no table's: {fault}") from fault
 
 
-def _field(field: Mapping[str, Any]) -> Field:
+def _field(field: Mapping[str, Any]) -> AvroColumn:
     kind = field["type"]
     if isinstance(kind, list):
         kind = next(k for k in kind if k != "null")
@@ -202,10 +202,10 @@ def _field(field: Mapping[str, Any]) -> Field:
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None
     if mysql_type in ("enum", "set") and "allowed" in parameters:
         labels = values.allowed_labels(parameters["allowed"])
-        return Field(field["name"], values.labelled(mysql_type, labels), str)
+        return AvroColumn(field["name"], values.labelled(mysql_type, labels), str)
     if mysql_type == "decimal" and isinstance(kind, dict) and "precision" in kind:
-        return Field(field["name"], f"decimal({kind['precision']},{kind.get('scale', 0)})", _plain)
-    return Field(field["name"], mysql_type, _converter(mysql_type or ""))
+        return AvroColumn(field["name"], f"decimal({kind['precision']},{kind.get('scale', 0)})", _plain)
+    return AvroColumn(field["name"], mysql_type, _converter(mysql_type or ""))
 
 
 def _converter(mysql_type: str) -> Callable[[Any], str]:

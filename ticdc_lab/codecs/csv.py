@@ -33,7 +33,7 @@ _LOOKED_AT = 9
 """Records that tell which fields a file has."""
 
 
-class Shape(NamedTuple):
+class RecordShape(NamedTuple):
     """Which of the optional fields records have, and whether the first one names the fields."""
 
     has_ts: bool
@@ -120,12 +120,12 @@ _HEAD = 1 << 16
 _MOST_FIELDS = 1 << 15
 
 
-def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> Shape:
+def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: StorageSettings) -> RecordShape:
     """Which fields the records of a file have, from its first ones, and from the settings where they say it.
 
     Most of those count that have what every record has: one alone may be damaged.
     """
-    plain = layout(None, settings, Shape(False, False, False, False), "\r\n", K.PLAIN)
+    plain = layout(None, settings, RecordShape(False, False, False, False), "\r\n", K.PLAIN)
     some = [_fields(data, records, plain, i) for i in range(min(_LOOKED_AT, len(records.starts)))]
     first = some[0] if some else []
     header = settings.csv_output_field_header
@@ -138,7 +138,7 @@ def shape_of(data: np.ndarray, records: Records, n_columns: int, settings: Stora
         found = Counter(whole).most_common(1)[0][0] if whole else told[0][0] if told else (False, False, False)
     wanted = (settings.csv_include_commit_ts, settings.csv_output_old_value, settings.csv_output_handle_key)
     has_ts, has_update, has_handle = (f if w is None else w for f, w in zip(found, wanted, strict=True))
-    return Shape(has_ts, has_update, has_handle, header)
+    return RecordShape(has_ts, has_update, has_handle, header)
 
 
 def _told(extra: list[bytes]) -> tuple[bool, bool, bool]:
@@ -150,7 +150,7 @@ def _told(extra: list[bytes]) -> tuple[bool, bool, bool]:
     return len(extra) >= 1, False, len(extra) >= 2
 
 
-def _fields(data: np.ndarray, records: Records, plain: K.Layout, which: int) -> list[bytes]:
+def _fields(data: np.ndarray, records: Records, plain: K.CsvLayout, which: int) -> list[bytes]:
     p, end = int(records.starts[which]), int(records.ends[which])
     starts, stops = np.empty((2, min(end - p + 2, _MOST_FIELDS)), np.int64)
     n = K.fields(data, p, end, plain, starts, stops)
@@ -159,13 +159,13 @@ def _fields(data: np.ndarray, records: Records, plain: K.Layout, which: int) -> 
 
 @lru_cache(maxsize=256)
 def layout(
-    file: TableFile | None, settings: StorageSettings, shape: Shape, terminator: str, binary: int
-) -> K.Layout:  # fmt: skip
+    file: TableFile | None, settings: StorageSettings, shape: RecordShape, terminator: str, binary: int
+) -> K.CsvLayout:  # fmt: skip
     """What the kernel needs to know of a file; ``binary`` is how it has binary values: BASE64, HEX, or as they are."""
     columns = file.columns if file else ()
     names, types = _texts([c.name for c in columns]), _texts([c.mysql_type for c in columns])
     labels = _texts([e for c in columns for e in c.elements])
-    return K.Layout(
+    return K.CsvLayout(
         given=np.array([settings.csv_quote.encode()[0] if settings.csv_quote else -1, *map(int, shape[:3])], np.int64),
         delimiter=_bytes(settings.csv_delimiter),
         terminator=_bytes(terminator),
@@ -201,7 +201,7 @@ def _bytes(text: str | bytes) -> np.ndarray:
     return np.frombuffer(text if isinstance(text, bytes) else text.encode(), np.uint8).copy()
 
 
-def decode_csv(batch: pa.RecordBatch, given: K.Layout, *, images: bool = True) -> Iterator[pa.RecordBatch]:
+def decode_csv(batch: pa.RecordBatch, given: K.CsvLayout, *, images: bool = True) -> Iterator[pa.RecordBatch]:
     """Decode messages (columns topic, partition, offset, key, value) of files with one layout.
 
     Yields
@@ -213,7 +213,7 @@ def decode_csv(batch: pa.RecordBatch, given: K.Layout, *, images: bool = True) -
 
 
 def _decode(
-    batch: pa.RecordBatch, original: pa.RecordBatch, *, given: K.Layout, images: bool
+    batch: pa.RecordBatch, original: pa.RecordBatch, *, given: K.CsvLayout, images: bool
 ) -> Iterator[pa.RecordBatch]:
     values = spans(batch.column("value"))
     n, size = batch.num_rows, len(values[0])

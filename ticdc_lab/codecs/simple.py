@@ -37,7 +37,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?")
 _OPS = {"INSERT": S.INSERT, "UPDATE": S.UPDATE, "DELETE": S.DELETE}
 
 
-class TableColumn(NamedTuple):
+class VersionColumn(NamedTuple):
     """What a table version says of a column."""
 
     name: str
@@ -46,7 +46,7 @@ class TableColumn(NamedTuple):
     convert: Callable[[Any], str]
 
 
-Tables = dict[Version, tuple[TableColumn, ...]]
+Tables = dict[Version, tuple[VersionColumn, ...]]
 
 
 def codec(known: Known) -> Codec:
@@ -76,7 +76,7 @@ def version_of(table: Fields) -> Version:
     return optional(table, "schema") or text(table, "database"), text(table, "table"), version
 
 
-def columns_of(table: Fields) -> tuple[TableColumn, ...]:
+def columns_of(table: Fields) -> tuple[VersionColumn, ...]:
     """Columns of a table version in their order."""
     try:
         keys = _handle(table)
@@ -85,10 +85,10 @@ def columns_of(table: Fields) -> tuple[TableColumn, ...]:
         raise Malformed("bad-schema", f"the table's definition is damaged: {type(fault).__name__} {fault}") from fault
 
 
-def _column(column: Fields, keys: frozenset[str]) -> TableColumn:
+def _column(column: Fields, keys: frozenset[str]) -> VersionColumn:
     kind = members(require(column, "dataType"), "dataType")
     name, base = text(column, "name"), text(kind, "mysqlType").lower()
-    return TableColumn(name, _full_type(base, kind), name in keys, _converter(base, kind))
+    return VersionColumn(name, _full_type(base, kind), name in keys, _converter(base, kind))
 
 
 def _handle(table: Fields) -> frozenset[str]:
@@ -200,7 +200,7 @@ def _incomplete(message: Fields) -> str | None:
     return CORRUPTED if checksum.get("corrupted") is True else None
 
 
-def _image(image: Any, columns: Sequence[TableColumn]) -> list[Cell] | None:
+def _image(image: Any, columns: Sequence[VersionColumn]) -> list[Cell] | None:
     """The columns that are there, in the table's order; one that the table has not is a fault."""
     if image is None:
         return None

@@ -8,8 +8,7 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.anomalies import anomalies
-    from ticdc_lab.consumer.case_results import case_results, consumed
-    from ticdc_lab.consumer.cases import CASES, NO_FILTER
+    from ticdc_lab.consumer.cases import CASES, NO_FILTER, case_results, consumed
     from ticdc_lab.consumer.causes import delivery_causes
     from ticdc_lab.consumer.consumption import (
         Scenario,
@@ -87,7 +86,8 @@ lazily(
         "Scenario": "consumption",
         "Study": "study",
         "compare": "replay_compare",
-        "consumed": "case_results",
+        "case_results": "cases",
+        "consumed": "cases",
         "consumer_anomalies": "consumption",
         "consumer_matrix": "consumption",
         "consumer_steps": "consumption",

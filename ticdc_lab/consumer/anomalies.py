@@ -13,8 +13,8 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from ticdc_lab.consumer.ddl_sides import ddl_sides
 from ticdc_lab.consumer.log import Ints, NarrowLog
-from ticdc_lab.consumer.model import Run
-from ticdc_lab.consumer.versions import Touches, commit_ts_of
+from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
 from ticdc_lab.events.neighbours import changes_in
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, described
 
@@ -52,7 +52,9 @@ class _Case:
     ddl: tuple[str, int, int, int] | None = None
 
 
-def anomalies(run: Run, log: NarrowLog, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS) -> pa.Table:
+def anomalies(
+    run: ConsumerRun, log: NarrowLog, *, most: int = MAX_PER_KIND, kinds: Collection[str] = KINDS
+) -> pa.Table:
     """Find what a consumer showed, or left, that upstream never had.
 
     Parameters
@@ -76,7 +78,7 @@ def anomalies(run: Run, log: NarrowLog, *, most: int = MAX_PER_KIND, kinds: Coll
     return _as_table(run, [case for cases in _cases(run, log, kinds).values() for case in _first(cases, most)])
 
 
-def anomaly_counts(run: Run, log: NarrowLog) -> pa.Table:
+def anomaly_counts(run: ConsumerRun, log: NarrowLog) -> pa.Table:
     """Count the anomalies of a run.
 
     Returns
@@ -101,7 +103,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
     return total
 
 
-def _cases(run: Run, log: NarrowLog, kinds: Collection[str]) -> dict[str, list[_Case]]:
+def _cases(run: ConsumerRun, log: NarrowLog, kinds: Collection[str]) -> dict[str, list[_Case]]:
     """The cases of each of ``kinds``, in the order of :data:`KINDS`."""
     found: dict[str, list[_Case]] = {kind: [] for kind in KINDS if kind in kinds}
     for own, of in _FINDERS.items():
@@ -116,11 +118,11 @@ def _first(cases: list[_Case], most: int) -> list[_Case]:
     return sorted(cases, key=lambda c: (c.begins if c.begins is not None else -1, c.records))[:most]
 
 
-def _numbers(run: Run, *names: str) -> list[Ints]:
+def _numbers(run: ConsumerRun, *names: str) -> list[Ints]:
     return [pc.fill_null(run.changes[n], -1).to_numpy() for n in names]
 
 
-def _torn(run: Run, log: NarrowLog) -> Iterator[_Case]:
+def _torn(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
     ts, batch, order, at = _numbers(run, "commit_ts", "batch", "apply_order", "applied_at")
     if not len(ts):
         return
@@ -142,7 +144,7 @@ def _torn(run: Run, log: NarrowLog) -> Iterator[_Case]:
             yield _Case(_TORN, (head, tail), int(at[head]), ends, message)
 
 
-def _changes(run: Run) -> Ints:
+def _changes(run: ConsumerRun) -> Ints:
     """A number for each distinct change: what was delivered again has the same."""
     d = run.changes
     place = pa.array(np.arange(len(d)))
@@ -156,8 +158,8 @@ def _changes(run: Run) -> Ints:
     return out
 
 
-def _overwritten(run: Run, log: NarrowLog) -> Iterator[_Case]:
-    touches = Touches.of(run.changes)
+def _overwritten(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
+    touches = RecordTouches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
     seen = seen[by_row]
@@ -178,7 +180,7 @@ def _overwritten(run: Run, log: NarrowLog) -> Iterator[_Case]:
             yield _Case(kind, (int(record[lead]), int(record[i])), int(at[record[i]]), ends, message)
 
 
-def _lost(run: Run, log: NarrowLog) -> Iterator[_Case]:
+def _lost(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
     outcome = np.array(run.changes["outcome"].to_pylist())
     change = _changes(run)
     survives = np.zeros(int(change.max(initial=-1)) + 1, np.bool_)
@@ -190,7 +192,7 @@ def _lost(run: Run, log: NarrowLog) -> Iterator[_Case]:
         yield _Case(_LOST, (i,), int(at[i]), None, message)
 
 
-def _around_ddl(run: Run, log: NarrowLog) -> Iterator[_Case]:
+def _around_ddl(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
     (at,) = _numbers(run, "applied_at")
     for d, (ddl, sides) in enumerate(zip(log.ddls, ddl_sides(run, log), strict=True)):
         where = _first_place(log, d)
@@ -208,7 +210,7 @@ def _first_place(log: NarrowLog, d: int) -> tuple[str, int, int, int]:
     return tuple(found.values())
 
 
-_FINDERS: dict[tuple[str, ...], Callable[[Run, NarrowLog], Iterator[_Case]]] = {
+_FINDERS: dict[tuple[str, ...], Callable[[ConsumerRun, NarrowLog], Iterator[_Case]]] = {
     (_TORN,): _torn,
     (_BACK, _OVERWRITTEN): _overwritten,
     (_LOST,): _lost,
@@ -216,7 +218,7 @@ _FINDERS: dict[tuple[str, ...], Callable[[Run, NarrowLog], Iterator[_Case]]] = {
 }
 
 
-def _as_table(run: Run, found: list[_Case]) -> pa.Table:
+def _as_table(run: ConsumerRun, found: list[_Case]) -> pa.Table:
     names = ["topic", "partition", "offset", "commit_ts", "table"]
     shown = sorted({r for c in found for r in c.records})
     where = dict(zip(shown, run.changes.select(names).take(pa.array(shown, pa.int64())).to_pylist(), strict=True))

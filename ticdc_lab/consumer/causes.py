@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.broadcasts import Stated, holes
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, Found, as_table, sentence
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, as_table, sentence
 from ticdc_lab.audit.history import Suspects, judged
 from ticdc_lab.audit.marks import Ints, log_marks
 from ticdc_lab.consumer.episodes import KINDS, NEEDED, repeats_of, text
@@ -122,7 +122,7 @@ _Event = tuple[Ints, Ints, Ints]
 
 
 def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: pa.Array, shown: Sequence[_Event]) -> pa.Table:
-    return as_table(cause, Found(by, at, np.full(len(at), WARNING), message, shown), s)
+    return as_table(cause, RowFindings(by, at, np.full(len(at), WARNING), message, shown), s)
 
 
 def _event(s: Suspects, at: Ints) -> _Event:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer.model import Run
-from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
+from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.consumer.versions import NEVER, RecordTouches, commit_ts_of
 from ticdc_lab.events.neighbours import lasts_in
 
 STATES = pa.schema(
@@ -32,7 +32,7 @@ STATES = pa.schema(
 )
 
 
-def states(run: Run) -> pa.Table:
+def states(run: ConsumerRun) -> pa.Table:
     """Judge the downstream after each of its transactions.
 
     Parameters
@@ -47,7 +47,7 @@ def states(run: Run) -> pa.Table:
     pa.Table
         :data:`STATES`, one row for each downstream transaction that wrote rows with a key.
     """
-    touches = Touches.of(run.changes)
+    touches = RecordTouches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     ends = np.flatnonzero(lasts_in(batch))
     judged = list(_judged(touches, seen, ends))
@@ -65,7 +65,7 @@ def states(run: Run) -> pa.Table:
     return pa.table([pa.array(c) for c in columns], schema=STATES)
 
 
-def _judged(touches: Touches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
+def _judged(touches: RecordTouches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
     """After each batch: the greatest version seen and its record, the least one not seen and its record."""
     now = [-1] * touches.rows
     made = (touches.row[touches.makers], touches.version[touches.makers], touches.record[touches.makers])

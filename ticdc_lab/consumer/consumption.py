@@ -17,7 +17,7 @@ from ticdc_lab.consumer.anomalies import ANOMALIES, MAX_PER_KIND, anomalies, ano
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
@@ -114,7 +114,7 @@ def consumer_anomalies(
 
 def _in_one_task(
     events: DataFrame, policy: Policy, listeners: Listeners | None, schema: StructType,
-    tell: Callable[[Run, NarrowLog], pa.Table],
+    tell: Callable[[ConsumerRun, NarrowLog], pa.Table],
 ) -> DataFrame:  # fmt: skip
     require_batch(events, function="consumption", why="a consumer is modelled over a recorded log")
 
@@ -138,7 +138,7 @@ def matrix(study: Study, scenarios: Sequence[Scenario]) -> pd.DataFrame:
     return pd.DataFrame([row for s in scenarios for row in _judged(study, s)], columns=MATRIX.names)
 
 
-def judged(found: Run, log: NarrowLog, scenario: Scenario) -> list[dict[str, Any]]:
+def judged(found: ConsumerRun, log: NarrowLog, scenario: Scenario) -> list[dict[str, Any]]:
     """Judge what a scenario's consumer made of its log: the scenario's rows of :data:`MATRIX`."""
     n, wrong = wrong_time(states(found))
     counts = [{"kind": NEVER_WAS, "n": n, "wrong_us": wrong}, *anomaly_counts(found, log).to_pylist()]

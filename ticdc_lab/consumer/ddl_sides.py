@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.blocked import blocked
 from ticdc_lab.consumer.log import Bools, NarrowLog
-from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.model import ConsumerRun
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -24,8 +24,8 @@ class Sides:
     executed_at
         When it was executed first, µs of consumer time; None if never.
     early, late
-        For each of :attr:`ticdc_lab.consumer.model.Run.changes`: it is of a table of the DDL, and was written before it
-        though it is newer, so under the wrong definition; or after it though it is older.
+        For each of :attr:`ticdc_lab.consumer.model.ConsumerRun.changes`: it is of a table of the DDL, and was written
+        before it though it is newer, so under the wrong definition; or after it though it is older.
     """
 
     executed_at: int | None
@@ -33,7 +33,7 @@ class Sides:
     late: Bools
 
 
-def ddl_sides(run: Run, log: NarrowLog) -> Iterator[Sides]:
+def ddl_sides(run: ConsumerRun, log: NarrowLog) -> Iterator[Sides]:
     """For each of :attr:`ticdc_lab.consumer.log.NarrowLog.ddls`, in their order."""
     number = {t: i for i, t in enumerate(log.tables)}
     table = np.array([number[t] for t in run.changes["table"].to_pylist()], np.int64)
@@ -46,7 +46,7 @@ def ddl_sides(run: Run, log: NarrowLog) -> Iterator[Sides]:
         yield Sides(at, mine & newer & (batch < number_of_it), mine & ~newer & (batch > number_of_it))
 
 
-def _executed(run: Run) -> dict[tuple[int, str], tuple[int, int]]:
+def _executed(run: ConsumerRun) -> dict[tuple[int, str], tuple[int, int]]:
     """Batch and time of the first execution of each DDL."""
     done = run.steps.filter(pc.equal(run.steps["action"], "ddl")).to_pylist()
     return {(s["commit_ts"], s["detail"]): (s["batch"], s["at"]) for s in reversed(done)}

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.ddl_sides import ddl_sides
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.model import ConsumerRun
 
 
-def ddl_timeline(run: Run, log: NarrowLog) -> pd.DataFrame:
+def ddl_timeline(run: ConsumerRun, log: NarrowLog) -> pd.DataFrame:
     """Follow the DDL of a log through a consumer.
 
     Parameters
@@ -59,7 +59,7 @@ def ddl_timeline(run: Run, log: NarrowLog) -> pd.DataFrame:
     return out.astype(dict.fromkeys(("seen_at", "waited_us", "executed_at"), "Int64"))
 
 
-def _seen(run: Run, log: NarrowLog) -> dict[tuple[str, int, int], int]:
+def _seen(run: ConsumerRun, log: NarrowLog) -> dict[tuple[str, int, int], int]:
     """When each listener first read each DDL, whatever it made of it."""
     at = np.flatnonzero(log.ddl >= 0)
     places = log.events.select(["topic", "partition", "offset"]).take(at).to_pylist()
@@ -69,7 +69,7 @@ def _seen(run: Run, log: NarrowLog) -> dict[tuple[str, int, int], int]:
     return {(topic, partition, d): time for topic, partition, d, time in reversed(told)}
 
 
-def _told(run: Run, topic: str, partition: int, ts: int) -> int | None:
+def _told(run: ConsumerRun, topic: str, partition: int, ts: int) -> int | None:
     """When a listener's watermark first reached ``ts``."""
     s = run.steps
     own = pc.and_(pc.equal(s["topic"], topic), pc.equal(s["partition"], partition))

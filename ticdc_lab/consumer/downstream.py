@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.tables.own_columns import free_names
 
 PLACE = ("topic", "partition", "offset", "seq")
@@ -17,7 +17,7 @@ def small_frame(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper=_INTEGERS.get)
 
 
-def frames_of(found: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+def frames_of(found: ConsumerRun) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Deliveries and steps of a run, as figures take them."""
     return small_frame(found.deliveries), small_frame(found.steps)
 

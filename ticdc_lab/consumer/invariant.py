@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
 from ticdc_lab.consumer.log import Ints, NarrowLog
-from ticdc_lab.consumer.model import Run
-from ticdc_lab.consumer.versions import Touches, commit_ts_of
+from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
 from ticdc_lab.errors import ContractError
 
 MEASURE = "measure"
@@ -47,7 +47,7 @@ def measure_of(column: str, *, tables: Collection[str] = ()) -> Column:
     return F.coalesce(number, F.lit(0).cast("bigint"))
 
 
-def invariant_curve(run: Run, log: NarrowLog, *, label: str = "") -> pd.DataFrame:
+def invariant_curve(run: ConsumerRun, log: NarrowLog, *, label: str = "") -> pd.DataFrame:
     """Follow the sum of a measure over all rows, through the downstream's transactions.
 
     Parameters
@@ -75,7 +75,7 @@ def invariant_curve(run: Run, log: NarrowLog, *, label: str = "") -> pd.DataFram
             f"The log's events have no column `{MEASURE}`, so there is nothing to sum.",
             hint=f"Make it with excerpt(events, {MEASURE}=measure_of(column)), or Study.of with the same.",
         )
-    touches = Touches.of(run.changes)
+    touches = RecordTouches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     value = np.where(touches.leaves, log.events[MEASURE].to_numpy()[run.places][touches.record], 0)
     found = states(run)
@@ -111,7 +111,7 @@ def _gains(row: Ints, value: Ints, order: Ints) -> Ints:
     return gain
 
 
-def _upstream(touches: Touches, value: Ints) -> tuple[Ints, Ints]:
+def _upstream(touches: RecordTouches, value: Ints) -> tuple[Ints, Ints]:
     """Upstream's sum from each commit_ts on."""
     first = touches.makers
     ts = commit_ts_of(touches.version[first])

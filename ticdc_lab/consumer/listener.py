@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ticdc_lab.consumer.listeners import Listeners, Pause
-from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, NarrowLog, Part
+from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, LogPart, NarrowLog
 from ticdc_lab.events.neighbours import changes_in
 
 
@@ -79,7 +79,7 @@ class Listener:
     """
 
     number: int
-    part: Part
+    part: LogPart
     process: int
     at: int
     pace: Pace
@@ -158,7 +158,7 @@ class Pace:
         When each event of the log can be read, µs.
     """
 
-    def __init__(self, log: NarrowLog, part: Part, listeners: Listeners, arrival: Ints) -> None:
+    def __init__(self, log: NarrowLog, part: LogPart, listeners: Listeners, arrival: Ints) -> None:
         self.log, self._part = log, part
         of_all = listeners.speeds.get(part.partition, listeners.per_second)
         speed = listeners.speeds.get((part.topic, part.partition), of_all)

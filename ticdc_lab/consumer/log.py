@@ -37,7 +37,7 @@ class Ddl:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """One partition: its events are ``first`` to just before ``end`` in the log's arrays."""
 
     topic: str
@@ -82,7 +82,7 @@ class NarrowLog:
     ddl: Ints
     ddls: tuple[Ddl, ...]
     tables: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[LogPart, ...]
     everywhere: bool
 
     @classmethod
@@ -159,15 +159,15 @@ def _ddl(events: pa.Table, kind: npt.NDArray[np.int8]) -> tuple[Ints, tuple[Ddl,
     return which, tuple(known)
 
 
-def _everywhere(parts: Sequence[Part], kind: npt.NDArray[np.int8]) -> bool:
+def _everywhere(parts: Sequence[LogPart], kind: npt.NDArray[np.int8]) -> bool:
     with_ddl = [p for p in parts if (kind[p.first : p.end] == DDL).any()]
     others = {p.topic for p in parts if p.partition} & {p.topic for p in with_ddl}
     return not others or any(p.partition for p in with_ddl)
 
 
-def _parts(events: pa.Table) -> list[Part]:
+def _parts(events: pa.Table) -> list[LogPart]:
     if not len(events):
         return []
     topics, numbers = events["topic"].to_pylist(), events["partition"].to_pylist()
     starts = [i for i in range(len(topics)) if i == 0 or (topics[i], numbers[i]) != (topics[i - 1], numbers[i - 1])]
-    return [Part(topics[a], numbers[a], a, b) for a, b in zip(starts, [*starts[1:], len(topics)], strict=True)]
+    return [LogPart(topics[a], numbers[a], a, b) for a, b in zip(starts, [*starts[1:], len(topics)], strict=True)]

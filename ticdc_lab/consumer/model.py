@@ -98,7 +98,7 @@ class Late:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Run:
+class ConsumerRun:
     """What happened.
 
     Attributes
@@ -131,7 +131,7 @@ class Run:
         return self.changes.slice(self.n_read)
 
 
-def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> Run:
+def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> ConsumerRun:
     """Let a consumer read a whole log.
 
     Parameters
@@ -167,7 +167,7 @@ class _Consumer:
             )
             for i, part in enumerate(log.parts)
         ]
-        self.trace = trace.Trace(log)
+        self.trace = trace.RunTrace(log)
         self.barriers = Barriers(log, policy, self)
         self._faults = sorted(how.faults, key=lambda f: f.at_us)
         self._free = [0] * len(log.parts)
@@ -179,12 +179,12 @@ class _Consumer:
         self.least = 0
         self._end = 0
 
-    def run(self) -> Run:
+    def run(self) -> ConsumerRun:
         while self._step():
             still_wanted()
         (deliveries, read), (unread, rest) = self.trace.deliveries(), self.trace.unread()
         changes, places = pa.concat_tables([deliveries, unread]), np.concatenate([read, rest])
-        return Run(changes, len(deliveries), places, self.trace.steps(), self._end)
+        return ConsumerRun(changes, len(deliveries), places, self.trace.steps(), self._end)
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import NARROW, NarrowLog
+from ticdc_lab.errors import ContractError
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.transactions import op_rank
@@ -65,3 +66,31 @@ def excerpt(events: DataFrame, *, most: int = MOST_EVENTS, **more: Column) -> Na
             hint="Filter by commit_ts, let consumption() run it in a worker, or pass most=...",
         )
     )  # fmt: skip
+
+
+# The one way by which a consumer's log comes to the driver: as a whole, or not at all.
+
+
+def few(frame: DataFrame, *, most: int, what: str, taker: str, hint: str) -> pa.Table:
+    """Bring a frame to the driver.
+
+    Parameters
+    ----------
+    frame
+        What to bring.
+    most
+        Rows that are accepted.
+    what, taker
+        What the rows are, and who takes no more of them, as an error says it.
+    hint
+        What to do then.
+
+    Raises
+    ------
+    ContractError
+        There are more rows; nothing is left out silently.
+    """
+    table = frame.limit(most + 1).toArrow()
+    if len(table) > most:
+        raise ContractError(f"The log holds more than {most:,} {what}; {taker} takes no more.", hint=hint)
+    return table

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
-from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, Progress, batches
+from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, TargetProgress, batches
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.knowledge import Knowledge, LogFacts, knowledge
+from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, knowledge
 from ticdc_lab.tables.refusals import at, require_dated, require_resolved
 
 
@@ -44,7 +44,7 @@ class Replayed:
     """
 
     target: str
-    progress: Progress
+    progress: TargetProgress
     commits: int
     changes: int
     notes: tuple[Note, ...]
@@ -105,16 +105,16 @@ def replay(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """All that a replay needs to know of a log beside its rows; ``fresh`` is a target that has nothing yet."""
 
     catalog: Catalog
     ddl: tuple[DDL, ...]
     goal: Goal
-    fresh: Progress
+    fresh: TargetProgress
 
 
-def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, rows_a_batch: int) -> Plan:
+def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, rows_a_batch: int) -> ReplayPlan:
     """What is to be replayed; arguments and errors are those of :func:`replay`."""
     log.require_commit_ts("a replay")
     facts = known.facts
@@ -125,10 +125,12 @@ def plan_of(log: ChangeLog, known: Knowledge, *, mode: str, until: int | None, r
     ddl = tuple(d for d in known.ddl if d[0] is not None)
     moments = sorted({ts for ts, *_ in ddl if ts is not None})
     goal = Goal(resolved, moments, cuts_of(log, rows_a_batch), until)
-    return Plan(known.catalog, ddl, goal, Progress(mode, origin_of(log.protocol, facts), dict.fromkeys(resolved, 0)))
+    return ReplayPlan(
+        known.catalog, ddl, goal, TargetProgress(mode, origin_of(log.protocol, facts), dict.fromkeys(resolved, 0))
+    )
 
 
-def run(plan: Plan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
+def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | None = None) -> Replayed:
     """Carry out a plan on a target, from where the target is; arguments and errors are those of :func:`replay`."""
     before = sink.progress()
     if before is None:
@@ -157,13 +159,13 @@ def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:
     return sorted(set(quantiles(rows, "commit_ts", shares, accuracy=100 * parts)))
 
 
-def origin_of(protocol: str, facts: LogFacts) -> str:
+def origin_of(protocol: str, facts: RowsKnown) -> str:
     """Name the log by its protocol and the first event of each partition, which a longer recording of it has too."""
     firsts = sorted([*home, *map(str, first)] for home, first in facts.firsts.items())
     return hashlib.sha256(json.dumps([protocol, firsts]).encode()).hexdigest()[:16]
 
 
-def _continued(before: Progress, plan: Plan, name: str) -> Progress:
+def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetProgress:
     """What the target says, if it is of this log and mode and not beyond where the plan ends."""
     fresh, until = plan.fresh, plan.goal.until
     if before.origin != fresh.origin or set(before.positions) != set(fresh.positions):
@@ -186,7 +188,7 @@ def _continued(before: Progress, plan: Plan, name: str) -> Progress:
     return before
 
 
-def _require_tables(sink: Sink, plan: Plan, progress: Progress) -> None:
+def _require_tables(sink: Sink, plan: ReplayPlan, progress: TargetProgress) -> None:
     """The target has the tables that it should have where it is; DDL that may have run unrecorded count as run."""
     expected = set(tables_at(plan.catalog, progress.ddl_ts))
     running = [ts for ts in plan.goal.ddl if progress.ddl_ts < ts <= progress.ts]

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_ddl import tables_at
-from ticdc_lab.consumer.replay_plan import Progress
+from ticdc_lab.consumer.replay_plan import TargetProgress
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.engine.columns import field_if, named
 from ticdc_lab.engine.json_text import json_texts
@@ -61,7 +61,7 @@ class Compared:
 
 
 def compare(
-    log: ChangeLog, sink: Sink, progress: Progress, *, known: Knowledge | None = None, most: int = MOST
+    log: ChangeLog, sink: Sink, progress: TargetProgress, *, known: Knowledge | None = None, most: int = MOST
 ) -> Iterator[Compared]:
     """Compare every table of a target with the log, one after the other.
 
@@ -100,7 +100,7 @@ def compare(
         yield _compared(told, expected[name], sink, most)
 
 
-def _applied(log: ChangeLog, progress: Progress, known: Knowledge) -> tuple[DataFrame, Knowledge, int]:
+def _applied(log: ChangeLog, progress: TargetProgress, known: Knowledge) -> tuple[DataFrame, Knowledge, int]:
     """The events that the target has seen, and the timestamp (TSO) they reach."""
     positions = progress.positions
     if len(set(positions.values())) <= 1:

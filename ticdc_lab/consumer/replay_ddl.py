@@ -17,7 +17,7 @@ from ticdc_lab.tables.versions import added_text
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DdlStep:
     """One step.
 
     ``kind`` is ``create``, ``drop``, ``truncate``, ``rename`` (``name`` is the new one, ``origin`` the old),
@@ -60,9 +60,9 @@ def tables_at(catalog: Catalog, ts: int) -> dict[TableName, TableDef]:
     return {name: definition for name, definition in found.items() if definition is not None}
 
 
-def changes_at(catalog: Catalog, ddl: Sequence[DDL], ts: int) -> list[Change]:
+def changes_at(catalog: Catalog, ddl: Sequence[DDL], ts: int) -> list[DdlStep]:
     """What the DDL of commit_ts ``ts`` (TSO) do, in order."""
-    numbered: list[tuple[int, Change]] = []
+    numbered: list[tuple[int, DdlStep]] = []
     for name, versions in catalog.versions.items():
         for i, version in enumerate(versions):
             if version.commit_ts == ts:
@@ -71,38 +71,38 @@ def changes_at(catalog: Catalog, ddl: Sequence[DDL], ts: int) -> list[Change]:
     mine = [d for d in ddl if d[0] == ts]
     created, dropped = _databases(mine)
     tables = [c for _, c in sorted(numbered, key=lambda n: n[0])]
-    doubts = [Change("doubt", ("", ""), reason=f"{u.reason}: {u.query[:200]}")
+    doubts = [DdlStep("doubt", ("", ""), reason=f"{u.reason}: {u.query[:200]}")
               for u in catalog.unparsed if u.commit_ts == ts and not u.table_name]  # fmt: skip
     found = [*created, *tables, *dropped, *doubts]
-    return found or [Change("nothing", (d[1], d[2]), reason=f"it changes no column and no row: {d[3]}") for d in mine]
+    return found or [DdlStep("nothing", (d[1], d[2]), reason=f"it changes no column and no row: {d[3]}") for d in mine]
 
 
-def _of_version(name: TableName, earlier: TableDef | None, version: TableVersion) -> Iterable[Change]:
+def _of_version(name: TableName, earlier: TableDef | None, version: TableVersion) -> Iterable[DdlStep]:
     after, event = version.definition, version.event
     if event == "created":
-        yield Change("create", name, after=after)
+        yield DdlStep("create", name, after=after)
     elif event == "truncated":
-        yield Change("truncate", name, after=after)
+        yield DdlStep("truncate", name, after=after)
     elif event == "renamed":
-        yield Change("rename", name, after=after, origin=version.origin)
+        yield DdlStep("rename", name, after=after, origin=version.origin)
     elif event == "dropped":
-        yield Change("drop", name, before=earlier)
+        yield DdlStep("drop", name, before=earlier)
     elif event in ("kept", "lost") and earlier is not None and after is not None and _shape(earlier) != _shape(after):
-        yield Change("reshape", name, earlier, after)
+        yield DdlStep("reshape", name, earlier, after)
     elif event == "lost" and earlier is None:
-        yield Change("create", name, after=after)
+        yield DdlStep("create", name, after=after)
     if event in ("lost", "unknown"):
-        yield Change("doubt", name, earlier, after, reason=version.reason)
+        yield DdlStep("doubt", name, earlier, after, reason=version.reason)
 
 
 def _shape(definition: TableDef) -> list[tuple[int, str, str]]:
     return [(c.id, c.name, c.mysql_type) for c in carried(definition)]
 
 
-def _databases(ddl: Iterable[DDL]) -> tuple[list[Change], list[Change]]:
+def _databases(ddl: Iterable[DDL]) -> tuple[list[DdlStep], list[DdlStep]]:
     """Databases that are created and dropped."""
-    created: list[Change] = []
-    dropped: list[Change] = []
+    created: list[DdlStep] = []
+    dropped: list[DdlStep] = []
     for *_, query in ddl:
         try:
             words = Cursor(words_of(query))
@@ -112,7 +112,7 @@ def _databases(ddl: Iterable[DDL]) -> tuple[list[Change], list[Change]]:
         if verb and words.take_any("DATABASE", "SCHEMA"):
             words.take("IF", "NOT", "EXISTS")
             words.take("IF", "EXISTS")
-            (created if verb == "CREATE" else dropped).append(Change(f"{verb.lower()} database", (words.name(), "")))
+            (created if verb == "CREATE" else dropped).append(DdlStep(f"{verb.lower()} database", (words.name(), "")))
     return created, dropped
 
 

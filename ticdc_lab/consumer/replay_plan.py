@@ -15,7 +15,7 @@ MODES = (TRANSACTION, ROW)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TargetProgress:
     """How far a target is, as the target itself says.
 
     Attributes
@@ -51,7 +51,7 @@ class Batch:
 
     since: int
     until: int
-    after: Progress
+    after: TargetProgress
     home: Home | None = None
     rows: bool = True
     ddl: bool = False
@@ -92,7 +92,7 @@ class Goal:
         return {home: ts if barrier is None else min(ts, barrier) for home, ts in self.resolved.items()}
 
 
-def batches(before: Progress, goal: Goal) -> Iterator[Batch]:
+def batches(before: TargetProgress, goal: Goal) -> Iterator[Batch]:
     """Cut what is left between a target's progress and the goal into batches, in the order they must be applied.
 
     In transaction mode a batch holds a range of every partition, so that the target is at each commit what the upstream

@@ -21,7 +21,7 @@ from ticdc_lab.tables.stretches import carried
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowShape:
     """Row changes of one table that have the same columns in the same order."""
 
     number: int
@@ -34,22 +34,24 @@ class Shape:
     key_names: tuple[str, ...]
 
 
-def shape_of(number: int, table: int, name: TableName, layout: str, definition: TableDef) -> Shape:
+def shape_of(number: int, table: int, name: TableName, layout: str, definition: TableDef) -> RowShape:
     """Where an image of this layout has what the definition needs."""
     there = [n.replace("\x1f", ",") for n in layout.split(",,")[0].split(",")]
     places = tuple(there.index(c.name) + 1 if c.name in there else 0 for c in carried(definition))
     key = definition.handle_columns
-    return Shape(number, table, name, layout, places, tuple(there.index(k) + 1 if k in there else 0 for k in key), key)
+    return RowShape(
+        number, table, name, layout, places, tuple(there.index(k) + 1 if k in there else 0 for k in key), key
+    )
 
 
-def listed(shapes: Sequence[Shape]) -> str:
+def listed(shapes: Sequence[RowShape]) -> str:
     """Shapes as rows of VALUES: number, table, schema and table name, layout."""
     return ", ".join(
         f"({s.number}, {s.table}, {literal(s.name[0])}, {literal(s.name[1])}, {literal(s.layout)})" for s in shapes
     )
 
 
-def _grouped(shapes: Sequence[Shape], of: str) -> dict[Any, list[int]]:
+def _grouped(shapes: Sequence[RowShape], of: str) -> dict[Any, list[int]]:
     groups: dict[Any, list[int]] = {}
     for s in shapes:
         groups.setdefault(getattr(s, of), []).append(s.number)
@@ -64,13 +66,13 @@ def choice(number: str, choices: Mapping[str, Sequence[int]]) -> str:
     return f"CASE {' '.join(whens)} END"
 
 
-def keys_in(shapes: Sequence[Shape], image: str) -> str:
+def keys_in(shapes: Sequence[RowShape], image: str) -> str:
     """The texts of the key in an image of the shape ``n``."""
     keys = _grouped(shapes, "key").items()
     return choice("n", {f"[{', '.join(f'{image}[{i}].value' for i in key)}]": numbers for key, numbers in keys})
 
 
-def old_keys(shapes: Sequence[Shape]) -> str:
+def old_keys(shapes: Sequence[RowShape]) -> str:
     """The key before an update; columns that the image before leaves out are as after."""
     keys = _grouped(shapes, "key_names").items()
     return choice("n", {f"[{', '.join(map(_old_text, names))}]": numbers for names, numbers in keys})
@@ -81,13 +83,13 @@ def _old_text(name: str) -> str:
     return f"CASE WHEN len({own}) > 0 THEN {own}[1].value ELSE {other}[1].value END"
 
 
-def old_texts(shape: Shape) -> str:
+def old_texts(shape: RowShape) -> str:
     """The texts of the image before; columns that it leaves out are as after."""
     there = [n.replace("\x1f", ",") for n in shape.layout.split(",,")[0].split(",")]
     return ", ".join(_old_text(there[i - 1]) if i else "NULL" for i in shape.places)
 
 
-def in_order(shapes: Sequence[Shape], number: str, texts: str) -> str:
+def in_order(shapes: Sequence[RowShape], number: str, texts: str) -> str:
     """Texts in the order of the definition's columns."""
     choices: dict[str, list[int]] = {}
     for places, numbers in _grouped(shapes, "places").items():
@@ -165,14 +167,14 @@ class LogRows:
 
     def _survey(
         self, batch: Batch, tables: Mapping[TableName, TableDef]
-    ) -> tuple[list[TableName], list[Shape], int, dict[TableName, int]]:
+    ) -> tuple[list[TableName], list[RowShape], int, dict[TableName, int]]:
         """Which tables and layouts occur; as many rows as there are of these."""
         found = self.db.execute(
             "SELECT schema_name, table_name, layout, count(*), count_if(incomplete IS NOT NULL AND op <> 'delete') "
             f"FROM {self._rows(batch)} GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         names: list[TableName] = []
-        shapes: list[Shape] = []
+        shapes: list[RowShape] = []
         left_out: dict[TableName, int] = {}
         for schema, table, layout, n, partial in found:
             name = (schema, table)
@@ -196,7 +198,7 @@ class LogRows:
             f"AND commit_ts > {batch.since} AND commit_ts <= {batch.until}{home})"
         )
 
-    def _newest(self, batch: Batch, shapes: Sequence[Shape]) -> str:
+    def _newest(self, batch: Batch, shapes: Sequence[RowShape]) -> str:
         if not shapes:
             return "SELECT 0 AS tbl, []::VARCHAR[] AS key, []::VARCHAR[] AS texts WHERE false"
         rows, is_key = f"{self._rows(batch)} JOIN shape USING (schema_name, table_name, layout)", "lambda c: c.value"
@@ -214,7 +216,7 @@ class LogRows:
             newest AS (SELECT tbl, key, arg_max({{n: n, texts: texts}}, place) AS last FROM change GROUP BY tbl, key)
             SELECT tbl, key, {in_order(shapes, "last.n", "last.texts")} AS texts FROM newest"""
 
-    def _net(self, batch: Batch, shapes: Sequence[Shape]) -> str:
+    def _net(self, batch: Batch, shapes: Sequence[RowShape]) -> str:
         if not shapes:
             return "SELECT 0 AS tbl, 1 AS copies, []::VARCHAR[] AS texts WHERE false"
         after = in_order(shapes, "n", "list_transform(columns, lambda c: c.value)")

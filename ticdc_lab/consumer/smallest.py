@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.consumer.anomalies import anomalies
 from ticdc_lab.consumer.listeners import Listeners
 from ticdc_lab.consumer.log import ROW, Bools, Ints, NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.neighbours import changes_in
@@ -118,7 +118,7 @@ def _part(log: NarrowLog, events: pa.Table) -> NarrowLog:
     return replace(NarrowLog.of(events), everywhere=log.everywhere)
 
 
-def _read_at(log: NarrowLog, whole: Run) -> Ints:
+def _read_at(log: NarrowLog, whole: ConsumerRun) -> Ints:
     """When each event was read first; what never was, after all others."""
     at = np.full(len(log.kind), whole.end_us + 1)
     np.minimum.at(at, whole.places[: len(whole.deliveries)], whole.deliveries["read_at"].to_numpy())

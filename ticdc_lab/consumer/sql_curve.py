@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
-from ticdc_lab.consumer.few import few
-from ticdc_lab.consumer.model import Run
-from ticdc_lab.consumer.versions import NEVER, Touches, commit_ts_of
+from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.consumer.narrow import few
+from ticdc_lab.consumer.versions import NEVER, RecordTouches, commit_ts_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.quoting import literal, quoted
@@ -25,7 +25,7 @@ _NUMBERS = {"decimal": "DECIMAL(38, 10)", "float": "DOUBLE", "double": "DOUBLE"}
 
 
 def sql_curve(
-    events: DataFrame, run: Run, *, sql: str, label: str = "", points: int = POINTS, most: int = MOST_ROWS
+    events: DataFrame, run: ConsumerRun, *, sql: str, label: str = "", points: int = POINTS, most: int = MOST_ROWS
 ) -> pd.DataFrame:
     """Follow the one number that a query gives, through the downstream's transactions.
 
@@ -72,9 +72,9 @@ def sql_curve(
     return pd.DataFrame(told, columns=names).assign(label=label)
 
 
-def _spans(run: Run) -> pa.Table:
+def _spans(run: ConsumerRun) -> pa.Table:
     """Each version of each row with a key: since and until which batch downstream, and TSO upstream, shows it."""
-    touches = Touches.of(run.changes)
+    touches = RecordTouches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     by_row = np.lexsort((batch, touches.row[seen]))
     seen, since = seen[by_row], batch[by_row]

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.few import few
 from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, NarrowLog
-from ticdc_lab.consumer.narrow import MOST_EVENTS, narrow
+from ticdc_lab.consumer.narrow import MOST_EVENTS, few, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError

@@ -19,7 +19,7 @@ Step = tuple[int, int | None, int | None, str, int | None, int | None, int | Non
 """at, number of the listener, offset, action, commit_ts, rows, batch, detail: as in STEPS."""
 
 
-class Trace:
+class RunTrace:
     """Grows while the model runs; every time a row change is read counts of its own.
 
     Parameters

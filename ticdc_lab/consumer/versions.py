@@ -18,7 +18,7 @@ _RANKS, _DELETE = 4, 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Touches:
+class RecordTouches:
     """What each record of a run (see ``DELIVERIES``) says of rows: an update of a key says something of two.
 
     A version is ``commit_ts * 4 + op_rank``: TiCDC's order of the changes of a row. Rows without a key are not in it.
@@ -53,7 +53,7 @@ class Touches:
     rows: int
 
     @classmethod
-    def of(cls, deliveries: pa.Table) -> Touches:
+    def of(cls, deliveries: pa.Table) -> RecordTouches:
         """Read the records of a run."""
         key, before = (deliveries[c].combine_chunks() for c in ("key_hash", "before_key_hash"))
         number = pc.add(pc.multiply(deliveries["commit_ts"], _RANKS), deliveries["op_rank"]).to_numpy()

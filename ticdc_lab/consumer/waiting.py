@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.log import WATERMARK, NarrowLog
-from ticdc_lab.consumer.model import Run
+from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.policy import Policy
 
 
@@ -41,7 +41,7 @@ class Wait:
     answer: str
 
 
-def why_waiting(run: Run, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:
+def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:
     """Say what a consumer waits for at a moment of its time.
 
     Parameters
@@ -83,7 +83,7 @@ def why_waiting(run: Run, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait
     return _wait(late, "a watermark", since, held, f"{until}{where}")
 
 
-def held_by_partition(run: Run, log: NarrowLog, *, at_us: int) -> pd.DataFrame:
+def held_by_partition(run: ConsumerRun, log: NarrowLog, *, at_us: int) -> pd.DataFrame:
     """Count what each listener holds at a moment.
 
     Returns
@@ -96,7 +96,7 @@ def held_by_partition(run: Run, log: NarrowLog, *, at_us: int) -> pd.DataFrame:
     return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
 
 
-def _listener(run: Run, log: NarrowLog, i: int, at_us: int) -> dict[str, Any]:
+def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str, Any]:
     part, d, s = log.parts[i], run.deliveries, run.steps
     mine = pc.and_(pc.equal(d["topic"], part.topic), pc.equal(d["partition"], part.partition))
     read = d.filter(pc.and_(mine, pc.less_equal(d["read_at"], at_us)))
@@ -148,7 +148,7 @@ def _next(log: NarrowLog, i: int, own: Any, at_us: int) -> tuple[int, int] | Non
     return (int(offsets[ahead[0]]), int(log.commit_ts[part.first + ahead[0]])) if len(ahead) else None
 
 
-def _passed(run: Run, others: list[dict[str, Any]], ts: int, at_us: int) -> int:
+def _passed(run: ConsumerRun, others: list[dict[str, Any]], ts: int, at_us: int) -> int:
     """When the last of the others was above ``ts``, of those that were at ``at_us``."""
     s = run.steps.filter(pc.less_equal(run.steps["at"], at_us))
     above = s.filter(pc.and_(pc.equal(s["action"], "resolved"), pc.greater(s["commit_ts"], ts)))

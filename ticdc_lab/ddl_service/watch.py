@@ -19,7 +19,7 @@ KEPT = 10_000
 """Answers; the oldest go first."""
 
 
-class Watch(Generic[A, P]):
+class ServiceWatch(Generic[A, P]):
     """Something of a service that is looked at: :func:`fleet_watch`, :func:`job_watch`.
 
     Parameters
@@ -81,7 +81,7 @@ class Watch(Generic[A, P]):
             time.sleep(every_s)
 
 
-def fleet_watch(client: Client) -> Watch[Answer, Fleet]:
+def fleet_watch(client: Client) -> ServiceWatch[Answer, Fleet]:
     """Watch a service: its workers, and who has which cluster."""
 
     def ask(at_us: int) -> Answer:
@@ -90,7 +90,7 @@ def fleet_watch(client: Client) -> Watch[Answer, Fleet]:
             at_us, workers, tuple((c.id, c.schedule.assigned_to, c.schedule.status) for c in client.clusters())
         )
 
-    return Watch(ask, fleet_polled)
+    return ServiceWatch(ask, fleet_polled)
 
 
 def settled(workers: int) -> Callable[[Fleet], str]:
@@ -106,7 +106,7 @@ def settled(workers: int) -> Callable[[Fleet], str]:
     return lacks
 
 
-def job_watch(client: Client, cluster: str, job: int) -> Watch[JobAnswer, JobProgress]:
+def job_watch(client: Client, cluster: str, job: int) -> ServiceWatch[JobAnswer, JobProgress]:
     """Watch one job of a cluster."""
 
     def ask(at_us: int) -> JobAnswer:
@@ -114,7 +114,7 @@ def job_watch(client: Client, cluster: str, job: int) -> Watch[JobAnswer, JobPro
         (own,) = found.jobs
         return JobAnswer(at_us, Job(**asdict(own)), found.servers)
 
-    return Watch(ask, lambda answers: job_polled(cluster, answers))
+    return ServiceWatch(ask, lambda answers: job_polled(cluster, answers))
 
 
 def ended(progress: JobProgress) -> str:

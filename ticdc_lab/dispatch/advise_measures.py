@@ -33,7 +33,7 @@ class Evenness:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCandidate:
     """A candidate with N partitions: evenness by rows and bytes, and violations with cases and a pair per guarantee."""
 
     candidate: Candidate
@@ -65,7 +65,7 @@ def evenness(load: Load) -> Evenness:
     )
 
 
-def measured(what_if: WhatIf, table: str, candidates: Sequence[Candidate], partitions: int) -> list[Measured]:
+def measured(what_if: WhatIf, table: str, candidates: Sequence[Candidate], partitions: int) -> list[MeasuredCandidate]:
     """Every candidate of a table that the what-if has, with N partitions."""
     offered = set(what_if.candidates_of(table))
     found = [c for c in candidates if c.name in offered]
@@ -78,7 +78,7 @@ def load_of(what_if: WhatIf, table: str, candidate: str, partitions: int, *, wei
     return what_if.load(strategy=candidate, partitions=partitions, weight=weight, tables=[table])
 
 
-def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: int) -> Measured | None:
+def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: int) -> MeasuredCandidate | None:
     try:
         loads = {w: load_of(what_if, table, c.name, partitions, weight=w) for w in ("rows", "bytes")}
         frame = what_if.guarantees(strategy=c.name, partitions=partitions, tables=[table])
@@ -87,7 +87,7 @@ def _measured(what_if: WhatIf, table: str, c: Candidate, partitions: int, rows: 
             raise
         return None  # conflict detection is run with a few partition counts only
     mine = [r for r in frame.to_dict("records") if r["table"] == table]
-    return Measured(
+    return MeasuredCandidate(
         c,
         partitions,
         evenness(loads["rows"]),

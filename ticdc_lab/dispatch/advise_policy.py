@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.dispatch.advise_measures import Measured
+from ticdc_lab.dispatch.advise_measures import MeasuredCandidate
 
 SMALL, TOLERANCE, ENOUGH = 0.1, 1.1, 0.9
 
@@ -36,15 +36,15 @@ SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Recommendation:
     """The measured candidate that is recommended, why, and why not each other (name to sentence)."""
 
-    measured: Measured
+    measured: MeasuredCandidate
     reasons: tuple[str, ...]
     why_not: Mapping[str, str]
 
 
-def choose(found: Sequence[Measured], *, keep: str, share: float, allow_risk: bool = False) -> Choice:
+def choose(found: Sequence[MeasuredCandidate], *, keep: str, share: float, allow_risk: bool = False) -> Recommendation:
     """Recommend one of the candidates of a table.
 
     Parameters
@@ -71,10 +71,10 @@ def choose(found: Sequence[Measured], *, keep: str, share: float, allow_risk: bo
         near = [m for m in safe if m.uneven <= least * TOLERANCE] or [table]
         best = min(near, key=lambda m: m.candidate.simplicity)
     others = {m.candidate.name: _not_chosen(m, best, allow_risk=allow_risk, small=small) for m in good if m is not best}
-    return Choice(best, tuple(_reasons(best, keep, share, small, alone=safe == [table])), why_not | others)
+    return Recommendation(best, tuple(_reasons(best, keep, share, small, alone=safe == [table])), why_not | others)
 
 
-def _out(m: Measured, keep: str) -> str:
+def _out(m: MeasuredCandidate, keep: str) -> str:
     """Why a candidate is out whatever its evenness; empty where it is not."""
     if m.candidate.refused:
         return m.candidate.refused
@@ -97,7 +97,7 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
     return f", first {at(pair[0])} before {at(pair[1])}"
 
 
-def _not_chosen(m: Measured, best: Measured, *, allow_risk: bool, small: bool) -> str:
+def _not_chosen(m: MeasuredCandidate, best: MeasuredCandidate, *, allow_risk: bool, small: bool) -> str:
     if m.candidate.risk and not allow_risk:
         return f"a risk: {m.candidate.risk}; the fullest would take {m.uneven:.2f} times the mean"
     if small or m.uneven <= best.uneven * TOLERANCE:
@@ -105,7 +105,7 @@ def _not_chosen(m: Measured, best: Measured, *, allow_risk: bool, small: bool) -
     return f"less even: the fullest would take {m.uneven:.2f} times the mean, not {best.uneven:.2f} times"
 
 
-def _reasons(best: Measured, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
+def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
     n = best.partitions
     kept = [f"{SAID[g]} ({best.broken[g][1]:,} cases)" for g in KEPT[keep] if g in best.broken]
     out = [f"Keeps {' and '.join(kept)}."] if kept else []

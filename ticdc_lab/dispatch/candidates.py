@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.definitions import Answer, Question, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, Question, with_answers
 from ticdc_lab.dispatch.dispatching import ready_for
 from ticdc_lab.dispatch.hashing import with_hash
 from ticdc_lab.dispatch.strategies import (
@@ -136,10 +136,10 @@ def _verdict(candidates: Candidates, slot: int, catalog: Catalog | None) -> Verd
 
 
 def _asks(candidates: Candidates, slot: int) -> Question:
-    def ask(table: TableDef) -> Answer:
+    def ask(table: TableDef) -> HashedColumns:
         names = candidates.names((table.schema_name, table.table_name))
         if slot >= len(names):
-            return Answer(error="")
+            return HashedColumns(error="")
         strategy, _, argument = names[slot].partition(":")
         return (
             index_answer(table, argument) if strategy == "index-value" else columns_answer(table, argument.split(","))

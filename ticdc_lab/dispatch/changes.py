@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.dispatch.definitions import Answer, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.catalog import Catalog, TableDef
@@ -93,9 +93,11 @@ def _index_values(indexes: Column) -> Column:
     )
 
 
-def _unique_indexes(table: TableDef) -> Answer:
+def _unique_indexes(table: TableDef) -> HashedColumns:
     visible = {c.name for c in table.columns if c.generated != "virtual"}
-    return Answer(columns=tuple(_SEPARATOR.join(i.columns) for i in table.unique_indexes if set(i.columns) <= visible))
+    return HashedColumns(
+        columns=tuple(_SEPARATOR.join(i.columns) for i in table.unique_indexes if set(i.columns) <= visible)
+    )
 
 
 def _index_value(index: Column, image: Column, fallback: Column) -> Column:

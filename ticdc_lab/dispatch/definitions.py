@@ -12,7 +12,7 @@ from ticdc_lab.facts.catalog import Catalog, TableDef
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HashedColumns:
     """What a strategy wants to know of one table version: the columns to hash, or TiCDC's own error.
 
     ``columns`` are the names TiCDC would hash and a row carries; ``integer_handle`` is set where rows are stored by
@@ -24,12 +24,12 @@ class Answer:
     integer_handle: bool = False
 
 
-def unique_columns(table: TableDef) -> Answer:
+def unique_columns(table: TableDef) -> HashedColumns:
     """Columns of the primary key and of all unique indexes, sorted."""
-    return Answer(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
+    return HashedColumns(columns=tuple(sorted({c for i in table.unique_indexes for c in i.columns})))
 
 
-Question = Callable[[TableDef], Answer]
+Question = Callable[[TableDef], HashedColumns]
 
 _ROW = (
     "_schema string, _table string, _since bigint, _until bigint, "

@@ -49,7 +49,7 @@ def count_of(folded: Column) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ColumnChoice:
     """Which columns enter the hash: ``hashed`` gives what :data:`HASH` holds.
 
     That is the hash in the low 32 bits (:func:`hash_of`) and the number of chosen columns above (:func:`count_of`);
@@ -64,7 +64,7 @@ class Choice:
 
 
 def at(i: int) -> str:
-    """Scratch column with the i-th position of a :class:`Choice`."""
+    """Scratch column with the i-th position of a :class:`ColumnChoice`."""
     return f"_dispatch_at{i}"
 
 
@@ -73,7 +73,7 @@ def crc(i: int) -> str:
     return f"_dispatch_crc{i}"
 
 
-def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFrame:
+def with_hash(events: DataFrame, *, choice: ColumnChoice, flavour: Flavour) -> DataFrame:
     """Add :data:`HASH` and the scratch columns it needs, in steps: each is computed once, however often it is used."""
     out, slots = events.withColumn(LOWER, F.lower("layout")), range(len(choice.positions))
     out = computed_once(out, {at(i): F.coalesce(choice.positions[i], F.lit(0)) for i in slots})
@@ -81,7 +81,7 @@ def with_hash(events: DataFrame, *, choice: Choice, flavour: Flavour) -> DataFra
     return computed_once(out, {HASH: choice.hashed(flavour)})
 
 
-def key_columns() -> Choice:
+def key_columns() -> ColumnChoice:
     """The handle key. Only the classic flavour of a row with a NULL needs more than ``key_crc``."""
 
     def hashed(flavour: Flavour) -> Column:
@@ -93,30 +93,30 @@ def key_columns() -> Choice:
         of_each = F.aggregate(keys, table_hash(), lambda acc, name: _of_name(acc, name, flavour))
         return F.when(F.col("column_crcs").isNotNull(), F.when(some_null, of_each).otherwise(from_key))
 
-    return Choice(hashed)
+    return ColumnChoice(hashed)
 
 
-def columns_named(names: Sequence[str]) -> Choice:
+def columns_named(names: Sequence[str]) -> ColumnChoice:
     """The columns of these lower-case names, whatever their case in the image."""
     written = [name.replace(_COMMA, _INSIDE) for name in names]
     return _of_positions([F.find_in_set(F.lit(name), LOWER) if name else F.lit(0) for name in written])
 
 
-def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> Choice:
+def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> ColumnChoice:
     """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
     if len(among) == 1:  # found by what Spark can compile in
         return _of_positions([_position(F.lit(name)) for name in next(iter(among))])
     return _of_positions([_position(F.get(names, i)) for i in range(max(map(len, among), default=0))])
 
 
-def _of_positions(positions: Sequence[Column]) -> Choice:
+def _of_positions(positions: Sequence[Column]) -> ColumnChoice:
     def hashed(flavour: Flavour) -> Column:
         acc = _start()
         for i in range(len(positions)):
             acc = _step(acc, F.col(at(i)), F.col(crc(i)), flavour)
         return acc
 
-    return Choice(hashed, tuple(positions))
+    return ColumnChoice(hashed, tuple(positions))
 
 
 def lower_names() -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.dispatch.definitions import Answer, unique_columns, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.events.schema import OF_IMAGES, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog, TableDef
@@ -210,7 +210,7 @@ def _with_table(events: DataFrame, catalog: Catalog | None) -> DataFrame:
     if catalog is None:
         none = F.lit(None).cast("struct<columns: array<string>, error: string, integer_handle: boolean>")
         return events.withColumn(_TABLE, none)
-    return with_answers(events, catalog=catalog, questions={_TABLE: lambda t: Answer(columns=(_stored(t),))})
+    return with_answers(events, catalog=catalog, questions={_TABLE: lambda t: HashedColumns(columns=(_stored(t),))})
 
 
 def _stored(table: TableDef) -> str:

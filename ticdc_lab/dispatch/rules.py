@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
-from ticdc_lab.dispatch.hashing import Choice, Flavour, with_hash
+from ticdc_lab.dispatch.hashing import ColumnChoice, Flavour, with_hash
 from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
 from ticdc_lab.dispatch.table_filter import TableFilter
 from ticdc_lab.dispatch.topics import check_topic, topic_column
@@ -163,7 +163,7 @@ def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None])
     return F.coalesce(*[F.when(F.col(_RULE) == i, c) for i, c in picked if c is not None])
 
 
-def _choice(verdicts: Sequence[Verdict]) -> Choice:
+def _choice(verdicts: Sequence[Verdict]) -> ColumnChoice:
     choices = [v.choice for v in verdicts]
 
     def found(slot: int) -> Column:
@@ -171,7 +171,7 @@ def _choice(verdicts: Sequence[Verdict]) -> Choice:
         return F.coalesce(*[F.when(F.col(_RULE) == i, position) for i, position in each])
 
     slots = max(len(c.positions) for c in choices if c is not None)
-    return Choice(
+    return ColumnChoice(
         lambda flavour: _case(verdicts, lambda v: None if v.choice is None else v.choice.hashed(flavour)),
         tuple(found(i) for i in range(slots)),
     )

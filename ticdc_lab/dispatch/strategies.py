@@ -15,8 +15,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch import hashing
-from ticdc_lab.dispatch.definitions import Answer, Question, unique_columns
-from ticdc_lab.dispatch.hashing import HASH, Choice, Flavour
+from ticdc_lab.dispatch.definitions import HashedColumns, Question, unique_columns
+from ticdc_lab.dispatch.hashing import HASH, ColumnChoice, Flavour
 from ticdc_lab.dispatch.names import check_columns
 from ticdc_lab.engine.columns import texts
 from ticdc_lab.errors import DispatchError
@@ -63,7 +63,7 @@ class Verdict:
     error: Column
     number: Column
     needs: tuple[str, ...] = ()
-    choice: Choice | None = None
+    choice: ColumnChoice | None = None
     question: Question | None = None
     from_images: Mapping[str, Column] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ def by_tidb_rowid(request: Request) -> Verdict:
         ),
         number=F.when(row_id < _TWO_TO_63(), row_id).otherwise(row_id - _TWO_TO_64()).cast("bigint"),
         needs=_IMAGES,
-        question=None if request.catalog is None else lambda t: Answer(integer_handle=t.pk_is_handle),
+        question=None if request.catalog is None else lambda t: HashedColumns(integer_handle=t.pk_is_handle),
         from_images={_KEY: F.filter(hashing.dispatched_image(), lambda c: c["is_key"])},
     )
 
@@ -226,7 +226,7 @@ def _TWO_TO_64() -> Column:
     return F.lit("18446744073709551616").cast("decimal(20,0)")
 
 
-def _hashed(request: Request, *, choice: Choice, error: Column, question: Question | None = None) -> Verdict:
+def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: Question | None = None) -> Verdict:
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
@@ -275,12 +275,14 @@ def by_table_columns(request: Request, question: Question) -> Verdict:
     return _hashed(request, choice=choice, error=error, question=question)
 
 
-def index_answer(table: TableDef, index: str) -> Answer:
+def index_answer(table: TableDef, index: str) -> HashedColumns:
     """The columns of an index that a row carries, or TiCDC's error."""
     found = table.index(index)
     if found is None:
-        return Answer(error=f"{_FAILED}index not found when dispatch event, table: {table.table_name}, index: {index}")
-    return Answer(columns=tuple(c for c in found.columns if _is_carried(table, c)))
+        return HashedColumns(
+            error=f"{_FAILED}index not found when dispatch event, table: {table.table_name}, index: {index}"
+        )
+    return HashedColumns(columns=tuple(c for c in found.columns if _is_carried(table, c)))
 
 
 def _is_carried(table: TableDef, name: str) -> bool:
@@ -288,20 +290,20 @@ def _is_carried(table: TableDef, name: str) -> bool:
     return column is not None and column.generated != "virtual"
 
 
-def columns_answer(table: TableDef, columns: Sequence[str]) -> Answer:
+def columns_answer(table: TableDef, columns: Sequence[str]) -> HashedColumns:
     """The listed columns under the names the table gives them, or TiCDC's error."""
     names = []
     for name in columns:
         column = table.column(name)
         if column is None:
-            return Answer(error=_missing_text(table.table_name, columns, name.lower()))
+            return HashedColumns(error=_missing_text(table.table_name, columns, name.lower()))
         if column.generated == "virtual":
-            return Answer(
+            return HashedColumns(
                 error=f"{_FAILED}found virtual generated columns when dispatch event, table: {table.table_name}, "
                 f"columns: [{' '.join(columns)}] column: {name.lower()}"
             )
         names.append(column.name)
-    return Answer(columns=tuple(names))
+    return HashedColumns(columns=tuple(names))
 
 
 def _missing_text(table: str, columns: Sequence[str], name: str) -> str:

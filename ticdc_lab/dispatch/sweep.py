@@ -27,7 +27,7 @@ from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID
-from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Before, Changes, Counters, Ids, Seen
+from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Counters, Ids, LastChange, LastOfKeys, TableChanges
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
 from ticdc_lab.events.neighbours import changes_in
 from ticdc_lab.events.tso import LOGICAL_BITS
@@ -64,7 +64,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a task needs to know: candidates of each lane by slot, and how time is cut into buckets.
 
     ``slots`` gives for each lane the candidate of each hash column; ``buckets`` intervals of ``width_ms`` begin at
@@ -83,7 +83,7 @@ class Plan:
         return np.clip(at.astype(np.int64), 0, self.buckets - 1)
 
 
-def swept(plan: Plan) -> Callable[[Batches], Batches]:
+def swept(plan: SweepPlan) -> Callable[[Batches], Batches]:
     """Measure batches that are sorted by lane, table and commit order."""
 
     def run(batches: Batches) -> Batches:
@@ -110,7 +110,7 @@ def lane_of(facts: bytes) -> Lane:
     return lane
 
 
-def _placed(batches: Batches, plan: Plan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
+def _placed(batches: Batches, plan: SweepPlan) -> Iterator[tuple[pa.RecordBatch, Placed]]:
     """Batches cut anew, with what conflict detection does with their rows."""
     ns = plan.conflict_at or (1,)
     yield from placed_batches(map(_without_uncarried, batches), ns=ns)
@@ -154,7 +154,7 @@ def compile_kernels() -> None:
         "h0": 1,
         "op_rank": 0,
     }
-    plan = Plan({0: ("table",)}, 0, 1.0, 1, conflict_at=(2,))
+    plan = SweepPlan({0: ("table",)}, 0, 1.0, 1, conflict_at=(2,))
     batch, placed = next(_placed(iter([pa.RecordBatch.from_pylist([row], schema=schema)]), plan))
     lane = _Lane(0, plan)
     lane.add(0, batch, placed)
@@ -168,7 +168,7 @@ class _Lane:
     """Counters of a lane while its changes pass."""
 
     number: int
-    plan: Plan
+    plan: SweepPlan
     table: int = -1
     errors: dict[str, str] = field(default_factory=dict)
     kept: list[tuple[Ints, Ints, Numbers, Flags]] = field(default_factory=list)
@@ -189,7 +189,7 @@ class _Lane:
             left=np.where(self.aligned, 1, MOST - 1)[np.newaxis, :, np.newaxis] + np.zeros((m, n, b), dtype=np.int64),
             evidence=np.zeros((_START_EVIDENCE, 2 * k.PLACE + 2), dtype=np.int64),
         )
-        self.before = Before(
+        self.before = LastChange(
             hashes=np.zeros(n, dtype=np.uint64),
             known=np.zeros(n, dtype=np.uint8),
             place=np.zeros(k.PLACE, dtype=np.int64),
@@ -242,14 +242,14 @@ class _Lane:
             mine = placed.barriers[written & (placed.barriers[:, conflict_kernel.NTH] == i), conflict_kernel.ROW]
             counts += np.bincount(bucket[mine], minlength=self.plan.buckets)
 
-    def _count_ordered(self, changes: Changes, new: npt.NDArray[np.bool_], size: Ints) -> None:
+    def _count_ordered(self, changes: TableChanges, new: npt.NDArray[np.bool_], size: Ints) -> None:
         for i, (n, (rows, volume)) in enumerate(self.ordered.items()):
             target = changes.hashes[new, len(self.hashed) + i] & np.uint64((1 << k.PACKED_BITS) - 1)
             cell = changes.bucket[new] * n + target.astype(np.int64)
             rows += np.bincount(cell, minlength=rows.size).reshape(rows.shape)
             volume += np.bincount(cell, size[new], minlength=rows.size).astype(np.int64).reshape(rows.shape)
 
-    def _note_unplaced(self, batch: pa.RecordBatch, changes: Changes, new: npt.NDArray[np.bool_]) -> None:
+    def _note_unplaced(self, batch: pa.RecordBatch, changes: TableChanges, new: npt.NDArray[np.bool_]) -> None:
         for s, name in enumerate(self.names):
             failed = np.flatnonzero(new & (changes.known[:, s] == 0))
             if len(failed):
@@ -336,17 +336,17 @@ def _narrowed(counts: Ints) -> npt.NDArray[np.integer]:
     return counts.astype(np.int32) if counts.max(initial=0) < 1 << 31 else counts
 
 
-def _seen(size: int, slots: int) -> Seen:
+def _seen(size: int, slots: int) -> LastOfKeys:
     """An empty map of keys."""
     numbers, flags = np.zeros((size, slots), dtype=np.uint64), np.zeros((size, slots), dtype=np.uint8)
-    return Seen(*_ids(size), np.zeros((size, k.PLACE), dtype=np.int64), numbers, flags)
+    return LastOfKeys(*_ids(size), np.zeros((size, k.PLACE), dtype=np.int64), numbers, flags)
 
 
 def _ids(size: int) -> Ids:
     return Ids(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
 
 
-def _changes(batch: pa.RecordBatch, slots: int, plan: Plan, placed: Placed, aligned: Flags) -> Changes:
+def _changes(batch: pa.RecordBatch, slots: int, plan: SweepPlan, placed: Placed, aligned: Flags) -> TableChanges:
     commit_ts = _ints(batch["commit_ts"])
     hashes = np.column_stack([_ints(batch[f"h{s}"]).view(np.uint64) for s in range(slots)])
     known = np.column_stack([np.asarray(batch[f"h{s}"].is_valid()) for s in range(slots)])
@@ -356,7 +356,7 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: Plan, placed: Placed, alig
         known = np.column_stack([known, np.repeat(carried[:, np.newaxis], len(plan.conflict_at), axis=1)])
     own, old, extra = (batch[f"own_{name}"] for name in _KEYS)
     lengths = np.asarray(pc.list_value_length(extra).fill_null(0))
-    return Changes(
+    return TableChanges(
         commit_ts=commit_ts,
         bucket=plan.bucket(commit_ts),
         rank=_ints(batch["op_rank"]),

@@ -46,7 +46,7 @@ PLACE = 4
 Array = npt.NDArray[Any]
 
 
-class Changes(NamedTuple):
+class TableChanges(NamedTuple):
     """Changes of one table, sorted. ``counted`` is filled: 0 for a repeated delivery, which changes nothing else.
 
     ``aligned`` says of a candidate that its numbers are packed (:func:`packed`), and stand for one partition count.
@@ -71,7 +71,7 @@ class Changes(NamedTuple):
     counted: Array
 
 
-class Seen(NamedTuple):
+class LastOfKeys(NamedTuple):
     """The last change of every key value (an open hash map; an entry counts if its epoch is the present one)."""
 
     keys: Array
@@ -88,7 +88,7 @@ class Ids(NamedTuple):
     epochs: Array
 
 
-class Before(NamedTuple):
+class LastChange(NamedTuple):
     """The last change of the table, and of its transaction under way: by slot the last that could be placed.
 
     ``torn`` and ``overtaken`` are greatest common divisors of differences, ``decided`` says that a row could be placed.
@@ -214,7 +214,7 @@ def _find(keys: Array, epochs: Array, key: int, epoch: int) -> int:
 
 
 @kernel
-def moved(old: Seen, new: Seen, epoch: int) -> None:
+def moved(old: LastOfKeys, new: LastOfKeys, epoch: int) -> None:
     """Put what a full map holds into a larger one."""
     for i in range(len(old.keys)):
         if old.epochs[i] == epoch:
@@ -275,7 +275,7 @@ def _spread(h: np.uint64, wide: bool, n_rows: int, n_bytes: int, rows: Array, vo
 
 
 @kernel
-def finish(now: Array, b4: Before, aligned: Array, c: Counters) -> None:
+def finish(now: Array, b4: LastChange, aligned: Array, c: Counters) -> None:
     """Count the transaction that is under way; to be called after the last change of a table too."""
     if now[IN_GROUP] == 0:
         return
@@ -309,7 +309,7 @@ def _begin(now: Array, commit_ts: int, bucket: int) -> None:
 
 
 @small_kernel
-def _is_repeat(ch: Changes, r: int, now: Array, ids: Ids) -> bool:
+def _is_repeat(ch: TableChanges, r: int, now: Array, ids: Ids) -> bool:
     """Whether the change was delivered before; rows of a transaction come by kind, so one kind is remembered."""
     if now[RANK] != ch.rank[r]:
         now[RANK] = ch.rank[r]
@@ -325,7 +325,7 @@ def _is_repeat(ch: Changes, r: int, now: Array, ids: Ids) -> bool:
 
 
 @kernel
-def _after_table(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> None:
+def _after_table(ch: TableChanges, r: int, now: Array, b4: LastChange, c: Counters) -> None:
     """The pair with the change before it in the table."""
     b = ch.bucket[r]
     if now[LAST]:
@@ -345,7 +345,7 @@ def _after_table(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> No
 
 
 @kernel
-def _in_group(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> None:
+def _in_group(ch: TableChanges, r: int, now: Array, b4: LastChange, c: Counters) -> None:
     """The pair with the change before it in the transaction."""
     b = ch.bucket[r]
     for s in range(ch.hashes.shape[1]):
@@ -368,7 +368,7 @@ def _in_group(ch: Changes, r: int, now: Array, b4: Before, c: Counters) -> None:
 
 
 @small_kernel
-def _is_here(seen: Seen, i: int, b4: Before) -> bool:
+def _is_here(seen: LastOfKeys, i: int, b4: LastChange) -> bool:
     same = True
     for j in range(PLACE):
         same &= seen.places[i, j] == b4.here[j]
@@ -377,7 +377,15 @@ def _is_here(seen: Seen, i: int, b4: Before) -> bool:
 
 @kernel
 def _of_key(
-    ch: Changes, r: int, i: int, is_row: bool, is_unique: bool, now: Array, seen: Seen, b4: Before, c: Counters
+    ch: TableChanges,
+    r: int,
+    i: int,
+    is_row: bool,
+    is_unique: bool,
+    now: Array,
+    seen: LastOfKeys,
+    b4: LastChange,
+    c: Counters,
 ) -> None:
     """The pair with the last change of the same key value, at place ``i`` of the map."""
     b = ch.bucket[r]
@@ -406,7 +414,9 @@ def _of_key(
 
 
 @kernel
-def sweep(start: int, ch: Changes, now: Array, b4: Before, seen: Seen, ids: Ids, c: Counters) -> tuple[int, int]:
+def sweep(
+    start: int, ch: TableChanges, now: Array, b4: LastChange, seen: LastOfKeys, ids: Ids, c: Counters
+) -> tuple[int, int]:
     """Measure changes from ``start`` on; how many are done, and why no more (:data:`DONE`)."""
     n_slots = ch.hashes.shape[1]
     for r in range(start, len(ch.commit_ts)):

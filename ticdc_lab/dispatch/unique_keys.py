@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.dispatch.definitions import Answer, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
 from ticdc_lab.facts.catalog import Catalog, IndexDef, TableDef
 
 _ANSWER = "_unique_keys"
@@ -169,8 +169,10 @@ def beside_handle(table: TableDef) -> Iterable[IndexDef]:
     return (i for i in table.unique_indexes if set(i.columns) <= carried and set(i.columns) != handle)
 
 
-def _padded(indexes: Iterable[IndexDef], width: int) -> Answer:
-    return Answer(columns=tuple(name for i in indexes for name in (*i.columns, *[""] * (width - len(i.columns)))))
+def _padded(indexes: Iterable[IndexDef], width: int) -> HashedColumns:
+    return HashedColumns(
+        columns=tuple(name for i in indexes for name in (*i.columns, *[""] * (width - len(i.columns))))
+    )
 
 
 def _own_key(enough: Column) -> Column:

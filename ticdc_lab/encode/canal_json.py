@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import Cells, Ints, Shape, cells_of
+from ticdc_lab.encode.cells import ColumnShape, ImageCells, Ints, cells_of
 from ticdc_lab.encode.ddl_types import canal_word
 from ticdc_lab.encode.texts import by_form, each, expanded, joined, latin1, quoted, quoted_ascii
 from ticdc_lab.errors import ProtocolError
@@ -45,22 +45,22 @@ _HOW = {
 _PROMOTED = {"tinyint": (127, 5), "smallint": (32_767, 4), "int": (2**31 - 1, -5), "bigint": (2**63 - 1, 3)}
 
 
-def _name(shape: Shape) -> str:
+def _name(shape: ColumnShape) -> str:
     return orjson.dumps(shape.name).decode()
 
 
-def _mysql_type(shape: Shape) -> str:
+def _mysql_type(shape: ColumnShape) -> str:
     sign = " unsigned" if shape.unsigned and shape.type.name not in ("bit", "year") else ""
     return f'{_name(shape)}:"{shape.type.name}{sign}"'
 
 
-def image(cells: Cells) -> pa.Array:
+def image(cells: ImageCells) -> pa.Array:
     """The members of each row's image."""
     values = by_form(cells.with_numbers(), cells.numbers(lambda s: s.type.form), _HOW)
     return cells.joined(joined(cells.of_shape(_name), ":", pc.fill_null(values, "null")))
 
 
-def sql_types(cells: Cells) -> Ints:
+def sql_types(cells: ImageCells) -> Ints:
     """``java.sql.Types`` of each cell, as TiCDC's ``getJavaSQLType`` chooses them."""
     found = cells.numbers(lambda s: s.type.java)
     for name, (most, java) in _PROMOTED.items():
@@ -97,7 +97,7 @@ def rows(batch: pa.RecordBatch, tables: Any) -> tuple[pa.Array, pa.Array]:
     return pa.nulls(batch.num_rows, pa.string()), values
 
 
-def _require_typed(old: Cells, data: Cells, tables: Any) -> None:
+def _require_typed(old: ImageCells, data: ImageCells, tables: Any) -> None:
     """Types are stated once, for ``data``: a column that only ``old`` has would have none."""
     names = {n: i for i, n in enumerate({s.name for s in old.shapes} | {s.name for s in data.shapes})}
     have, need = (c.row_of_cell() * len(names) + c.numbers(lambda s: names[s.name]) for c in (data, old))

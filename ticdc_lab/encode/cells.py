@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ColumnShape:
     """What all cells of one column have in common."""
 
     name: str
@@ -33,20 +33,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class ImageCells:
     """The cells of one image of each row, row by row."""
 
     ends: NDArray[np.int32]
     shape: Ints
     """Per cell, which of ``shapes``."""
-    shapes: list[Shape]
+    shapes: list[ColumnShape]
     value: pa.Array
 
-    def of_shape(self, f: Callable[[Shape], str]) -> pa.Array:
+    def of_shape(self, f: Callable[[ColumnShape], str]) -> pa.Array:
         """A text that depends on the column alone."""
         return pa.array([f(s) for s in self.shapes], pa.string()).take(pa.array(self.shape))
 
-    def numbers(self, f: Callable[[Shape], int]) -> Ints:
+    def numbers(self, f: Callable[[ColumnShape], int]) -> Ints:
         """A number that depends on the column alone."""
         return np.array([f(s) for s in self.shapes], np.int64)[self.shape]
 
@@ -75,7 +75,7 @@ class Cells:
         return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), members), ",")
 
 
-def cells_of(images: pa.Array, tables: Callable[[int], str]) -> Cells:
+def cells_of(images: pa.Array, tables: Callable[[int], str]) -> ImageCells:
     """Flatten the images (``columns`` or ``before`` of the events contract) of a batch.
 
     Raises
@@ -94,19 +94,19 @@ def cells_of(images: pa.Array, tables: Callable[[int], str]) -> Cells:
     _, first, shape = np.unique(codes, return_index=True, return_inverse=True)
     taken = flat.take(pa.array(first)).to_pylist()
     shapes = [_shape(c, int(keys[at]), int(row[at]), tables) for c, at in zip(taken, first, strict=True)]
-    return Cells(ends, shape.reshape(-1).astype(np.int64), shapes, value)
+    return ImageCells(ends, shape.reshape(-1).astype(np.int64), shapes, value)
 
 
-def _shape(cell: dict[str, Any], keys: int, row: int, tables: Callable[[int], str]) -> Shape:
+def _shape(cell: dict[str, Any], keys: int, row: int, tables: Callable[[int], str]) -> ColumnShape:
     try:
         kind, unsigned = type_of(cell["mysql_type"])
     except ProtocolError as e:
         raise ProtocolError(f"{tables(row)}, column {cell['name']}: {e.message}") from None
     labels = labels_of(cell["mysql_type"]) if kind.name in ("enum", "set") else ()
-    return Shape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels)
+    return ColumnShape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels)
 
 
-def _numbered(found: list[str], shape: Shape) -> list[str]:
+def _numbered(found: list[str], shape: ColumnShape) -> list[str]:
     """The number of each label, or of each list of labels for a SET; what is no label stays as it is."""
     place = {label: i for i, label in enumerate(shape.labels)}
     if shape.type.name == "enum":

@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import Cells, Shape, cells_of
+from ticdc_lab.encode.cells import ColumnShape, ImageCells, cells_of
 from ticdc_lab.encode.texts import FLOAT_TEXT, INTEGER_TEXT, base64_of, by_form, each, joined, number, quoted, raw
 from ticdc_lab.events import mysql_types as m
 
@@ -58,11 +58,11 @@ _HOW = {
 }
 
 
-def _form(shape: Shape) -> int:
+def _form(shape: ColumnShape) -> int:
     return _LABEL if shape.type.name in ("enum", "set") else shape.type.form
 
 
-def image(cells: Cells) -> pa.Array:
+def image(cells: ImageCells) -> pa.Array:
     """The members of each row's image."""
     values = pc.fill_null(by_form(cells.value, cells.numbers(_form), _HOW), "null")
     before = cells.of_shape(lambda s: f'{orjson.dumps(s.name).decode()}:{{"type":"{s.type.mq_v1}","value":')

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import Cells, Shape, cells_of
+from ticdc_lab.encode.cells import ColumnShape, ImageCells, cells_of
 from ticdc_lab.encode.ddl_types import action_number
 from ticdc_lab.encode.texts import (
     FLOAT_TEXT,
@@ -52,20 +52,20 @@ _HOW = {
 }
 
 
-def derived_flags(shape: Shape) -> int:
+def derived_flags(shape: ColumnShape) -> int:
     """The flags that TiCDC would set, as far as the type and the handle key tell."""
     flags = (BINARY if shape.type.binary else 0) | (UNSIGNED if shape.unsigned else 0)
     key = HANDLE | PRIMARY | (MULTIPLE if shape.keys > 1 else 0)
     return flags | (key if shape.is_key else NULLABLE)
 
 
-def _column(shape: Shape) -> str:
+def _column(shape: ColumnShape) -> str:
     flags = derived_flags(shape) if shape.flags is None else shape.flags
     handle = ',"h":true' if shape.is_key else ""
     return f'{orjson.dumps(shape.name).decode()}:{{"t":{shape.type.code}{handle},"f":{flags},"v":'
 
 
-def image(cells: Cells) -> pa.Array:
+def image(cells: ImageCells) -> pa.Array:
     """The members of each row's image."""
     values = by_form(cells.with_numbers(), cells.numbers(lambda s: s.type.form), _HOW)
     return cells.joined(joined(cells.of_shape(_column), pc.fill_null(values, "null"), "}"))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.encode.export import is_lines, write
-from ticdc_lab.engine.task_errors import said_in_a_task
+from ticdc_lab.engine.failures import said_in_a_task
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import MESSAGES, require_columns
 from ticdc_lab.sources import kafka

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.engine.choosing import Choice, choose
+    from ticdc_lab.engine.choosing import EngineChoice, choose
     from ticdc_lab.engine.counting import counted
     from ticdc_lab.engine.jvm import (
         hadoop_exists,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ticdc_lab.engine.sessions import engine_of, has_jvm, is_sail, is_several_machines, parallelism, session
 
 __all__ = [
-    "Choice",
+    "EngineChoice",
     "choose",
     "counted",
     "engine_of",
@@ -43,7 +43,7 @@ __all__ = [
 lazily(
     __name__,
     __all__,
-    dict.fromkeys(("Choice", "choose"), "choosing")
+    dict.fromkeys(("EngineChoice", "choose"), "choosing")
     | {"counted": "counting", "parquet_below": "paths", "verbatim": "paths"}
     | {name: "jvm" for name in __all__ if name.startswith(("hadoop", "kafka", "java"))}
     | dict.fromkeys(("engine_of", "has_jvm", "is_sail", "is_several_machines", "parallelism", "session"), "sessions"),

@@ -38,7 +38,7 @@ SPARK_SETUP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EngineChoice:
     """An engine, and why it is this one.
 
     Attributes
@@ -79,7 +79,7 @@ class Machine:
 def choose(
     source: str | None = None, *, engine: str = "auto", needs_spark: str | None = None,
     settings: Mapping[str, str] | None = None,
-) -> Choice:  # fmt: skip
+) -> EngineChoice:  # fmt: skip
     """Say which engine runs on this machine, before anything is started.
 
     Parameters
@@ -109,7 +109,7 @@ def choose(
 
 def decide(
     source: str | None, size: int, machine: Machine, *, engine: str = "auto", needs_spark: str | None = None
-) -> Choice:
+) -> EngineChoice:
     """Say which engine runs, as :func:`choose`; pure.
 
     Parameters
@@ -130,11 +130,11 @@ def decide(
         why = reason or "it was asked for"
         if machine.no_spark is not None and not machine.remote:
             raise SparkMissingError(f"Apache Spark is needed ({why}), but {machine.no_spark}.", hint=SPARK_SETUP)
-        return Choice("spark", why)
+        return EngineChoice("spark", why)
     if machine.no_embedded is None:
-        return Choice("embedded", "the log fits this machine" if source else "nothing needs Spark")
+        return EngineChoice("embedded", "the log fits this machine" if source else "nothing needs Spark")
     if machine.no_spark is None:
-        return Choice("spark", f"the embedded engine cannot be used: {machine.no_embedded}")
+        return EngineChoice("spark", f"the embedded engine cannot be used: {machine.no_embedded}")
     raise SparkMissingError(f"No engine can run here: {machine.no_embedded}, and {machine.no_spark}.", hint=SPARK_SETUP)
 
 
@@ -188,10 +188,10 @@ def _unpacked(file: Path) -> int:
         return 0
 
 
-def _embedded(reason: str | None, machine: Machine) -> Choice:
+def _embedded(reason: str | None, machine: Machine) -> EngineChoice:
     if (cannot := machine.no_embedded or reason) is not None:
         raise SetupError(f"The embedded engine cannot be used: {cannot}.", hint=embedded.USE_SPARK)
-    return Choice("embedded", "it was asked for")
+    return EngineChoice("embedded", "it was asked for")
 
 
 def _needs_spark(source: str | None, size: int, machine: Machine) -> str | None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from ticdc_lab.engine import embedded
-from ticdc_lab.engine.choosing import Choice, choose
+from ticdc_lab.engine.choosing import EngineChoice, choose
 from ticdc_lab.engine.environment import cpus
 from ticdc_lab.errors import SetupError
 
@@ -193,7 +193,7 @@ def _ask(spark: SparkSession) -> _Facts:
     return _Facts(master == "", int(parts[0]) + 1, f"Spark Connect at {spark.client.host}")
 
 
-def _again(active: _Active, choice: Choice, asked: _Asked, engine: str) -> SparkSession:
+def _again(active: _Active, choice: EngineChoice, asked: _Asked, engine: str) -> SparkSession:
     same = asked in (active.asked, _Asked())
     if (
         not same
@@ -243,7 +243,7 @@ def _stopped(spark: SparkSession) -> bool:
 
 
 def _begin(
-    choice: Choice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
+    choice: EngineChoice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
 ) -> SparkSession:
     # else gRPC begins its threads anew between fork and exec, where its files are closed, and aborts the child
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -25,7 +25,7 @@ NEAR = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """One run of a step: messages in, seconds."""
 
     messages: int
@@ -51,7 +51,7 @@ def note(step: str, *, messages: int, seconds: float) -> None:
         return
     file = place()
     known = _read(file)
-    known[step] = [*known.get(step, []), Run(messages, seconds)][-KEPT:]
+    known[step] = [*known.get(step, []), TimedRun(messages, seconds)][-KEPT:]
     told = {name: [[r.messages, round(r.seconds, 3)] for r in runs] for name, runs in sorted(known.items())}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def expected_s(step: str, messages: int) -> float | None:
     return median(r.seconds * messages / r.messages for r in near) if near else None
 
 
-def _read(file: Path) -> dict[str, list[Run]]:
+def _read(file: Path) -> dict[str, list[TimedRun]]:
     """What was kept; what is no measurement is left out."""
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
@@ -92,8 +92,10 @@ def _read(file: Path) -> dict[str, list[Run]]:
     return {step: runs for step, runs in found.items() if runs}
 
 
-def _run(told: Any) -> Run | None:
+def _run(told: Any) -> TimedRun | None:
     if not (isinstance(told, list) and len(told) == 2 and all(type(v) in (int, float) for v in told)):
         return None
     messages, seconds = told
-    return Run(int(messages), float(seconds)) if 0 < messages < float("inf") and 0 < seconds < float("inf") else None
+    return (
+        TimedRun(int(messages), float(seconds)) if 0 < messages < float("inf") and 0 < seconds < float("inf") else None
+    )

@@ -1,4 +1,4 @@
-"""MySQL and TiDB DDL as words with a cursor: what :mod:`ticdc_lab.facts.catalog_ddl` reads statements with.
+"""MySQL and TiDB DDL as words with a cursor: what :mod:`ticdc_lab.facts.catalog` reads statements with.
 
 A general SQL parser is of little help here: sqlglot keeps whole statements as opaque commands (RENAME TABLE, most
 partition clauses), fails on ADD PARTITION and drops TiDB's executable comments, which say how a key is stored.

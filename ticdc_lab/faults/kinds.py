@@ -9,9 +9,9 @@ from random import Random
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import marks, rows
 from ticdc_lab.faults.log import FaultLog
-from ticdc_lab.faults.plan import Fault, Plan
+from ticdc_lab.faults.plan import FaultPlan, PlantedFault
 
-KINDS: dict[str, Callable[[FaultLog], Iterator[Plan]]] = {
+KINDS: dict[str, Callable[[FaultLog], Iterator[FaultPlan]]] = {
     kind.__name__: kind
     for kind in (
         rows.row_dropped,
@@ -69,7 +69,7 @@ CANDIDATES = 16
 """Places of which one is taken."""
 
 
-def plan_fault(log: FaultLog, kind: str, seed: int) -> Fault:
+def plan_fault(log: FaultLog, kind: str, seed: int) -> PlantedFault:
     """Choose a place for a fault.
 
     Parameters
@@ -100,4 +100,4 @@ def plan_fault(log: FaultLog, kind: str, seed: int) -> Fault:
             f"The log has no place for {kind} among the {len(log.lives)} rows that were looked at.",
             hint="Look at more rows, or take a log whose rows change more often.",
         )
-    return Fault.of(rng.choice(plans), kind=kind, seed=seed, topic=log.topic)
+    return PlantedFault.of(rng.choice(plans), kind=kind, seed=seed, topic=log.topic)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ticdc_lab.faults.log import Event, FaultLog, place_of
-from ticdc_lab.faults.plan import Plan, Put, Seen
+from ticdc_lab.faults.plan import ExpectedFinding, FaultPlan, Put
 
 RESOLVED, BROADCAST = "nothing_below_resolved_ts", "resolved_events_on_all_partitions"
 MONOTONE = "watermarks_are_monotone"
@@ -14,7 +14,7 @@ BELOW_DDL, ON_ALL, IN_TIME = "nothing_below_ddl", "ddl_events_on_all_partitions"
 HOLES = "offsets_are_contiguous"
 
 
-def watermark_too_high(log: FaultLog) -> Iterator[Plan]:
+def watermark_too_high(log: FaultLog) -> Iterator[FaultPlan]:
     """The owner leaves one processor out of the minimum: what it broadcasts passes rows that are not sent yet."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -24,10 +24,10 @@ def watermark_too_high(log: FaultLog) -> Iterator[Plan]:
                 stated = (e for own in log.watermarks.values() for e in own if e["commit_ts"] == w["commit_ts"])
                 high = [e | {"commit_ts": r["commit_ts"] + 1} for e in stated]
                 what = f"the watermark {w['commit_ts']} says {r['commit_ts'] + 1} in every partition"
-                yield Plan(what, w, (Seen(RESOLVED, (place_of(r),)),), changed=tuple(high))
+                yield FaultPlan(what, w, (ExpectedFinding(RESOLVED, (place_of(r),)),), changed=tuple(high))
 
 
-def watermark_overtakes_rows(log: FaultLog) -> Iterator[Plan]:
+def watermark_overtakes_rows(log: FaultLog) -> Iterator[FaultPlan]:
     """Watermarks and rows are sent by two producers: a watermark is written before rows that were given up first."""
     for r in log.rows:
         p = r["partition"]
@@ -36,48 +36,50 @@ def watermark_overtakes_rows(log: FaultLog) -> Iterator[Plan]:
             w = above[0]
             what = f"the watermark {w['commit_ts']} of partition {p} stands before offset {r['offset']}"
             put = Put(w, p, r["offset"])
-            yield Plan(what, w, (Seen(RESOLVED, (place_of(r),)),), gone=(w,), put=(put,))
+            yield FaultPlan(what, w, (ExpectedFinding(RESOLVED, (place_of(r),)),), gone=(w,), put=(put,))
 
 
-def watermark_falls_back(log: FaultLog) -> Iterator[Plan]:
+def watermark_falls_back(log: FaultLog) -> Iterator[FaultPlan]:
     """A new owner reads an old checkpoint from its store and broadcasts it."""
     for p in log.partitions:
         for w, after in _steps(log, p):
             put = Put(w, p, after["offset"] + 1)
             what = f"the watermark {w['commit_ts']} comes again in partition {p} after a greater one"
-            yield Plan(what, w, (Seen(MONOTONE, (0,)),), put=(put,))
+            yield FaultPlan(what, w, (ExpectedFinding(MONOTONE, (0,)),), put=(put,))
 
 
-def watermark_missing(log: FaultLog) -> Iterator[Plan]:
+def watermark_missing(log: FaultLog) -> Iterator[FaultPlan]:
     """The broadcast of one watermark fails in one partition and is not repeated."""
     for p in log.partitions:
         for (_, w), (_, after) in zip(_steps(log, p), list(_steps(log, p))[1:], strict=False):
             gone = tuple(e for e in log.watermarks[p] if e["commit_ts"] == w["commit_ts"])
             what = f"the watermark {w['commit_ts']} is missing in partition {p}"
             if len(log.partitions) > 1:
-                yield Plan(what, w, (Seen(BROADCAST, (place_of(after),)),), gone=gone)
+                yield FaultPlan(what, w, (ExpectedFinding(BROADCAST, (place_of(after),)),), gone=gone)
 
 
-def partition_without_watermarks(log: FaultLog) -> Iterator[Plan]:
+def partition_without_watermarks(log: FaultLog) -> Iterator[FaultPlan]:
     """The owner knows the number of partitions of yesterday: the newest gets rows but no watermark."""
     for p in log.partitions:
         gone = tuple(log.watermarks[p])
         if gone and len(log.partitions) > 1 and any(r["partition"] == p for r in log.rows):
-            yield Plan(f"partition {p} has no watermark", gone[0], (Seen(BROADCAST, partition=p),), gone=gone)
+            yield FaultPlan(
+                f"partition {p} has no watermark", gone[0], (ExpectedFinding(BROADCAST, partition=p),), gone=gone
+            )
 
 
-def watermarks_stop(log: FaultLog) -> Iterator[Plan]:
+def watermarks_stop(log: FaultLog) -> Iterator[FaultPlan]:
     """A partition drops out of the owner's list: its rows go on, its watermarks do not."""
     for p in log.partitions:
         own = log.watermarks[p]
         for i in range(2, len(own) - 1):
             if own[i]["commit_ts"] > own[i - 1]["commit_ts"] and len(log.partitions) > 1:
                 what = f"partition {p} has no watermark after {own[i - 1]['commit_ts']}"
-                seen = Seen(BROADCAST, partition=p, severity="warning")
-                yield Plan(what, own[i], (seen,), gone=tuple(own[i:]))
+                seen = ExpectedFinding(BROADCAST, partition=p, severity="warning")
+                yield FaultPlan(what, own[i], (seen,), gone=tuple(own[i:]))
 
 
-def watermark_of_another_changefeed(log: FaultLog) -> Iterator[Plan]:
+def watermark_of_another_changefeed(log: FaultLog) -> Iterator[FaultPlan]:
     """A second changefeed writes to the same topic: its checkpoint appears in one partition."""
     for p in log.partitions:
         for w, after in _steps(log, p):
@@ -87,82 +89,86 @@ def watermark_of_another_changefeed(log: FaultLog) -> Iterator[Plan]:
                     other = w | {"commit_ts": w["commit_ts"] + 1}
                     what = f"a watermark {other['commit_ts']} that no other partition has is in partition {p}"
                     put = Put(other, p, w["offset"] + 1)
-                    yield Plan(what, w, (Seen(BROADCAST, (place_of(found[0]),)),), put=(put,))
+                    yield FaultPlan(what, w, (ExpectedFinding(BROADCAST, (place_of(found[0]),)),), put=(put,))
 
 
-def ddl_missing(log: FaultLog) -> Iterator[Plan]:
+def ddl_missing(log: FaultLog) -> Iterator[FaultPlan]:
     """The broadcast of a DDL fails in one partition and is not repeated."""
     for d in _broadcast(log):
         if len(_same(log, d)) == 1:
             p = d["partition"]
-            yield Plan(f"{_a(d)} is missing", d, (Seen(ON_ALL, partition=p),), gone=(d,))
+            yield FaultPlan(f"{_a(d)} is missing", d, (ExpectedFinding(ON_ALL, partition=p),), gone=(d,))
 
 
-def ddl_changed(log: FaultLog) -> Iterator[Plan]:
+def ddl_changed(log: FaultLog) -> Iterator[FaultPlan]:
     """A text with an unusual character is converted differently by the two owners of a switch."""
     for d in _broadcast(log):
         if len(_same(log, d)) == 1:
             other = d | {"query": f"{d['query']} /* ? */"}
-            seen = Seen(ON_ALL, partition=d["partition"])
-            yield Plan(f"{_a(d)} has another text", d, (seen,), changed=(other,))
+            seen = ExpectedFinding(ON_ALL, partition=d["partition"])
+            yield FaultPlan(f"{_a(d)} has another text", d, (seen,), changed=(other,))
 
 
-def ddl_repeated_with_other_text(log: FaultLog) -> Iterator[Plan]:
+def ddl_repeated_with_other_text(log: FaultLog) -> Iterator[FaultPlan]:
     """A new owner sends the last DDL again in one partition, restored as a text with another spelling."""
     for d in _broadcast(log):
         other = d | {"query": f"{d['query']} /* ? */"}
         q = next(p for p in log.partitions if p != d["partition"])
         put = Put(other, d["partition"], d["offset"] + 1)
-        yield Plan(f"{_a(d)} comes again with another text", d, (Seen(ON_ALL, partition=q),), put=(put,))
+        yield FaultPlan(
+            f"{_a(d)} comes again with another text", d, (ExpectedFinding(ON_ALL, partition=q),), put=(put,)
+        )
 
 
-def ddl_early(log: FaultLog) -> Iterator[Plan]:
+def ddl_early(log: FaultLog) -> Iterator[FaultPlan]:
     """The owner sends a DDL before the processors have sent all that precedes it."""
     for d in log.ddl:
         for r in _of_its_table(log, d):
             if r["offset"] < d["offset"] and r["commit_ts"] < d["commit_ts"]:
                 what = f"{_a(d)} stands before offset {r['offset']}"
                 put = Put(d, d["partition"], r["offset"])
-                yield Plan(what, d, (Seen(BELOW_DDL, (place_of(r),)),), gone=(d,), put=(put,))
+                yield FaultPlan(what, d, (ExpectedFinding(BELOW_DDL, (place_of(r),)),), gone=(d,), put=(put,))
 
 
-def ddl_late(log: FaultLog) -> Iterator[Plan]:
+def ddl_late(log: FaultLog) -> Iterator[FaultPlan]:
     """The checkpoint goes on while the DDL is still executed: a watermark above the DDL stands before it."""
     for d in log.ddl:
         before = log.behind(d["partition"], d["commit_ts"], after=d["offset"])
         if before is not None and len(_same(log, d)) == 1:
             put = Put(d, d["partition"], before)
-            yield Plan(f"{_a(d)} follows a watermark above it", d, (Seen(IN_TIME, (0,)),), gone=(d,), put=(put,))
+            yield FaultPlan(
+                f"{_a(d)} follows a watermark above it", d, (ExpectedFinding(IN_TIME, (0,)),), gone=(d,), put=(put,)
+            )
 
 
-def row_after_ddl(log: FaultLog) -> Iterator[Plan]:
+def row_after_ddl(log: FaultLog) -> Iterator[FaultPlan]:
     """A processor sends the rest of its buffer after the owner has sent the DDL of the table."""
     for d in log.ddl:
         for r in _of_its_table(log, d):
             if r["offset"] < d["offset"] and r["commit_ts"] < d["commit_ts"]:
                 what = f"the change at partition {r['partition']}, offset {r['offset']} follows {_a(d)}"
                 put = Put(r, r["partition"], d["offset"] + 1)
-                yield Plan(what, r, (Seen(BELOW_DDL, (0,)),), gone=(r,), put=(put,))
+                yield FaultPlan(what, r, (ExpectedFinding(BELOW_DDL, (0,)),), gone=(r,), put=(put,))
 
 
-def offsets_lost(log: FaultLog) -> Iterator[Plan]:
+def offsets_lost(log: FaultLog) -> Iterator[FaultPlan]:
     """A recorder crashes between the commit of its offsets and its file: some messages are in no file."""
     for r in log.rows:
         p, first = r["partition"], r["offset"]
         if first > 0 and first + 3 < log.last[p]:
-            seen = Seen(HOLES, ((p, first + 3, 0),), severity="warning")
+            seen = ExpectedFinding(HOLES, ((p, first + 3, 0),), severity="warning")
             what = f"offsets {first} to {first + 2} of partition {p} are lost"
-            yield Plan(what, r, (seen,), cut=((p, first, first + 2),))
+            yield FaultPlan(what, r, (seen,), cut=((p, first, first + 2),))
 
 
-def partition_truncated(log: FaultLog) -> Iterator[Plan]:
+def partition_truncated(log: FaultLog) -> Iterator[FaultPlan]:
     """The recording of one partition ends early, or its leader lost the tail in an unclean election."""
     for p in log.partitions:
         for w, after in _steps(log, p):
             if after["commit_ts"] == log.watermarks[p][-1]["commit_ts"] and len(log.partitions) > 1:
-                seen = Seen(BROADCAST, partition=p, severity="warning")
+                seen = ExpectedFinding(BROADCAST, partition=p, severity="warning")
                 what = f"partition {p} ends at offset {w['offset']}"
-                yield Plan(what, after, (seen,), cut=((p, w["offset"] + 1, log.last[p]),))
+                yield FaultPlan(what, after, (seen,), cut=((p, w["offset"] + 1, log.last[p]),))
 
 
 def _steps(log: FaultLog, partition: int) -> Iterator[tuple[Event, Event]]:

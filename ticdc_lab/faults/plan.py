@@ -19,13 +19,13 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExpectedFinding:
     """What the audit must report: a guarantee at one of some events.
 
     Attributes
     ----------
     at
-        Places in the log without fault, or numbers in :attr:`Plan.put`; empty: what is missing has no place.
+        Places in the log without fault, or numbers in :attr:`FaultPlan.put`; empty: what is missing has no place.
     partition
         Where ``at`` is empty: the partition that lacks it.
     """
@@ -37,7 +37,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """One fault in places of the log without it.
 
     Attributes
@@ -58,7 +58,7 @@ class Plan:
 
     what: str
     event: Event
-    seen: tuple[Seen, ...]
+    seen: tuple[ExpectedFinding, ...]
     gone: tuple[Event, ...] = ()
     changed: tuple[Event, ...] = ()
     put: tuple[Put, ...] = ()
@@ -84,7 +84,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlantedFault:
     """A fault that was planted.
 
     Attributes
@@ -110,10 +110,10 @@ class Fault:
     offset: int
     commit_ts: int
     expected: tuple[Expected, ...]
-    plan: Plan = field(repr=False)
+    plan: FaultPlan = field(repr=False)
 
     @classmethod
-    def of(cls, plan: Plan, *, kind: str, seed: int, topic: str) -> Fault:
+    def of(cls, plan: FaultPlan, *, kind: str, seed: int, topic: str) -> PlantedFault:
         """Give a plan its name, and its places in the log with the fault."""
         e = plan.event
         named = ".".join(filter(None, (e["schema_name"], e["table_name"]))) or None
@@ -123,7 +123,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PartitionLayout:
     """Offsets of one partition with a fault."""
 
     closed: tuple[int, ...]
@@ -132,7 +132,7 @@ class Layout:
     """``before`` and number of what is put, in order."""
 
     @classmethod
-    def of(cls, plan: Plan, partition: int) -> Layout:
+    def of(cls, plan: FaultPlan, partition: int) -> PartitionLayout:
         """That of a plan."""
         gone = Counter((e["offset"], e["together"]) for e in plan.gone if e["partition"] == partition)
         closed = {offset for (offset, together), n in gone.items() if n == together}
@@ -154,13 +154,13 @@ class Layout:
         return [{"at": b, "by": 1} for b, _ in self.puts] + [{"at": o + 1, "by": -1} for o in self.closed]
 
 
-def layouts(plan: Plan) -> dict[int, Layout]:
+def layouts(plan: FaultPlan) -> dict[int, PartitionLayout]:
     """Of all partitions that a plan touches."""
     touched = {p.partition for p in plan.put} | {e["partition"] for e in plan.gone}
-    return {p: Layout.of(plan, p) for p in sorted(touched)}
+    return {p: PartitionLayout.of(plan, p) for p in sorted(touched)}
 
 
-def with_new_places(plan: Plan) -> list[Event]:
+def with_new_places(plan: FaultPlan) -> list[Event]:
     """What is added or changed, at its place in the log with the fault."""
     of = layouts(plan)
     put = [
@@ -169,17 +169,17 @@ def with_new_places(plan: Plan) -> list[Event]:
     return put + [e | {"offset": _offset(place_of(e), of)} for e in plan.changed]
 
 
-def gone_places(plan: Plan) -> list[Place]:
+def gone_places(plan: FaultPlan) -> list[Place]:
     """Places in the log without the fault that are taken from it, also where something else is put."""
     return [place_of(e) for e in (*plan.gone, *plan.changed)]
 
 
-def _offset(place: Place, of: dict[int, Layout]) -> int:
+def _offset(place: Place, of: dict[int, PartitionLayout]) -> int:
     partition, offset, _ = place
     return of[partition].moved(offset) if partition in of else offset
 
 
-def _expected(seen: Seen, plan: Plan) -> Expected:
+def _expected(seen: ExpectedFinding, plan: FaultPlan) -> Expected:
     of = layouts(plan)
     places: list[tuple[int, int | None]] = []
     for at in seen.at:

@@ -14,7 +14,7 @@ from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
 from ticdc_lab.faults.kinds import plan_fault
 from ticdc_lab.faults.log import Event, FaultLog
-from ticdc_lab.faults.plan import Fault, gone_places, layouts, with_new_places
+from ticdc_lab.faults.plan import PlantedFault, gone_places, layouts, with_new_places
 
 ROWS = 500
 """Rows whose lives are looked at."""
@@ -72,7 +72,7 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
     return FaultLog.of(name, found, marks, {r["partition"]: r["last"] for r in last})
 
 
-def plant(events: DataFrame, *, kind: str, seed: int = 0) -> tuple[DataFrame, Fault]:
+def plant(events: DataFrame, *, kind: str, seed: int = 0) -> tuple[DataFrame, PlantedFault]:
     """Plant one fault.
 
     Parameters
@@ -98,7 +98,7 @@ def plant(events: DataFrame, *, kind: str, seed: int = 0) -> tuple[DataFrame, Fa
     return with_faults(events, [fault]), fault
 
 
-def with_faults(events: DataFrame, faults: Sequence[Fault]) -> DataFrame:
+def with_faults(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
     """Change, take away and add the messages that faults name.
 
     Parameters
@@ -147,7 +147,7 @@ def _with_together(own: DataFrame, some: DataFrame) -> DataFrame:
     return some.join(F.broadcast(sizes.agg(F.count(F.lit(1)).alias("together"))), on=list(_MESSAGE))
 
 
-def _edits(fault: Fault) -> list[tuple[Any, ...]]:
+def _edits(fault: PlantedFault) -> list[tuple[Any, ...]]:
     """By partition what is gone, what is cut, and by how much offsets move; one that says nothing, for its type."""
     of, gone = layouts(fault.plan), gone_places(fault.plan)
     touched = {p for p, _, _ in gone} | {p for p, _, _ in fault.plan.cut} | set(of)

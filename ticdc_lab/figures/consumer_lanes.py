@@ -7,7 +7,7 @@ import pandas as pd
 from ticdc_lab.figures import lane_traces as traces
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.lane_layout import scene
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, Order, Scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, LaneScene, Order
 from ticdc_lab.figures.lane_traces import extent, ms
 from ticdc_lab.figures.theme import count, finish, label, sentence
 
@@ -51,7 +51,7 @@ def consumer_lanes(
     return drawn(s, s.end_us if at_us is None else at_us, finding=finding)
 
 
-def drawn(s: Scene, at_us: int, *, finding: str = "") -> Figure:
+def drawn(s: LaneScene, at_us: int, *, finding: str = "") -> Figure:
     """Draw a scene at a moment (µs); every moment of a scene has the same traces."""
     fig = Figure(traces_at(s, at_us))
     names = [f"partition {p}" for _, p in s.lanes]
@@ -76,7 +76,7 @@ def drawn(s: Scene, at_us: int, *, finding: str = "") -> Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + legend_px)
 
 
-def traces_at(s: Scene, at_us: int) -> list[Scatter]:
+def traces_at(s: LaneScene, at_us: int) -> list[Scatter]:
     """What is drawn of a scene at a moment (µs), without its frame."""
     return [
         *traces.seam(s, at_us),
@@ -95,7 +95,7 @@ def _legend_px(fig: Figure) -> int:
     return _LEGEND_ROW_PX * -(-len(names) // columns)
 
 
-def _finding(s: Scene, at_us: int) -> str:
+def _finding(s: LaneScene, at_us: int) -> str:
     states = pd.Series(s.states(at_us)).value_counts()
     n = len(s.rows)
     of = f" drawn (of {s.total:,})" if n < s.total else ""
@@ -114,6 +114,6 @@ def _finding(s: Scene, at_us: int) -> str:
     return told
 
 
-def _note(s: Scene) -> str:
+def _note(s: LaneScene) -> str:
     left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
     return _NOTE[s.order] + left

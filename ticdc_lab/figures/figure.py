@@ -101,7 +101,7 @@ def frame(name: str, data: Iterable[Mapping[str, Any]], **settings: Any) -> Sett
     return made
 
 
-class Place(NamedTuple):
+class GridPlace(NamedTuple):
     """The axes of a cell in a grid of plots, as traces name them."""
 
     x: str = "x"
@@ -140,7 +140,7 @@ class Figure:
 
     def __init__(
         self, data: Figure | Settings | Iterable[Settings] = (), layout: Mapping[str, Any] | None = None,
-        *, grid: Mapping[tuple[int, int], Place] | None = None,
+        *, grid: Mapping[tuple[int, int], GridPlace] | None = None,
     ) -> None:  # fmt: skip
         of = data if isinstance(data, Figure) else None
         self.data: list[Settings]
@@ -152,7 +152,7 @@ class Figure:
         self.layout = Settings()
         put(self.layout, layout if layout is not None else of.layout if of else {})
         self.frames: list[Settings] = list(of.frames) if of else []
-        self.grid: dict[tuple[int, int], Place] = dict(grid or (of.grid if of else {}))
+        self.grid: dict[tuple[int, int], GridPlace] = dict(grid or (of.grid if of else {}))
 
     def add_trace(self, trace: Settings, row: int | None = None, col: int | None = None) -> Figure:
         """Draw one more, in a cell of the grid."""
@@ -242,9 +242,9 @@ class Figure:
                 self.add_annotation(text=annotation_text, showarrow=False, **at, **refs)
         return self
 
-    def _places(self, row: int | None, col: int | None) -> list[Place]:
+    def _places(self, row: int | None, col: int | None) -> list[GridPlace]:
         if not self.grid:
-            return [Place()]
+            return [GridPlace()]
         filled = {(t.get("xaxis", "x"), t.get("yaxis", "y")) for t in self.data}
         return [p for at, p in self.grid.items() if tuple(p) in filled and (row is None or at == (row, col))]
 
@@ -345,7 +345,7 @@ def subplots(
             if not span:
                 continue
             n += 1
-            place = Place(f"x{n if n > 1 else ''}", f"y{n if n > 1 else ''}")
+            place = GridPlace(f"x{n if n > 1 else ''}", f"y{n if n > 1 else ''}")
             fig.grid[r + 1, c + 1] = place
             across = [widths[c][0], widths[c + span - 1][1]]
             down = [max(0.0, 1 - heights[r][1]), min(1.0, 1 - heights[r][0])]
@@ -369,12 +369,12 @@ def _shares(shares: Sequence[float], gap: float) -> list[tuple[float, float]]:
     return [(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
 
 
-def _set_axis(fig: Figure, letter: str, place: Place, domain: list[float]) -> None:
+def _set_axis(fig: Figure, letter: str, place: GridPlace, domain: list[float]) -> None:
     own, other = (place.x, place.y) if letter == "x" else (place.y, place.x)
     fig.layout[f"{letter}axis{own[1:]}"] = Settings(anchor=other, domain=domain)
 
 
-def _follow(fig: Figure, letter: str, place: Place, first: Place) -> None:
+def _follow(fig: Figure, letter: str, place: GridPlace, first: GridPlace) -> None:
     own, leading = (getattr(p, letter) for p in (place, first))
     if own != leading:
         put(fig.layout[f"{letter}axis{own[1:]}"], {"matches": leading, "showticklabels": False})

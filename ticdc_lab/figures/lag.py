@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.progress import Progress, lane_name, progress
+from ticdc_lab.figures.progress import TopicProgress, lane_name, progress
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, look, sentence
 
@@ -53,7 +53,7 @@ def lag(
     return finish(fig, title=_finding(p, late), note=_NOTE)
 
 
-def _finding(p: Progress, late: dict[tuple[str, int], np.ndarray]) -> str:
+def _finding(p: TopicProgress, late: dict[tuple[str, int], np.ndarray]) -> str:
     worst = max(late, key=lambda lane: (np.nan_to_num(late[lane], nan=-1.0).max(), -lane[1]))
     most = float(np.nan_to_num(late[worst], nan=-1.0).max())
     silent = [lane[1] for lane, v in late.items() if np.isnan(v).all()]

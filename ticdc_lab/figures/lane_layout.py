@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.figures.lane_scene import NEVER, Lane, Order, Scene
+from ticdc_lab.figures.lane_scene import NEVER, Lane, LaneScene, Order
 
 _NONE = -1
 """What stands for no partition and no commit_ts here: TSO are too large for frames in which a missing number is NaN."""
@@ -16,7 +16,7 @@ _THROWN = ("dropped", "filtered", "forgotten")
 def scene(
     deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", around_us: int | None = None,
     most: int = 400,
-) -> Scene:  # fmt: skip
+) -> LaneScene:  # fmt: skip
     """Lay a run out.
 
     Parameters
@@ -48,7 +48,7 @@ def scene(
     marks, waits, downs = _marks(said, steps, place), _waits(said, place), _downs(said, place)
     last = [int(f[c].max()) for f, c in ((rows, "read_at"), (marks, "at"), (waits, "since"), (said, "at")) if len(f)]
     last += [int(t) for t in rows["applied_at"] if t < NEVER]
-    return Scene(
+    return LaneScene(
         lanes,
         rows,
         marks,

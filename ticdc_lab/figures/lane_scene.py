@@ -27,7 +27,7 @@ class Seam:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Scene:
+class LaneScene:
     """A run of the consumer model, laid out in lanes.
 
     Attributes

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_lab.figures.figure import Scatter, Settings
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, Scene
+from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD, LaneScene
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, label
 
@@ -29,7 +29,7 @@ def ms(at_us: float) -> str:
     return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
 
 
-def bars(s: Scene, at_us: int) -> Sequence[Scatter]:
+def bars(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """The applied front of each lane, and from there what it holds."""
     states, start = s.states(at_us), extent(s)[0] - 0.5
     done = s.fronts(at_us)
@@ -46,7 +46,7 @@ def bars(s: Scene, at_us: int) -> Sequence[Scatter]:
     ]
 
 
-def seam(s: Scene, at_us: int) -> Sequence[Scatter]:
+def seam(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """In commit order: a line where the downstream is a state of upstream, or the band in which it is none."""
     seam, (starts, ends) = s.seam(at_us), extent(s)
     top, foot = -0.5, len(s.lanes) - 0.5
@@ -68,7 +68,7 @@ def seam(s: Scene, at_us: int) -> Sequence[Scatter]:
     ]  # fmt: skip
 
 
-def ticks(s: Scene, at_us: int) -> Sequence[Scatter]:
+def ticks(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Row changes, a trace for each table."""
     states, (starts, ends) = s.states(at_us), extent(s)
     dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
@@ -86,7 +86,7 @@ def ticks(s: Scene, at_us: int) -> Sequence[Scatter]:
 
 
 @lru_cache(maxsize=4)  # a scene is drawn at many moments
-def _tables(s: Scene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
+def _tables(s: LaneScene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
     """Which row changes are of each table, and what of them is the same at every moment."""
     tables = sorted({str(t) for t in s.rows["table"]})
     named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
@@ -110,14 +110,14 @@ def _tables(s: Scene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
     return out
 
 
-def _message(s: Scene, row: dict[Any, Any]) -> Selection:
+def _message(s: LaneScene, row: dict[Any, Any]) -> Selection:
     topic, partition = s.lanes[row["lane"]]
     return Selection(
         topic=topic, partition=partition, table=str(row["table"]), offset=row["offset"], commit_ts=row["commit_ts"]
     )
 
 
-def thrown(s: Scene, at_us: int) -> Sequence[Scatter]:
+def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Row changes that are thrown away, one trace for each way."""
     gone = s.states(at_us) == THROWN
     out = []
@@ -138,7 +138,7 @@ def thrown(s: Scene, at_us: int) -> Sequence[Scatter]:
     return out
 
 
-def controls(s: Scene, at_us: int) -> Sequence[Scatter]:
+def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Resolved events as flags, DDL as diamonds, open until executed."""
     m = s.marks
     read = (m["at"] <= at_us).to_numpy()
@@ -175,7 +175,7 @@ def _said(commit_ts: int, detail: object) -> str:
     return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
 
 
-def walls(s: Scene, at_us: int) -> Sequence[Scatter]:
+def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Where a listener stops, and which are down."""
     waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
     at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
@@ -198,12 +198,12 @@ def walls(s: Scene, at_us: int) -> Sequence[Scatter]:
     ]  # fmt: skip
 
 
-def _is_small(s: Scene) -> bool:
+def _is_small(s: LaneScene) -> bool:
     """Whether commit_ts can be written beside the marks."""
     return len(s.rows) <= _FEW and bool((s.rows["commit_ts"] < _SHORT).all())
 
 
-def extent(s: Scene) -> tuple[float, float]:
+def extent(s: LaneScene) -> tuple[float, float]:
     """The first and the last place at which anything stands."""
     places = [*s.rows["x"], *s.marks["x"]] or [0.0]
     return min(places), max(places)

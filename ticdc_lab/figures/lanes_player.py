@@ -7,7 +7,7 @@ import pandas as pd
 from ticdc_lab.figures.consumer_lanes import drawn, traces_at
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.lane_layout import scene
-from ticdc_lab.figures.lane_scene import Order, Scene
+from ticdc_lab.figures.lane_scene import LaneScene, Order
 from ticdc_lab.figures.lane_traces import ms
 from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.stepped import moving_frames
@@ -59,7 +59,7 @@ def consumer_lanes_stepped(
     )  # fmt: skip
 
 
-def _finding(s: Scene) -> str:
+def _finding(s: LaneScene) -> str:
     outcomes = s.rows["outcome"].value_counts()
     n = len(s.rows)
     of = f" (the first of {s.total:,})" if n < s.total else ""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.ownership_bands import ownership_bands
-from ticdc_lab.figures.ownership_rows import By, Clock, Rows, capture_ticks, rows_of
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
-from ticdc_lab.simulate.ownership import PAUSED
+from ticdc_lab.simulate.counts import bands, writers_over_time
+from ticdc_lab.simulate.coverage import coverage, gaps, overlaps
+from ticdc_lab.simulate.incidents import moments
+from ticdc_lab.simulate.lags import end_us
+from ticdc_lab.simulate.ownership import PAUSED, STATES, natural, stretches
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),
@@ -59,7 +65,7 @@ def ownership_gantt(
     captures
         Only tables that these ever had are drawn, on whomever they were; by default all.
     most
-        Rows drawn; of more tables :func:`ticdc_lab.figures.ownership_bands` draws how many are in which state.
+        Rows drawn; of more tables :func:`ticdc_lab.figures.ownership_gantt` draws how many are in which state.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
@@ -197,3 +203,211 @@ def _lines(r: Rows) -> list[Scatter]:
         who = [Selection(capture=c) if c else None for c in mine["capture"]]
         out.append(marked(line, [pick for pick in who for _ in range(3)]))
     return out
+
+
+# Where the bars of an ownership Gantt stand: a row for each table or capture, lanes for what lasts at once.
+
+By = Literal["table", "capture"]
+Clock = Literal["us", "step"]
+
+_BETWEEN = 0.6
+"""Room between two captures."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """Bars of a Gantt.
+
+    Attributes
+    ----------
+    names
+        Rows, from the top.
+    bars
+        :func:`ticdc_lab.simulate.ownership.stretches` with ``x0``, ``x1``, ``y`` and ``height``.
+    doubled, unowned
+        Overlaps and gaps with the same.
+    lines
+        :func:`ticdc_lab.simulate.incidents.moments` with ``x``.
+    lanes
+        How many units of ``y`` all of it takes.
+    unit
+        Of ``x``: ``virtual time, s``, ``virtual time, ms`` or ``step``.
+    """
+
+    names: tuple[str, ...]
+    bars: pd.DataFrame
+    doubled: pd.DataFrame
+    unowned: pd.DataFrame
+    lines: pd.DataFrame
+    lanes: float
+    unit: str
+
+
+def rows_of(
+    trace: pa.Table, *, by: By, clock: Clock, tables: tuple[str, ...] = (), captures: tuple[str, ...] = ()
+) -> Rows:
+    """Lay the stretches of a trace out; ``x`` is in seconds (milliseconds in a run of less than a second) or steps.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    by
+        What has a row.
+    clock
+        ``us`` for virtual time, ``step`` for a counterexample, whose time is the number of a step.
+    tables
+        Those drawn; by default all.
+    captures
+        Only tables that these ever had, with all who had them too; by default all.
+    """
+    held = stretches(trace)
+    held = held[held["table"].isin(tables)] if tables else held
+    held = held[held["table"].isin(held[held["capture"].isin(captures)]["table"])] if captures else held
+    two, nobody = overlaps(trace, held), gaps(trace, held)
+    last = int(trace[_TIME[clock]][-1].as_py()) if len(trace) else 0
+    scale, unit = _scale(clock, last)
+    beyond = 0.03 * max(1, last) * scale
+    held, two, nobody = (_placed(f, clock, scale, last, beyond) for f in (held, two, nobody))
+    names = tuple(sorted(set(held[by]), key=natural))
+    number = {name: i for i, name in enumerate(names)}
+    held["row"], lanes = held[by].map(number), np.ones(len(names), dtype=int)
+    held["lane"] = 0
+    for name, mine in held.groupby(by, sort=False):
+        lane = _lanes(mine, ["node"] if by == "table" else ["table"])
+        held.loc[mine.index, "lane"] = lane
+        lanes[number[name]] = lane.max() + 1
+    if by == "capture":
+        first = np.cumsum(lanes) - lanes + _BETWEEN * np.arange(len(lanes))
+        held["y"], held["height"] = first[held["row"].to_numpy(dtype=int)] + held["lane"], 0.86
+    else:
+        n = lanes[held["row"].to_numpy(dtype=int)]
+        held["y"], held["height"] = held["row"] - 0.4 + 0.8 * (held["lane"] + 0.5) / n, 0.8 / n
+    for frame in (two, nobody):
+        frame["y"], frame["height"] = frame["table"].map(number).astype(float), 0.92
+    lines = moments(trace)
+    lines["x"] = lines[_TIME[clock]] * scale
+    high = len(names) if by == "table" else lanes.sum() + _BETWEEN * len(lanes)
+    return Rows(names, held, two, nobody, lines, float(high), unit)
+
+
+def capture_ticks(r: Rows) -> tuple[list[float], list[str]]:
+    """Where the captures' names stand, when each has as many lanes as it needs."""
+    middle = r.bars.groupby("capture")["y"].agg(lambda y: (y.min() + y.max()) / 2)
+    return [float(middle[name]) for name in r.names], list(r.names)
+
+
+def _scale(clock: Clock, last: int) -> tuple[float, str]:
+    if clock == "step":
+        return 1.0, "step"
+    return (1e-6, "virtual time, s") if last >= 1_000_000 else (1e-3, "virtual time, ms")
+
+
+_TIME = {"us": "time_us", "step": "step"}
+
+
+def _placed(frame: pd.DataFrame, clock: Clock, scale: float, last: int, beyond: float) -> pd.DataFrame:
+    """With ``x0`` and ``x1``; what begins at the very end is drawn a little beyond it, so that it can be seen."""
+    x0, x1 = frame[f"since_{clock}"].astype(float), frame[f"until_{clock}"].astype(float)
+    late = (frame[f"since_{clock}"] == last) & (frame[f"until_{clock}"] == last)
+    return frame.assign(x0=x0 * scale, x1=x1 * scale + np.where(late, beyond, 0.0)).reset_index(drop=True)
+
+
+def _lanes(mine: pd.DataFrame, same: list[str]) -> npt.NDArray[np.int64]:
+    """The lane of each stretch: those of one holder and table on end share one, unless something is in the way."""
+    free: list[float] = []
+    lane_of: dict[object, tuple[int, float]] = {}
+    out = []
+    for bar in mine.to_dict("records"):
+        who = tuple(bar[c] for c in same)
+        lane, until = lane_of.get(who, (-1, -1.0))
+        if lane < 0 or until != bar["x0"] or free[lane] > bar["x0"]:
+            lane = next((i for i, end in enumerate(free) if end <= bar["x0"]), len(free))
+        if lane == len(free):
+            free.append(0.0)
+        free[lane], lane_of[who] = bar["x1"], (lane, bar["x1"])
+        out.append(lane)
+    return np.array(out, dtype=np.int64)
+
+
+# Ownership of many tables: how many each capture has in which state, and how many two or nobody writes.
+
+_MOST = 16
+_BANDS_NOTE = (
+    "A band per capture: how many tables it has, by state. The band at the foot counts tables that two captures write "
+    "at once and that nobody writes. Lines down are new owners (solid) and crashes (dashed)."
+)
+
+
+def ownership_bands(trace: pa.Table, *, look: Mapping[str, tuple[str, str]], finding: str = "") -> Figure:
+    """Draw how many tables each capture has over time.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`; some capture has a table in it.
+    look
+        State to colour and pattern.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    held = stretches(trace)
+    counts = bands(held, last_us=end_us(trace))
+    captures = sorted(set(held["capture"]), key=natural)
+    shown = captures[:_MOST]
+    fig = subplots(rows=len(shown) + 1, cols=1, shared_xaxes=True, vertical_spacing=0.1 / (len(shown) + 1))
+    top = int(counts.groupby(["capture", "time_us"])["n"].sum().max())
+    for i, capture in enumerate(shown, start=1):
+        for state in (*STATES, PAUSED):
+            mine = counts[(counts["capture"] == capture) & (counts["state"] == state)]
+            fig.add_trace(_band(mine, capture, state, look[state], first=i == 1), i, 1)
+        fig.update_yaxes(title_text=label(capture, most=14), range=[0, top * 1.05], nticks=3, row=i, col=1)
+    covered = coverage(trace, held)
+    wrong = writers_over_time(covered)
+    for what, color in (("two write", WRONG), ("nobody writes", GREY)):
+        fig.add_trace(_wrong(wrong[wrong["what"] == what], what, color), len(shown) + 1, 1)
+    fig.update_yaxes(title_text="wrong", rangemode="tozero", nticks=3, row=len(shown) + 1, col=1)
+    fig.update_xaxes(title_text="virtual time, s", row=len(shown) + 1, col=1)
+    for line in moments(trace).to_dict("records"):
+        if line["what"] in _EVENT_LINES:
+            fig.add_vline(x=line["time_us"] / 1e6, line=_EVENT_LINES[line["what"]])
+    fig.update_layout(hovermode="x unified", legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
+    cut = f" {len(shown)} of {len(captures)} captures are drawn." if len(shown) < len(captures) else ""
+    title = label(finding, most=300) or _finding(held["table"].nunique(), covered)
+    return finish(fig, title=title, note=_BANDS_NOTE + cut, height=260 + 95 * (len(shown) + 1))
+
+
+_EVENT_LINES = {
+    "owner": {"color": "#0072B2", "width": 1.3, "dash": "solid"},
+    "crash": {"color": WRONG, "width": 1.3, "dash": "dash"},
+}  # fmt: skip
+
+
+def _band(mine: pd.DataFrame, capture: str, state: str, look: tuple[str, str], *, first: bool) -> Scatter:
+    pattern = {"shape": look[1], "fgcolor": "white", "bgcolor": look[0], "size": 6, "solidity": 0.15}
+    band = Scatter(
+        x=(mine["time_us"] / 1e6).tolist(), y=mine["n"].tolist(), stackgroup=capture, name=state, legendgroup=state,
+        line={"width": 0.5, "shape": "hv", "color": look[0]}, fillcolor=look[0], showlegend=first,
+        fillpattern=pattern if look[1] else None, hovertemplate="%{y:,} tables<extra>" + state + "</extra>",
+    )  # fmt: skip
+    return marked(band, Selection(capture=capture))
+
+
+def _wrong(mine: pd.DataFrame, what: str, color: str) -> Scatter:
+    return Scatter(
+        x=(mine["time_us"] / 1e6).tolist(), y=mine["n"].tolist(), name=what, fill="tozeroy",
+        line={"width": 1.5, "shape": "hv", "color": color},
+        hovertemplate="%{y:,} tables<extra>" + what + "</extra>",
+    )  # fmt: skip
+
+
+def _finding(tables: int, covered: pd.DataFrame) -> str:
+    double, alone = covered[covered["writers"] > 1], covered[covered["writers"] == 0]
+    n = double["table"].nunique()
+    two = "none is ever written by two captures"
+    if n:
+        two = f"{count(n, 'table')} {'is' if n == 1 else 'are'} written by two captures at some time"
+    if alone.empty:
+        return f"{count(tables, 'table')}: {two}"
+    longest = (alone["until_us"] - alone["since_us"]).max() / 1e6
+    return f"{count(tables, 'table')}: {two}; {alone['table'].nunique():,} have a gap, the longest {longest:,.3g} s"

@@ -42,7 +42,7 @@ def partition_change(plan: Mapping[str, Any], *, writes: pd.DataFrame) -> Figure
     Parameters
     ----------
     plan
-        :meth:`ticdc_lab.repartition.plan.Plan.as_dict`.
+        :meth:`ticdc_lab.repartition.plan.PartitionPlan.as_dict`.
     writes
         :func:`ticdc_lab.repartition.compare.writes`.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.pipeline_scene import Scene, scene
+from ticdc_lab.figures.pipeline_scene import PipelineScene, scene
 from ticdc_lab.figures.pipeline_traces import AT, HALF, HIGH, LOW, WAY, moving, stores
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.theme import BARE, GREY, count, finish, sentence
@@ -45,13 +45,13 @@ def nothing() -> Figure:
     return sentence("Nothing is on its way", "No capture had a table when the pipeline was looked at.")
 
 
-def fullest(s: Scene) -> int:
+def fullest(s: PipelineScene) -> int:
     """Give the moment at which most rows wait, of those at which something holds the checkpoint if there are such."""
     held = [t for t in s.times if t in s.held and holder(s.held[t])]
     return max(held or s.times, key=lambda t: (sum(sum(spot.waiting.values()) for spot in s.spots[t].values()), -t))
 
 
-def drawn(s: Scene, at_us: int) -> Figure:
+def drawn(s: PipelineScene, at_us: int) -> Figure:
     """Draw a moment; the traces that :func:`moving` gives come last."""
     fig = Figure([*stores(s), *moving(s, at_us)])
     for k in range(len(s.lanes)):
@@ -75,7 +75,7 @@ def drawn(s: Scene, at_us: int) -> Figure:
     return finish(fig, title=finding_of(s, at_us), note=note, height=height, note_below_px=38, least_px=1000)
 
 
-def finding_of(s: Scene, at_us: int) -> str:
+def finding_of(s: PipelineScene, at_us: int) -> str:
     """Say where rows wait and what holds the checkpoint."""
     sums = {stage: sum(spot.waiting.get(stage, 0) for spot in s.spots[at_us].values()) for stage in STAGES}
     total, top = sum(sums.values()), max(STAGES, key=lambda stage: sums[stage])

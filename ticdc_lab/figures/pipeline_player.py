@@ -6,7 +6,7 @@ import numpy as np
 
 from ticdc_lab.figures.figure import Figure, Settings, frame
 from ticdc_lab.figures.pipeline_picture import drawn, finding_of, fullest, nothing
-from ticdc_lab.figures.pipeline_scene import Scene, scene
+from ticdc_lab.figures.pipeline_scene import PipelineScene, scene
 from ticdc_lab.figures.pipeline_traces import dots, moving
 from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
@@ -53,12 +53,12 @@ def pipeline_picture_stepped(
     )  # fmt: skip
 
 
-def _times(s: Scene, most: int) -> list[int]:
+def _times(s: PipelineScene, most: int) -> list[int]:
     chosen = np.unique(np.linspace(0, len(s.times) - 1, min(most, len(s.times))).round().astype(int))
     return sorted({s.times[int(k)] for k in chosen} | {fullest(s)})
 
 
-def _frames(s: Scene, at_us: int, places: list[int], finding: str) -> list[Settings]:
+def _frames(s: PipelineScene, at_us: int, places: list[int], finding: str) -> list[Settings]:
     title = {"title": {"text": _title(s, at_us, finding)}}
     whole = frame(name=_name(at_us), data=moving(s, at_us), traces=places, layout=title)
     between = [
@@ -68,7 +68,7 @@ def _frames(s: Scene, at_us: int, places: list[int], finding: str) -> list[Setti
     return [whole, *between]
 
 
-def _title(s: Scene, at_us: int, finding: str) -> str:
+def _title(s: PipelineScene, at_us: int, finding: str) -> str:
     return wrapped(label(finding, most=300) or finding_of(s, at_us), width=TITLE_CHARS)
 
 

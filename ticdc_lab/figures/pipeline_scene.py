@@ -37,7 +37,7 @@ class Spot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PipelineScene:
     """A run as lanes.
 
     Attributes
@@ -67,7 +67,7 @@ class Scene:
         return list(self.spots)
 
 
-def scene(seen: Seen, *, memory_rows: int | None, most: int) -> Scene | None:
+def scene(seen: Seen, *, memory_rows: int | None, most: int) -> PipelineScene | None:
     """Lay a run out; None where no capture ever has a table."""
     rows = seen.queues.to_pylist()
     if not rows:
@@ -90,7 +90,7 @@ def scene(seen: Seen, *, memory_rows: int | None, most: int) -> Scene | None:
     full = most_rows | ({} if memory_rows is None else {"sorter": memory_rows})
     stores = tuple(sorted({r["store"] for r in seen.regions.to_pylist() if r["region"]}, key=natural))
     held = {c.time_us: c for c in chains(seen.watermarks)}
-    return Scene(dict(lanes), len({r["table"] for r in rows}) - len(lanes), spots, full, stores, held)
+    return PipelineScene(dict(lanes), len({r["table"] for r in rows}) - len(lanes), spots, full, stores, held)
 
 
 def _lanes(rows: list[dict[str, Any]], most: int) -> list[tuple[int, str]]:

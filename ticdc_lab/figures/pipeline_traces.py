@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from ticdc_lab.figures.figure import Scatter
-from ticdc_lab.figures.pipeline_scene import Scene, Spot
+from ticdc_lab.figures.pipeline_scene import PipelineScene, Spot
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, label, look
@@ -24,14 +24,14 @@ _DOTS = 6
 _MARKS = {"streaming": "", "scanning": "s", "asking": "?", "waiting": "?"}
 
 
-def moving(s: Scene, at_us: int) -> list[Scatter]:
+def moving(s: PipelineScene, at_us: int) -> list[Scatter]:
     """Give what differs from moment to moment: bars, texts, regions, dots."""
     spots = [(k, name, s.spots[at_us].get(table)) for k, (table, name) in enumerate(s.lanes.items())]
     there = [(k, spot) for k, _, spot in spots if spot is not None]
     return [*_bars(s, there), _texts(spots), _regions(s, there), dots(s, at_us, 0.0)]
 
 
-def dots(s: Scene, at_us: int, phase: float) -> Scatter:
+def dots(s: PipelineScene, at_us: int, phase: float) -> Scatter:
     """Give the rows that went from stage to stage, ``phase`` (0 to 1) of the way to the next dot."""
     x, y, colors = [], [], []
     for k, table in enumerate(s.lanes):
@@ -51,7 +51,7 @@ def _number(rows: int) -> int:
     return min(_DOTS, (rows.bit_length() + 1) // 2)
 
 
-def _bars(s: Scene, there: list[tuple[int, Spot]]) -> list[Scatter]:
+def _bars(s: PipelineScene, there: list[tuple[int, Spot]]) -> list[Scatter]:
     """A bar on the ground of each box; the sorter has a second one for its disk."""
     out = []
     for stage in STAGES:
@@ -98,7 +98,7 @@ def _rows(spot: Spot, stage: str) -> str:
     return f"{spot.waiting.get(stage, 0):,}" + (f"<br>+ {disk:,} disk" if disk else "")
 
 
-def _regions(s: Scene, there: list[tuple[int, Spot]]) -> Scatter:
+def _regions(s: PipelineScene, there: list[tuple[int, Spot]]) -> Scatter:
     x, y, colors, frames, texts, hover, picks = [], [], [], [], [], [], []
     tables = list(s.lanes.values())
     for k, spot in there:
@@ -122,7 +122,7 @@ def _regions(s: Scene, there: list[tuple[int, Spot]]) -> Scatter:
     return marked(squares, picks)
 
 
-def stores(s: Scene) -> list[Scatter]:
+def stores(s: PipelineScene) -> list[Scatter]:
     """The legend: which colour is which store's."""
     marker: dict[str, Any] = {"size": 14, "symbol": "square"}
     return [

@@ -15,7 +15,7 @@ Lane = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TopicProgress:
     """One topic along its watermark steps.
 
     ``x_s`` are the seconds of each step's value since the first; ``stands_s[lane]`` the same of what the partition had
@@ -47,8 +47,8 @@ class Progress:
         return ranked[0] if ranked and self.behind[ranked[0]].any() else None
 
 
-def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[Progress]:
-    """One :class:`Progress` per topic.
+def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[TopicProgress]:
+    """One :class:`TopicProgress` per topic.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[Progress]:
     return [_topic(str(t), group, partitions[partitions["topic"] == t]) for t, group in steps.groupby("topic")]
 
 
-def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> Progress:
+def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> TopicProgress:
     numbers = sorted({int(p) for p in [*steps["partition"], *partitions["partition"]]})
     ends = steps.groupby("step")["step_ts"].max().sort_index()
     origin = int(ends.min()) >> LOGICAL_BITS
@@ -73,7 +73,7 @@ def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> Progres
     held = (exact < tops) & (exact == least)
     in_s = np.where(exact < 0, np.nan, ((exact >> LOGICAL_BITS) - origin) / 1000)
     lanes = [(topic, p) for p in numbers]
-    return Progress(
+    return TopicProgress(
         topic,
         origin,
         int(steps["steps_total"].max()),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Scatter, Table, frame
 from ticdc_lab.figures.player_controls import player_controls
 from ticdc_lab.figures.sequence_diagram import drawn
-from ticdc_lab.figures.sequence_layout import Axis, Layout, lay_out
+from ticdc_lab.figures.sequence_layout import Axis, SequenceLayout, lay_out
 from ticdc_lab.figures.theme import TITLE_CHARS, WRONG, count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.present import Present
 
@@ -154,13 +154,13 @@ def scheduling_stepped(
     )  # fmt: skip
 
 
-def steps_of(s: Layout, most: int) -> list[int]:
+def steps_of(s: SequenceLayout, most: int) -> list[int]:
     """Steps at which something is drawn, evenly thinned."""
     chosen = np.unique(np.linspace(0, len(s.steps) - 1, min(most, len(s.steps))).round().astype(int))
     return [int(k) for k in s.steps[chosen]]
 
 
-def _at(s: Layout, present: Present, step: int, *, finding: str = "") -> Figure:
+def _at(s: SequenceLayout, present: Present, step: int, *, finding: str = "") -> Figure:
     fig = drawn(s)
     (names,) = (t for t in fig.data if t.name == "names")
     names.text = [_NAME.sub(_numbered, t) for t in names.text]  # half a page is too narrow for more
@@ -185,7 +185,7 @@ def _numbered(name: re.Match[str]) -> str:
     return f"{name[1]} · {name[2]}" if name[2] else name[1]
 
 
-def _title(s: Layout, present: Present, step: int, finding: str) -> str:
+def _title(s: SequenceLayout, present: Present, step: int, finding: str) -> str:
     if finding:
         return label(finding, most=300)
     broken = s.marks[(s.marks["kind"] == "violated") & (s.marks["step"] <= step)]
@@ -200,13 +200,13 @@ def _title(s: Layout, present: Present, step: int, finding: str) -> str:
     return told + (f", {alone:,} that were are not" if alone else "")
 
 
-def _named(s: Layout, step: int) -> str:
+def _named(s: SequenceLayout, step: int) -> str:
     k = int(np.searchsorted(s.steps, step, side="right")) - 1
     us = int(s.times_us[max(0, k)])
     return f"step {step}" if us == step else f"step {step} ({us / 1000:,.6g} ms)"
 
 
-def _moving(s: Layout, present: Present, step: int) -> list[Any]:
+def _moving(s: SequenceLayout, present: Present, step: int) -> list[Any]:
     """What a step changes: the shade over what is to come, and both tables."""
     k = max(0, int(np.searchsorted(s.steps, step, side="right")) - 1)
     now = float(s.y([s.steps[k]], [s.times_us[k]])[0])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.figures import sequence_traces as traces
-from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.sequence_layout import Axis, Layout, lay_out
-from ticdc_lab.figures.theme import count, finish, label, sentence
+from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.sequence_layout import OWNERS_SIDE, PROTOCOL, Axis, SequenceLayout, lay_out
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
+from ticdc_lab.simulate.arrows import table_of
 
 _STEP_PX, _LEAST_PX, _MOST_PX, _TIME_PX = 26, 240, 1500, 560
 _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 22, 850
@@ -61,22 +64,22 @@ def sequence_diagram(
     return drawn(s, finding=finding)
 
 
-def drawn(s: Layout, *, finding: str = "") -> Figure:
+def drawn(s: SequenceLayout, *, finding: str = "") -> Figure:
     """Draw what was laid out."""
     data = [
-        *traces.lifelines(s),
-        *traces.ways(s),
-        *traces.fates(s),
-        *traces.happenings(s),
-        *traces.broken(s),
-        *traces.names(s),
+        *lifelines(s),
+        *ways(s),
+        *fates(s),
+        *happenings(s),
+        *broken(s),
+        *names(s),
     ]
     fig = Figure(data)
     room = 0.04 * (s.lowest - s.first) + 0.5
     below = room + (1.2 if s.axis == "step" else 0)  # for the words at messages that are still under way
     axis: dict[str, Any] = {"range": [s.lowest + below, s.first - room], "zeroline": False, "showgrid": False}
     if s.axis == "step":
-        at, texts = traces.when(s)
+        at, texts = when(s)
         name = "step · virtual time" if "·" in texts[0] else "step"
         fig.update_yaxes(**axis, tickvals=at, ticktext=texts, title_text=name)
     else:
@@ -105,7 +108,7 @@ def _legend_px(fig: Figure) -> int:
     return _LEGEND_ROW_PX * -(-len(names) // columns)
 
 
-def _finding(s: Layout) -> str:
+def _finding(s: SequenceLayout) -> str:
     broken = s.marks[s.marks["kind"] == "violated"]
     if len(broken):
         first = broken.iloc[0]
@@ -127,7 +130,212 @@ _FATES = {
 }  # fmt: skip
 
 
-def _note(s: Layout) -> str:
+def _note(s: SequenceLayout) -> str:
     n = int(s.arrows["n"].sum())
     cut = f" {n:,} of {s.total:,} messages are drawn: choose a time window to see others." if n < s.total else ""
     return _NOTE + cut
+
+
+# The traces of a sequence diagram: lifelines, arrows, what became of messages, what happened at nodes.
+
+LABELLED = 45
+"""Up to so many arrows each has its number and name."""
+
+_LIFE = {
+    "alive": ("alive", {"color": GREY, "width": 1.5}),
+    "owner": ("is owner", {"color": "rgba(0,114,178,0.45)", "width": 9}),
+    "down": ("is down", {"color": WRONG, "width": 3, "dash": "dot"}),
+    "paused": ("is paused", {"color": "#E69F00", "width": 7, "dash": "2px,3px"}),
+}
+_MARKS = {
+    "changed": ("circle-open", GREY, 7, "a state changes"),
+    "decided": ("diamond-open", "#0072B2", 10, "a decision"),
+    "asked": ("star-triangle-down", "#CC79A7", 12, "asked for"),
+    "crashed": ("x", WRONG, 14, "crash"),
+    "restarted": ("triangle-up", "#009E73", 13, "restart"),
+    "paused": ("square", "#E69F00", 11, "pause"),
+    "resumed": ("square-open", "#E69F00", 11, "goes on"),
+    "parted": ("hourglass", "#CC79A7", 13, "link is cut"),
+    "healed": ("hourglass-open", "#CC79A7", 13, "link is whole"),
+    "violated": ("star", WRONG, 20, "invariant broken"),
+}
+_CUT = 0.55
+"""How much of a lost message's way is drawn."""
+
+
+def lifelines(s: SequenceLayout) -> Sequence[Scatter]:
+    """A line for each node; thick where it is owner, dotted where it is down."""
+    out = []
+    for what, (name, line) in _LIFE.items():
+        mine = s.spans[s.spans["what"] == what]
+        x = [v for a in mine["x"] for v in (a, a, None)]
+        y = [v for a, b in zip(mine["y0"], mine["y1"], strict=True) for v in (a, b, None)]
+        shown = what != "alive" and len(mine) > 0
+        out.append(Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip", showlegend=shown))
+    return [*out, _heads(s)]
+
+
+def _heads(s: SequenceLayout) -> Scatter:
+    """A disc on top of each lifeline: what one clicks on to choose the node."""
+    heads = Scatter(
+        x=list(range(len(s.lifelines))), y=[s.first] * len(s.lifelines), mode="markers", name="nodes",
+        marker={"size": 11, "color": GREY, "opacity": 1}, showlegend=False, hoverinfo="text",
+        hovertext=[f"{label(name)}<br>click to choose it" for name in s.lifelines],
+    )  # fmt: skip
+    return marked(heads, [_node(s, x) for x in range(len(s.lifelines))])
+
+
+def _node(s: SequenceLayout, x: float | str) -> Selection:
+    return Selection(capture=s.lifelines[int(x)].removeprefix("owner on "))
+
+
+def ways(s: SequenceLayout) -> Sequence[Scatter]:
+    """The arrows, a trace for each kind of message."""
+    kinds = sorted(set(s.arrows["message"]), key=lambda k: (PROTOCOL.index(k) if k in PROTOCOL else len(PROTOCOL), k))
+    return [_way(s, kind) for kind in kinds]
+
+
+def _look(s: SequenceLayout, kind: str) -> dict[str, str]:
+    rest = sorted(set(s.arrows["message"]) - set(PROTOCOL))
+    return look(PROTOCOL.index(kind) if kind in PROTOCOL else len(PROTOCOL) + rest.index(kind))
+
+
+def _way(s: SequenceLayout, kind: str) -> Scatter:
+    style, mine = _look(s, kind), s.arrows[s.arrows["message"] == kind]
+    x: list[float | None] = []
+    y: list[float | None] = []
+    sizes: list[int] = []
+    hover: list[str] = []
+    picks: list[Selection | None] = []
+    for arrow in mine.to_dict("records"):
+        points, head = _points(arrow, s)
+        x += [*(a for a, _ in points), None]
+        y += [*(b for _, b in points), None]
+        sizes += [*(0 for _ in points[1:]), head, 0]
+        hover += [_hover(arrow, s)] * (len(points) + 1)
+        table = table_of(str(arrow["detail"] or "")) if arrow["n"] == 1 else ""
+        picks += [Selection(table=table) if table else _node(s, arrow["x0"])] * (len(points) + 1)
+    drawn = Scatter(
+        x=x, y=y, mode="lines+markers", name=label(kind),
+        line={"color": style["color"], "dash": style["dash"], "width": 1.8},
+        marker={"symbol": "arrow", "angleref": "previous", "size": sizes, "color": style["color"], "opacity": 1},
+        hovertext=hover, hoverinfo="text",
+    )  # fmt: skip
+    return marked(drawn, picks)
+
+
+def names(s: SequenceLayout) -> Sequence[Scatter]:
+    """The number and the name beside each arrow, where there are few."""
+    mine = s.arrows.to_dict("records") if len(s.arrows) <= LABELLED else []
+    places = [_middle(a, s) for a in mine]
+    return [
+        Scatter(
+            x=[x for x, _ in places], y=[y for _, y in places], mode="text", name="names", showlegend=False,
+            text=[f"{a['number']} {label(a['text'], most=40)}" for a in mine], hoverinfo="skip",
+            textposition=["middle right" if a["x0"] == a["x1"] else "top center" for a in mine], textfont={"size": 12},
+        )
+    ]  # fmt: skip
+
+
+def _middle(arrow: dict[str, float | str], s: SequenceLayout) -> tuple[float, float]:
+    """Where an arrow has its name: beyond its bow, or where no other lifeline passes."""
+    points, _ = _points(arrow, s)
+    if arrow["x0"] == arrow["x1"]:
+        return points[3]
+    (a, b), (c, d) = points[0], points[-1]
+    share = (abs(c - a) - 0.36) / abs(c - a) if abs(c - a) >= 1 else 0.55
+    if arrow["message"] not in OWNERS_SIDE:  # away from the owner, where all of them meet
+        share = 1 - share
+    return a + share * (c - a), b + share * (d - b)
+
+
+def _points(arrow: dict[str, float | str], s: SequenceLayout) -> tuple[list[tuple[float, float]], int]:
+    """Where an arrow goes, with its middle, and how large its head is; one to itself is a bow."""
+    x0, y0, x1, y1 = (float(arrow[c]) for c in ("x0", "y0", "x1", "y1"))
+    part = {"lost": _CUT, "on its way": _CUT, "refused": 0.16}.get(str(arrow["fate"]), 1.0)
+    head = 11 if part == 1 else 0
+    if x0 == x1:
+        low = y1 if y1 > y0 else y0 + 0.012 * (s.lowest - s.first)
+        bow = 0.13 * max(1.0, len(s.lifelines) / 4)
+        return [(x0, y0), (x0 + bow, y0), (x0 + bow, (y0 + low) / 2), (x0 + bow, low), (x0, low)][
+            : 5 if head else 4
+        ], head
+    ends = (x0 + part * (x1 - x0), y0 + part * (y1 - y0) if y1 > y0 else y0)
+    return [(x0, y0), ((x0 + ends[0]) / 2, (y0 + ends[1]) / 2), ends], head
+
+
+def _hover(arrow: dict[str, float | str], s: SequenceLayout) -> str:
+    ends = " → ".join(label(s.lifelines[int(arrow[c])]) for c in ("x0", "x1"))
+    several = f" ×{arrow['n']}" if int(arrow["n"]) > 1 else ""
+    told = [str(arrow[c]) for c in ("fate", "because") if arrow[c] and arrow[c] != "received"]
+    because = f"<br><b>{label(': '.join(told), most=160)}</b>" if told else ""
+    detail = f"<br>{label(arrow['detail'], most=120)}" if arrow["detail"] else ""
+    return f"{arrow['number']} {label(arrow['message'])}{several}<br>{ends}{detail}{because}"
+
+
+def fates(s: SequenceLayout) -> Sequence[Scatter]:
+    """A cross where a message was lost, a crossed circle where one had no effect, a bar where none was taken."""
+    out = []
+    for fate, symbol, size, name in (
+        ("lost", "x-thin", 12, "lost"), ("ignored", "circle-x-open", 14, "no effect (stale)"),
+        ("refused", "line-ns", 14, "not taken, tried again"),
+    ):  # fmt: skip
+        mine = s.arrows[s.arrows["fate"] == fate].to_dict("records")
+        ends = [_mark_of(a, s) for a in mine]
+        out.append(
+            Scatter(
+                x=[e[0] for e in ends], y=[e[1] for e in ends], mode="markers", name=name, showlegend=bool(mine),
+                marker={"symbol": symbol, "size": size, "color": WRONG, "line": {"width": 2.5, "color": WRONG}},
+                hovertext=[_hover(a, s) for a in mine], hoverinfo="text",
+            )
+        )  # fmt: skip
+    return out
+
+
+def _mark_of(arrow: dict[str, float | str], s: SequenceLayout) -> tuple[float, float]:
+    """The end of an arrow; where it was ignored a little before it, so that the lifeline does not cover the mark."""
+    points, _ = _points(arrow, s)
+    (a, b), (c, d) = points[-2], points[-1]
+    share = 0.8 if arrow["fate"] == "ignored" else 1.0
+    return a + share * (c - a), b + share * (d - b)
+
+
+def happenings(s: SequenceLayout) -> Sequence[Scatter]:
+    """What happens at nodes."""
+    out = []
+    for kind, (symbol, color, size, name) in _MARKS.items():
+        mine = s.marks[s.marks["kind"] == kind]
+        marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 1.5, "color": color}}
+        points = Scatter(
+            x=mine["x"].tolist(), y=mine["y"].tolist(), mode="markers", marker=marker, name=name,
+            hovertext=[label(t, most=600).replace("\\n", "<br>") for t in mine["text"]], hoverinfo="text",
+            showlegend=len(mine) > 0,
+        )  # fmt: skip
+        out.append(marked(points, [_node(s, x) for x in mine["x"]]))
+    return out
+
+
+def broken(s: SequenceLayout) -> Sequence[Scatter]:
+    """A line across where an invariant breaks, with its name."""
+    mine = s.marks[s.marks["kind"] == "violated"]
+    right = len(s.lifelines) - 0.5
+    x = [v for _ in mine["y"] for v in (-0.5, right, None)]
+    y = [v for at in mine["y"] for v in (at, at, None)]
+    words = [f"<b>{label(str(t).removeprefix('violated '), most=90)}</b>" for t in mine["text"]]
+    line = {"color": WRONG, "width": 2.5, "dash": "dash"}
+    return [
+        Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="broken"),
+        Scatter(
+            x=[-0.48] * len(mine), y=mine["y"].tolist(), mode="text", text=words, textposition="top right",
+            textfont={"color": WRONG, "size": 14}, hoverinfo="skip", showlegend=False, name="broken: words",
+        ),
+    ]  # fmt: skip
+
+
+def when(s: SequenceLayout) -> tuple[list[float], list[str]]:
+    """Ticks of the axis downwards by steps: the step's number and its time, at most some thirty."""
+    every = max(1, -(-len(s.steps) // 30))
+    at = pd.DataFrame({"step": s.steps, "us": s.times_us}).iloc[::every]
+    plain = bool((at["step"] == at["us"]).all())
+    texts = [str(n) if plain else f"{n} · {us / 1000:,.5g} ms" for n, us in zip(at["step"], at["us"], strict=True)]
+    return s.y(at["step"], at["us"]).tolist(), texts

@@ -12,12 +12,53 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.figures.sequence_kinds import OWNERS_SIDE, REPORTS, numbers, together, unfinished
-from ticdc_lab.figures.sequence_marks import listed, mark_text, marks_of, of_owner
 from ticdc_lab.simulate.arrows import arrows, shortly, table_of
 from ticdc_lab.simulate.incidents import owners, troubles
 from ticdc_lab.simulate.machine import node_of
-from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.ownership import natural, of_kinds
+
+# Kinds of messages in a sequence diagram: whose they are, how they are numbered, how several at once are one arrow.
+
+PROTOCOL = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
+"""The design's messages, in its order; they look the same everywhere, and others come after them."""
+
+REPORTS = frozenset({"Checkpoint", "Heartbeat", "HeartbeatResponse", "HeartBeatRequest", "HeartBeatResponse"})
+"""What is sent all the time."""
+
+OWNERS_SIDE = frozenset(
+    {
+        "Announce", "DispatchTable", "DispatchTableRequest", "Heartbeat", "MaintainerBootstrapRequest",
+        "ScheduleDispatcherRequest", "MergeDispatcherRequest", "HeartBeatResponse",
+    }
+)  # fmt: skip
+"""Messages that an owner of any protocol sends; it receives all others."""
+
+_FEW = 4
+"""Tables up to which a name lists them."""
+
+
+def numbers(shown: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Number messages as they were sent, at the same moment in the order of the protocol."""
+    kinds = shown["message"].map({message: i for i, message in enumerate(PROTOCOL)}).fillna(len(PROTOCOL))
+    place = np.lexsort((shown["sent_step"], kinds, shown["sent_us"]))
+    return np.argsort(place) + 1
+
+
+def together(texts: pd.Series) -> str:
+    """One name for messages of a kind: with the few tables they are about, or their number."""
+    first = str(texts.iloc[0])
+    if len(texts) == 1:
+        return first
+    about = [str(t).partition(" ")[2] for t in texts]
+    few = len(texts) <= _FEW and all(about)
+    return f"{first.partition(' ')[0]} {', '.join(about)}" if few else f"{first.partition(' ')[0]} ×{len(texts)}"
+
+
+def unfinished(told: pd.DataFrame) -> pd.DataFrame:
+    """Arrows that do not arrive fan out, so that those of one moment do not lie on each other."""
+    way = told["fate"] == "on its way"
+    told.loc[way, "y1"] += 0.3 + 0.7 * told[way].groupby(["x0", "x1", "y0"]).cumcount()
+    return told
 
 
 def arrows_of(found: pd.DataFrame, *, captures: Sequence[str] = (), tables: Sequence[str] = ()) -> pd.DataFrame:
@@ -42,7 +83,7 @@ def happenings_of(marks: pd.DataFrame, *, captures: Sequence[str] = (), tables: 
     Parameters
     ----------
     marks
-        :func:`ticdc_lab.figures.sequence_marks.marks_of`; what breaks an invariant always stays.
+        :func:`ticdc_lab.figures.sequence_layout.marks_of`; what breaks an invariant always stays.
     captures, tables
         Those chosen; none means all.
     """
@@ -64,7 +105,7 @@ _BUNDLE = ["x0", "x1", "y0", "message", "fate", "because"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Layout:
+class SequenceLayout:
     """A stretch of a run, laid out.
 
     Attributes
@@ -117,7 +158,7 @@ def lay_out(
     trace: pa.Table, *, axis: Axis = "step", between_us: tuple[int, int] | None = None,
     steps: tuple[int, int] | None = None, messages: tuple[str, ...] = (), reports: bool = True, apart: bool = False,
     most: int = 400, captures: tuple[str, ...] = (), tables: tuple[str, ...] = (),
-) -> Layout | None:  # fmt: skip
+) -> SequenceLayout | None:  # fmt: skip
     """Lay a stretch of a trace out; None where nothing happens in it.
 
     Parameters
@@ -157,10 +198,10 @@ def lay_out(
     at = dict(zip(cut["step"].to_pylist(), cut["time_us"].to_pylist(), strict=True))
     lines = _lifelines(shown, marks, apart)
     place = {name: float(i) for i, name in enumerate(lines)}
-    out = Layout(
+    out = SequenceLayout(
         tuple(lines), shown, marks, pd.DataFrame(), drawn, np.array([at[s] for s in drawn.tolist()]), len(found), axis
     )
-    return Layout(
+    return SequenceLayout(
         out.lifelines, _arrows(out, place, apart), _marks(out, place, apart), _spans(out, trace, place, apart),
         out.steps, out.times_us, out.total, axis,
     )  # fmt: skip
@@ -189,7 +230,7 @@ def _lifelines(shown: pd.DataFrame, marks: pd.DataFrame, apart: bool) -> list[st
     return sorted(names, key=lambda n: (first.get(n.split(" ")[0], 2), natural(n)))
 
 
-def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
+def _arrows(out: SequenceLayout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     shown, by_owner = out.arrows, out.arrows["message"].isin(OWNERS_SIDE)
     frame = pd.DataFrame(
         {
@@ -214,7 +255,7 @@ def _arrows(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     return unfinished(told) if out.axis == "step" else told
 
 
-def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
+def _marks(out: SequenceLayout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     marks = out.marks
     each = pd.DataFrame(
         {
@@ -229,7 +270,7 @@ def _marks(out: Layout, place: dict[str, float], apart: bool) -> pd.DataFrame:
     return together.agg(text=("text", listed), step=("step", "max"))
 
 
-def _spans(out: Layout, trace: pa.Table, place: dict[str, float], apart: bool) -> pd.DataFrame:
+def _spans(out: SequenceLayout, trace: pa.Table, place: dict[str, float], apart: bool) -> pd.DataFrame:
     """Whole lifelines, and what they were for a time; the owner's are on its own line where it stands apart."""
     rows = [(x, out.first, out.lowest, "alive") for x in place.values()]
     of = [(f, "owner on " if apart and what == "owner" else "", what) for f, what in
@@ -242,3 +283,48 @@ def _spans(out: Layout, trace: pa.Table, place: dict[str, float], apart: bool) -
             if x is not None and s["since_step"] <= out.steps[-1] and s["until_step"] >= out.steps[0]:
                 rows.append((x, float(low), float(high), what or s["trouble"]))
     return pd.DataFrame(rows, columns=["x", "y0", "y1", "what"])
+
+
+# What happens at the nodes of a sequence diagram besides messages, and how it is told.
+
+_WATERMARKS = ("checkpoint", "resolved", "global-checkpoint", "global-resolved")
+
+_LISTED = 8
+"""Changes at one moment that a hover lists."""
+
+_MARKS = (
+    "changed", "decided", "asked", "crashed", "restarted", "paused", "resumed", "parted", "healed", "violated",
+)  # fmt: skip
+
+
+def marks_of(trace: pa.Table) -> pd.DataFrame:
+    """Give the marks of a trace: what befalls captures, without watermarks and without what every tick asks."""
+    marks = of_kinds(trace, *_MARKS)
+    marked = (marks["kind"] != "changed") | ~marks["subject"].isin(_WATERMARKS)
+    routine = (marks["kind"] == "asked") & marks["message"].isin(["Tick", "Poll"])
+    elsewhere = marks["node"].isin([_ETCD, ""]) & (marks["kind"] != "violated")
+    return marks[marked & ~routine & ~elsewhere]
+
+
+def of_owner(marks: pd.DataFrame) -> pd.Series:
+    """Whether each mark is of the owner's side of its capture."""
+    subject = marks["subject"].fillna("")
+    changed = (marks["kind"] == "changed") & (subject.isin(["owner", "stuck"]) | subject.str.startswith("capture:"))
+    return changed | (marks["kind"] == "decided")
+
+
+def listed(texts: pd.Series) -> str:
+    """Join what happens at one moment, the first lines of many."""
+    more = f"\n… {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
+    return "\n".join(texts.head(_LISTED)) + more
+
+
+def mark_text(mark: dict[str, object]) -> str:
+    """Tell what happens in a line."""
+    because = f": {mark['because']}" if mark["because"] else ""
+    if mark["kind"] == "changed":
+        return f"{mark['subject']}: {mark['before'] or '–'} → {mark['after'] or '–'}{because}"
+    if mark["kind"] == "decided":
+        return f"{mark['subject']} → {mark['after'] or 'nothing'}{because}"
+    what = mark["subject"] or mark["message"] or mark["peer"] or ""
+    return f"{mark['kind']} {what}".strip() + because

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.progress import Lane, Progress, lane_name, progress, seconds
+from ticdc_lab.figures.progress import Lane, TopicProgress, lane_name, progress, seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, look, percent, sentence
 
@@ -60,7 +60,7 @@ def watermark_ladder(
     return finish(fig, title=_finding(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
 
-def _finding(p: Progress, marks: int, chosen: Lane | None) -> str:
+def _finding(p: TopicProgress, marks: int, chosen: Lane | None) -> str:
     worst = p.worst() if chosen not in p.stands_s else chosen
     if chosen in p.stands_s and not p.behind[chosen].any():
         told = f"Partition {chosen[1]} never holds the topic back"
@@ -75,13 +75,13 @@ def _finding(p: Progress, marks: int, chosen: Lane | None) -> str:
     return told + (f"; {count(marks, 'regression or stall', 'regressions and stalls')}" if marks else "")
 
 
-def _note(p: Progress, band: bool) -> str:
+def _note(p: TopicProgress, band: bool) -> str:
     shown = len(p.x_s)
     told = f"{_NOTE}, and the band below carries its colour for as long." if band else f"{_NOTE}; here none does."
     return told if shown >= p.steps_total else f"{told} {p.steps_total:,} steps are drawn as {shown:,}."
 
 
-def _area(fig: Figure, p: Progress) -> None:
+def _area(fig: Figure, p: TopicProgress) -> None:
     step = {"mode": "lines", "line_shape": "hv", "hoverinfo": "skip", "x": p.x_s}
     fastest = np.fmax.reduce(list(p.stands_s.values()))
     fig.add_trace(Scatter(y=fastest, line={"width": 0}, showlegend=False, **step), 1, 1)
@@ -96,7 +96,7 @@ def _area(fig: Figure, p: Progress) -> None:
     )
 
 
-def _ladder_line(fig: Figure, p: Progress, lane: Lane) -> None:
+def _ladder_line(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     style, y = look(lane[1]), p.stands_s[lane]
     upcoming = np.append(np.diff(p.x_s), np.nan)
     hover = [
@@ -119,7 +119,7 @@ def _ladder_line(fig: Figure, p: Progress, lane: Lane) -> None:
     fig.add_trace(marked(line, _of(lane)), 1, 1)
 
 
-def _band(fig: Figure, p: Progress, lane: Lane) -> None:
+def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     """Bars from each step to the next where the lane holds the topic back; lanes that tie share the height."""
     held = p.behind[lane]
     if not held.any():
@@ -149,7 +149,7 @@ def _of(lane: Lane) -> Selection:
     return Selection(topic=lane[0], partition=lane[1])
 
 
-def _incidents(fig: Figure, p: Progress, incidents: pd.DataFrame) -> int:
+def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> int:
     """Regressions as crosses on the line, stalls as hatched spans with their length."""
     at = _in_s(p, incidents, "resolved_ts")
     regressed = incidents["regressed"].fillna(False).to_numpy(dtype=bool)
@@ -175,7 +175,7 @@ def _incidents(fig: Figure, p: Progress, incidents: pd.DataFrame) -> int:
     return int(regressed.sum() + stalled.sum())
 
 
-def _stall(fig: Figure, p: Progress, end_s: float, length_s: float, partition: int) -> None:
+def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partition: int) -> None:
     text = f"partition {partition} stalled {length_s:,.0f} s"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
     span = {"x": [end_s - length_s / 2], "width": [length_s], "y": [1], "base": [0]}
@@ -188,7 +188,7 @@ def _stall(fig: Figure, p: Progress, end_s: float, length_s: float, partition: i
     )
 
 
-def _in_s(p: Progress, frame: pd.DataFrame, column: str) -> np.ndarray:
+def _in_s(p: TopicProgress, frame: pd.DataFrame, column: str) -> np.ndarray:
     return seconds(frame[column], p.origin_ms)
 
 

@@ -33,26 +33,109 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
 from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
-from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
 from ticdc_lab.facts.watermarks import partition_watermarks
-from ticdc_lab.lake.state import NOTHING_YET, Facts, State, next_state, read_state, write_state
-from ticdc_lab.lake.tables import OURS, Tables, append, create, require_own_commits, written_alone
+from ticdc_lab.lake.tables import OURS, Tables, append, create, require_own_commits, schemas, written_alone
 from ticdc_lab.lake.waiting import events_of, learned, resolve, undecoded, versions
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.transactions import resolved_at, restored_transactions
+
+# What an ingestion knows after each batch: the facts of every partition, and how far all is complete.
+
+Facts = dict[str, Any]
+"""A row of :func:`ticdc_lab.facts.watermarks.partition_watermarks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestState:
+    """What the table ``watermarks`` says: the facts of each partition, the last batch, how far all is complete."""
+
+    facts: tuple[Facts, ...] = ()
+    batch_id: int = -1
+    complete_ts: int | None = None
+    gaps: tuple[str, ...] = ()
+    """Which offsets the last batch lacks, one sentence a partition."""
+
+
+NOTHING_YET = IngestState()
+
+
+def next_state(before: IngestState, new: list[Facts], batch_id: int) -> tuple[IngestState, int | None]:
+    """The state after a batch, and the lowest commit_ts of which a transaction may have changed (None: any)."""
+    old = {(f["topic"], f["partition"]): f for f in before.facts}
+    for fresh in new:
+        at = fresh["topic"], fresh["partition"]
+        old[at] = merged(old[at], fresh) if at in old else fresh
+    facts = tuple(old[at] for at in sorted(old))
+    complete_ts = _later(before.complete_ts, _least([f["resolved_ts"] for f in facts]))
+    changed = [f["first_commit_ts"] for f in new if f["first_commit_ts"] is not None]
+    lowest = None if before.complete_ts is None else min(before.complete_ts + 1, *changed, before.complete_ts + 1)
+    return IngestState(facts, batch_id, complete_ts), lowest
+
+
+def merged(old: Facts, new: Facts) -> Facts:
+    """Facts of one partition from those before a batch and those of the batch, which begins with the old watermark."""
+    carried = old["resolved_ts"] is not None
+    sums = ("n_watermarks", "n_rows", "n_ddl", "n_regressions", "n_duplicates", "n_stalls")
+    most = ("resolved_ts", "last_commit_ts", "last_offset", "step_s_max")
+    facts = new | {name: old[name] + new[name] for name in sums} | {n: _later(old[n], new[n]) for n in most}
+    least = ("first_resolved_ts", "first_commit_ts", "first_offset")
+    facts |= {name: _earlier(old[name], new[name]) for name in least}
+    facts |= {"n_watermarks": facts["n_watermarks"] - carried}
+    return facts | {"unresolved_s": _unresolved_s(facts["last_commit_ts"], facts["resolved_ts"])}
+
+
+def read_state(tables: Tables) -> IngestState:
+    """What the last batch has left; one row a partition."""
+    rows = [row.asDict() for row in tables.read("watermarks").collect()]
+    last = (rows[0].pop("batch_id"), rows[0].pop("complete_ts")) if rows else (-1, None)
+    facts = [{k: v for k, v in row.items() if k not in ("batch_id", "complete_ts")} for row in rows]
+    return IngestState(tuple(facts), *last)
+
+
+def write_state(tables: Tables, state: IngestState) -> None:
+    """Replace the table ``watermarks``, which says that the batch is done."""
+    more = {"batch_id": state.batch_id, "complete_ts": state.complete_ts}
+    schema = schemas(tables.spark)["watermarks"]
+    rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
+    frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
+    frame.write.format("delta").mode("overwrite").option("userMetadata", OURS).save(tables.path("watermarks"))
+
+
+def _least(values: list[int | None]) -> int | None:
+    """The least; None as soon as one is unknown."""
+    known = [v for v in values if v is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _later(a: Any, b: Any) -> Any:
+    return max((v for v in (a, b) if v is not None), default=None)
+
+
+def _earlier(a: Any, b: Any) -> Any:
+    return min((v for v in (a, b) if v is not None), default=None)
+
+
+def _unresolved_s(last_commit_ts: int | None, resolved_ts: int | None) -> float | None:
+    """As :func:`ticdc_lab.facts.watermarks.unresolved_s_col`."""
+    if resolved_ts is None or last_commit_ts is None:
+        return None if resolved_ts is None else 0.0
+    return max((physical_ms(last_commit_ts) - physical_ms(resolved_ts)) / 1000, 0.0)
+
 
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
@@ -72,7 +155,7 @@ def ingest(
     options: Mapping[str, str] | None = None,
     once: bool = False,
     every_s: float = EVERY_S,
-    said: Callable[[State], None] | None = None,
+    said: Callable[[IngestState], None] | None = None,
     bounds: Bounds = BOUNDS,
 ) -> None:
     """Let Kafka topics flow into Delta tables; returns when all is read (``once``), else when it is interrupted.
@@ -138,8 +221,8 @@ class Steps:
     tables: Tables
     protocol: str
     known: Known = NOTHING
-    said: Callable[[State], None] | None = None
-    state: State = NOTHING_YET
+    said: Callable[[IngestState], None] | None = None
+    state: IngestState = NOTHING_YET
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     """The offset that the next message of a partition should have."""
     batches: int = 0
@@ -200,7 +283,7 @@ def lacking_offsets(
 
 
 def begun(
-    tables: Tables, *, protocol: str, known: Known = NOTHING, said: Callable[[State], None] | None = None
+    tables: Tables, *, protocol: str, known: Known = NOTHING, said: Callable[[IngestState], None] | None = None
 ) -> Steps:
     """Steps that go on where the tables are."""
     state = read_state(tables)
@@ -209,7 +292,7 @@ def begun(
     return Steps(tables, protocol, known, said, state, _ends(tables, state))
 
 
-def _ends(tables: Tables, state: State) -> dict[tuple[str, int], int]:
+def _ends(tables: Tables, state: IngestState) -> dict[tuple[str, int], int]:
     """Where each partition goes on; only messages from the last known event on are looked at."""
     since = [
         (F.col("topic") == f["topic"]) & (F.col("partition") == f["partition"]) & (F.col("offset") >= f["last_offset"])
@@ -227,7 +310,7 @@ def _spans(messages: DataFrame) -> DataFrame:
     return messages.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("n"), *bounds)
 
 
-def new_facts(tables: Tables, before: State, batch_id: int) -> tuple[list[Facts], bool]:
+def new_facts(tables: Tables, before: IngestState, batch_id: int) -> tuple[list[Facts], bool]:
     """Facts of the partitions from the events of a batch, and whether some of its messages gave no event.
 
     Each partition's watermark so far goes before the events, so that a fall is seen. Late events are rows, so they
@@ -248,7 +331,7 @@ def new_facts(tables: Tables, before: State, batch_id: int) -> tuple[list[Facts]
     return rows, not all(whole) or not whole
 
 
-def replace_transactions(tables: Tables, state: State, lowest: int | None) -> None:
+def replace_transactions(tables: Tables, state: IngestState, lowest: int | None) -> None:
     """Restore all transactions from ``lowest`` on, and put them in the place of those that are there."""
     rows = tables.read("events").where("kind = 'row' AND commit_ts IS NOT NULL")
     homes = [(f["topic"], f["partition"], f["resolved_ts"]) for f in state.facts]
@@ -292,7 +375,7 @@ def _origin_of(
     return dict(begun)
 
 
-def _require_checkpoint(tables: Tables, state: State) -> None:
+def _require_checkpoint(tables: Tables, state: IngestState) -> None:
     """Without its own checkpoint batches would be numbered anew, and Delta would take them for those it has."""
     again = "Remove the folder, or name another one, and read the topic again."
     begun_before = state.batch_id >= 0 or not tables.read("messages").isEmpty()

@@ -7,13 +7,13 @@ from ticdc_lab.repartition.consumer import consumed, consumer_findings
 from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
 from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_recorded
 from ticdc_lab.repartition.findings import examined
-from ticdc_lab.repartition.plan import PROCEDURES, Plan, Processor, Timing
+from ticdc_lab.repartition.plan import PROCEDURES, PartitionPlan, Processor, Timing
 
 __all__ = [
     "PROCEDURES",
     "Cost",
     "Expansion",
-    "Plan",
+    "PartitionPlan",
     "Processor",
     "Timing",
     "compared",

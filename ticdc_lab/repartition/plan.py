@@ -115,7 +115,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class OwnerMarks:
     """The owner's marks around the decision: ``resolved``, the greatest value broadcast by then (0: none), the later
     ones in order, and the first ``ddl`` above ``resolved`` (None: none).
     """
@@ -126,7 +126,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """A change of the number of partitions, decided.
 
     Attributes
@@ -209,14 +209,14 @@ class Plan:
 
 def decide(
     facts: Facts,
-    marks_at: Marks,
+    marks_at: OwnerMarks,
     *,
     procedure: str,
     before: int,
     after: int,
     at: int,
     timing: Timing,
-) -> Plan:
+) -> PartitionPlan:
     """Say when everybody acts.
 
     Parameters
@@ -261,7 +261,7 @@ def decide(
         Processor(name, tables, ms, stop, ms if procedure == "just-add" else max(start_ms, ms + 1))
         for (name, tables), ms, stop in zip(shares, stops_ms, stops, strict=True)
     )
-    return Plan(
+    return PartitionPlan(
         procedure, before, after, at, processors, resolved, checkpoint, admin_ms, start_ms, owner, ddl, facts, timing
     )
 
@@ -280,7 +280,7 @@ def _shares(tables: Sequence[Table], captures: int | None) -> list[tuple[str, tu
     return [(f"capture {i}", tuple(ordered[i::captures])) for i in range(min(captures, len(ordered)))]
 
 
-def _checkpoint(marks_at: Marks, limits: Sequence[int]) -> int:
+def _checkpoint(marks_at: OwnerMarks, limits: Sequence[int]) -> int:
     """The greatest value that the global checkpoint reaches: below the first DDL that is not written."""
     most = min(limits)
     reached = [v for v in marks_at.later if v <= most and (marks_at.ddl is None or v < marks_at.ddl)]

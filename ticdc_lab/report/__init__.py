@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ticdc_lab.report.many import reports
-from ticdc_lab.report.runs import Run, read_runs
+from ticdc_lab.report.runs import ListedLog, read_runs
 from ticdc_lab.report.write import render, report
 
-__all__ = ["Run", "read_runs", "render", "report", "reports"]
+__all__ = ["ListedLog", "read_runs", "render", "report", "reports"]

@@ -18,12 +18,12 @@ from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.log_spans import log_spans
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.violations import is_capped
-from ticdc_lab.report.page import Link, Section, Table, page
-from ticdc_lab.report.runs import Run, page_names
+from ticdc_lab.report.page import Link, PageTable, Section, page
+from ticdc_lab.report.runs import ListedLog, page_names
 from ticdc_lab.report.write import summary_and_page
 from ticdc_lab.sources.change_log import ChangeLog
 
-Opened = Callable[[Run], AbstractContextManager[ChangeLog]]
+Opened = Callable[[ListedLog], AbstractContextManager[ChangeLog]]
 """Opens a run's log, materialised, and clears up after it."""
 
 HEAD = (
@@ -75,7 +75,7 @@ class Entry:
 
 
 def reports(
-    runs: Sequence[Run],
+    runs: Sequence[ListedLog],
     folder: str | Path,
     opened: Opened,
     *,
@@ -112,7 +112,7 @@ def reports(
     return entries
 
 
-def _entry(run: Run, target: Path, opened: Opened, settings: Mapping[str, object]) -> Entry:
+def _entry(run: ListedLog, target: Path, opened: Opened, settings: Mapping[str, object]) -> Entry:
     target.unlink(missing_ok=True)
     try:
         with opened(run) as log:
@@ -127,7 +127,7 @@ def _entry(run: Run, target: Path, opened: Opened, settings: Mapping[str, object
     return facts(run, summary, target.name)
 
 
-def facts(run: Run, s: Summary, page: str) -> Entry:
+def facts(run: ListedLog, s: Summary, page: str) -> Entry:
     """A line of the index from what is known of a log."""
     total = s.transaction_totals.iloc[0].to_dict() if len(s.transaction_totals) else {}
     by = s.findings["severity"].value_counts() if len(s.findings) else pd.Series(dtype=int)
@@ -152,8 +152,8 @@ def index(entries: Sequence[Entry]) -> str:
         [(e.name, e.first_ts, e.complete_ts, e.last_ts) for e in ranked if not e.failed], title=_answer(entries)
     )
     rows = [_row(e) for e in ranked]
-    compared = Section("logs", "The logs beside each other", _answer(entries), (), [Table(HEAD, rows), drawn])
-    problems = [Table(["log", "why it has no page"], [(e.name, e.failed) for e in failed])]
+    compared = Section("logs", "The logs beside each other", _answer(entries), (), [PageTable(HEAD, rows), drawn])
+    problems = [PageTable(["log", "why it has no page"], [(e.name, e.failed) for e in failed])]
     more = (
         [Section("failed", "What could not be read", f"{count(len(failed), 'log')}.", (), problems)] if failed else []
     )

@@ -20,8 +20,7 @@ from traitlets.config import Config
 
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.in_notebook import PAGE_MARK
-from ticdc_lab.report.made_of import made_of
-from ticdc_lab.report.page import figure, foot, head, section, text
+from ticdc_lab.report.page import figure, foot, head, made_of, section, text
 from ticdc_lab.sources.provenance import MARK, provenance
 
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
@@ -49,7 +48,7 @@ def offline(config: Config) -> Config:
     """Tell nbconvert's HTML exporter to make pages that need no network, of whatever notebook.
 
     An installed package tells ``jupyter nbconvert`` of its environment the same by
-    ``etc/jupyter/jupyter_nbconvert_config.json``, for notebooks that import it.
+    ``etc/jupyter/jupyter_nbconvert_config.json``, for notebooks that import it. What is installed names this module.
     """
     config.SelfContained.every = True
     config.HTMLExporter.template_name = "ticdc_lab"

@@ -17,6 +17,7 @@ from ticdc_lab.figures.figure import MIME, Figure, as_json
 from ticdc_lab.figures.fitting import FIT_JS
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
+from ticdc_lab.sources.provenance import Provenance
 
 _STYLE = """
 :root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--tint:#f4f5f7;--shade:#0005}
@@ -96,7 +97,7 @@ ON_PAPER = "On paper the slider stands at <b>{start}</b>; the HTML page of the s
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """A table of plain values; ``code`` names columns of program text, numbers are set to the right.
 
     A cell may be a :class:`Link` or a tuple of them; ``ids`` names rows, one each, for links to lead to.
@@ -124,7 +125,7 @@ class Section:
     title: str
     answer: str
     limits: Sequence[str] = ()
-    body: Sequence[Table | Figure | str] = field(default_factory=tuple)
+    body: Sequence[PageTable | Figure | str] = field(default_factory=tuple)
 
 
 def text(value: object) -> str:
@@ -199,10 +200,10 @@ def section(s: Section) -> str:
     return f"{head}{limits}{body}</section>\n"
 
 
-def _block(block: Table | Figure | str, *, id: str) -> str:
+def _block(block: PageTable | Figure | str, *, id: str) -> str:
     if isinstance(block, str):
         return f"<h3>{text(block)}</h3>\n"
-    if isinstance(block, Table):
+    if isinstance(block, PageTable):
         return _table(block)
     return figure(block.to_dict(), id=f"plot-{id}")
 
@@ -235,7 +236,7 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
     return f'<p class="paper">{ON_PAPER.format(start=text(start.strip()), n=len(fig["frames"]) - 1)}</p>'
 
 
-def _table(table: Table) -> str:
+def _table(table: PageTable) -> str:
     kinds = [_kind(table, i) for i in range(len(table.head))]
     head = "".join(f"<th{k}>{text(h)}</th>" for h, k in zip(table.head, kinds, strict=True))
     of_columns = list(zip(table.head, kinds, strict=True))
@@ -248,7 +249,7 @@ def _table(table: Table) -> str:
     return f"{scrolled}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
 
 
-def _kind(table: Table, column: int) -> str:
+def _kind(table: PageTable, column: int) -> str:
     if table.head[column] in table.code:
         return ' class="code"'
     return ' class="n"' if all(_is_number(row[column]) for row in table.rows) else ""
@@ -274,3 +275,18 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) else text(value)
+
+
+# The last section of every page: what it was made from.
+
+_CODE = ("fingerprint", "setting", "value", "version")
+
+
+def made_of(made_from: Provenance) -> Section:
+    """Settings, versions and fingerprints of the inputs, as a section."""
+    body: list[PageTable | Figure | str] = []
+    for title, frame in made_from.frames().items():
+        rows = [tuple(None if v != v else v for v in row) for row in frame.itertuples(index=False)]
+        body += [title, PageTable(list(frame.columns), rows, code=_CODE)]
+    answer = "With the same inputs and versions it comes out the same."
+    return Section("made-of", "What this was made from", answer, (), body)

@@ -12,7 +12,7 @@ import pandas as pd
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.verdict_bars import verdict_bars
-from ticdc_lab.report.page import Section, Table, page
+from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.simulate.pd.replay import Replayed
 
 HEAD = ("line", "record", "ours", "the real PD", "verdict", "why")
@@ -79,11 +79,11 @@ def _of_kind(r: Replayed) -> Section:
     return Section(anchor, kind.replace("_", " "), _lead(r), (), [_table(r.records)])
 
 
-def _table(records: Sequence[Mapping[str, Any]]) -> Table:
+def _table(records: Sequence[Mapping[str, Any]]) -> PageTable:
     rows = [
         (e["line"], e["id"] or "", _ours(e), _told(e["file"]), _VERDICTS[e["agrees"]], e["because"]) for e in records
     ]
-    return Table(HEAD, rows, code=_CODE)
+    return PageTable(HEAD, rows, code=_CODE)
 
 
 def _ours(entry: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ _FORM = "a list `runs`, each with at least a `source`"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ListedLog:
     """One log of a set: what :func:`ticdc_lab.sources.load.load` takes, and a title for its page."""
 
     source: str
@@ -46,7 +46,7 @@ def name_of(source: str) -> str:
     return Path(source).name or Path(source).resolve().name or source
 
 
-def read_runs(path: str | Path) -> list[Run]:
+def read_runs(path: str | Path) -> list[ListedLog]:
     """Runs from a YAML or TOML file.
 
     Parameters
@@ -72,8 +72,8 @@ def read_runs(path: str | Path) -> list[Run]:
     return [_run(run, n, file) for n, run in enumerate(runs, 1)]
 
 
-def _run(said: Any, n: int, file: Path) -> Run:
-    known = [f.name for f in fields(Run)]
+def _run(said: Any, n: int, file: Path) -> ListedLog:
+    known = [f.name for f in fields(ListedLog)]
     if not isinstance(said, dict) or not isinstance(said.get("source"), str):
         raise SourceError(f"{file}: run {n} has no source; expected {_FORM}.")
     if strange := sorted(set(said) - set(known)):
@@ -85,7 +85,7 @@ def _run(said: Any, n: int, file: Path) -> Run:
     words = {k: str(said[k]) for k in ("title", "protocol", "source_kind") if said.get(k)}
     if words.get("source_kind") == "table":
         paths["source"] = said["source"]
-    return Run(**paths, **words, options={str(k): _as_text(v) for k, v in options.items()})
+    return ListedLog(**paths, **words, options={str(k): _as_text(v) for k, v in options.items()})
 
 
 def _as_text(value: object) -> str:
@@ -97,7 +97,7 @@ def _beside(file: Path, place: str) -> str:
     return place if "://" in place or Path(place).is_absolute() else str(file.parent / place)
 
 
-def page_names(runs: Sequence[Run]) -> list[str]:
+def page_names(runs: Sequence[ListedLog]) -> list[str]:
     """A file name for each page: from the title, each once, also where upper and lower case are the same file."""
     taken: set[str] = {"index"}
     names = []

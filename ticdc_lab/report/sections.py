@@ -14,10 +14,10 @@ from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.messages import Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
-from ticdc_lab.report.page import Link, Section, Table
+from ticdc_lab.report.page import Link, PageTable, Section
 
 
-def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> Table:
+def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
     """List findings.
 
     Parameters
@@ -32,7 +32,7 @@ def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Map
     known = set(_places(messages))
     head = ["severity", "guarantee", "table", "key", "where", "message", "evidence"]
     rows = [_row(r, known, drawn.get(i)) for i, r in enumerate(findings.to_dict("records"))]
-    return Table(head, rows)
+    return PageTable(head, rows)
 
 
 def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None) -> tuple[object, ...]:
@@ -52,7 +52,7 @@ def _cited(e: Mapping[str, Any], known: set[Place]) -> Link | str:
     return Link(name, f"#{_id(*place)}") if place in known else name
 
 
-def messages_table(messages: pd.DataFrame) -> Table:
+def messages_table(messages: pd.DataFrame) -> PageTable:
     """List the messages that findings name: :func:`ticdc_lab.answers.summary.finding_messages`."""
     head = ["partition", "offset", "kind", "commit ts", "table", "op", "what"]
     rows = [
@@ -62,7 +62,7 @@ def messages_table(messages: pd.DataFrame) -> Table:
         )
         for r in messages.to_dict("records")
     ]  # fmt: skip
-    return Table(head, rows, code=["what"], ids=_ids(messages))
+    return PageTable(head, rows, code=["what"], ids=_ids(messages))
 
 
 def _ids(messages: pd.DataFrame) -> list[str]:
@@ -97,7 +97,7 @@ _OF_A_KIND = 10
 _RANK = {"error": 0, "warning": 1, "info": 2}
 _DDL = ("commit_ts", "ddl_type", "query", "partitions")
 
-Body = list[Table | Figure | str]
+Body = list[PageTable | Figure | str]
 
 
 def lead(s: Summary) -> str:
@@ -177,7 +177,7 @@ def _audit(answer: Answer) -> Section:
     ]
     body += [
         "By kind, worst first",
-        Table(["severity", "guarantee", "table", "findings", "the first of them"], counted),
+        PageTable(["severity", "guarantee", "table", "findings", "the first of them"], counted),
     ]
     listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
     places = {i: n for n, i in enumerate(listed)}
@@ -195,7 +195,7 @@ def _titled(name: str, n: int, most: int = LISTED) -> str:
     return f"{name} (the first {most})" if n >= most else name
 
 
-def _table(frame: pd.DataFrame, *, code: Sequence[str] = ()) -> Table:
+def _table(frame: pd.DataFrame, *, code: Sequence[str] = ()) -> PageTable:
     """A frame as a table: identifiers as text, lists joined, names without underscores."""
     head = [str(name).replace("_", " ") for name in frame.columns]
     ids = {"commit_ts", "partition"}
@@ -203,7 +203,7 @@ def _table(frame: pd.DataFrame, *, code: Sequence[str] = ()) -> Table:
         [_cell(value, as_text=str(name) in ids) for name, value in zip(frame.columns, row, strict=True)]
         for row in frame.itertuples(index=False, name=None)
     ]
-    return Table(head, rows, code=[c.replace("_", " ") for c in code])
+    return PageTable(head, rows, code=[c.replace("_", " ") for c in code])
 
 
 def _cell(value: object, *, as_text: bool) -> object:

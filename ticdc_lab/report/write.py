@@ -13,8 +13,7 @@ from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
-from ticdc_lab.report.made_of import made_of
-from ticdc_lab.report.page import page
+from ticdc_lab.report.page import made_of, page
 from ticdc_lab.report.runs import name_of
 from ticdc_lab.report.sections import lead, sections
 from ticdc_lab.sources.change_log import ChangeLog

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
-from ticdc_lab.engine.failures import engine_errors
+from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.sample import Sample

@@ -27,7 +27,7 @@ from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
-from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, numbered, overlaps_of, whole_runs, without
+from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, overlaps_of, whole_runs, without
 from ticdc_lab.sources.places import data_files, kind_of_name, local_path
 
 NAME = "ticdc"
@@ -37,7 +37,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass
-class Part(InputPartition):
+class TaskPart(InputPartition):
     """What one task reads (:data:`ticdc_lab.sources.pieces.PIECES`)."""
 
     file: str
@@ -110,7 +110,7 @@ class _Asked:
             raise SourceError(f"{self.path} is no local path.", hint="For other places use ticdc_lab.load(spark, ...).")
         return [f for f in found if kind_of_name(f.name)]
 
-    def told(self, parts: Sequence[Part]) -> tuple[str, Known]:
+    def told(self, parts: Sequence[TaskPart]) -> tuple[str, Known]:
         """The protocol, from the first messages, and what decoding needs to know of the log."""
         sample = pa.Table.from_batches(
             list(_first(parts)), arrow_schema(MESSAGES).empty_table().select(parquet.COLUMNS).schema
@@ -122,7 +122,7 @@ class _Asked:
         return protocol, replace(self.known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
 
 
-def _first(parts: Sequence[Part]) -> Batches:
+def _first(parts: Sequence[TaskPart]) -> Batches:
     """Up to SAMPLE messages."""
     left = SAMPLE
     for part in parts:
@@ -133,7 +133,7 @@ def _first(parts: Sequence[Part]) -> Batches:
                 return
 
 
-def _decoded(part: Part, protocol: str, known: Known, skips: Skips = pieces.NO_SKIPS) -> Batches:
+def _decoded(part: TaskPart, protocol: str, known: Known, skips: Skips = pieces.NO_SKIPS) -> Batches:
     decode = decoder(protocol, known=known)
     for messages, rejected in _messages(part):
         yield from decode(iter((without(messages, skips[part.file]) if part.file in skips else messages,)))
@@ -141,12 +141,12 @@ def _decoded(part: Part, protocol: str, known: Known, skips: Skips = pieces.NO_S
             yield rejected
 
 
-def _messages(part: Part) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+def _messages(part: TaskPart) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a part, and what of it is none."""
     return pieces.read_piece(part.file, part.first, part.last, part.line)
 
 
-def _parts(files: Sequence[Path], asked: _Asked) -> list[Part]:
+def _parts(files: Sequence[Path], asked: _Asked) -> list[TaskPart]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
     found: list[pieces.Piece] = []
     for file in files:
@@ -159,7 +159,7 @@ def _parts(files: Sequence[Path], asked: _Asked) -> list[Part]:
             found += groups
         else:
             found += pieces.of_lines([file], asked.range_bytes)
-    return [Part(*piece, asked.known.bounds.line) for piece in found]
+    return [TaskPart(*piece, asked.known.bounds.line) for piece in found]
 
 
 class _Reader(DataSourceReader):
@@ -172,11 +172,11 @@ class _Reader(DataSourceReader):
         return self._parts
 
     def read(self, partition: InputPartition) -> Batches:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, TaskPart)
         return _decoded(partition, self._protocol, self._known, self._skips)
 
 
-def _held_twice(parts: Sequence[Part]) -> Skips:
+def _held_twice(parts: Sequence[TaskPart]) -> Skips:
     """What several files hold, read here: one after the other, as nothing else sees all of them."""
     files = list(dict.fromkeys(part.file for part in parts))
     if len(files) < 2:
@@ -186,7 +186,7 @@ def _held_twice(parts: Sequence[Part]) -> Skips:
         for messages, _ in _messages(part):
             held.note(part.file, messages)
 
-    def compare(of: Sequence[Stretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
+    def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
         by_file = numbered(of)
         for part in parts:
             for messages, _ in _messages(part) if part.file in by_file else ():
@@ -223,7 +223,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Batches:
         """The protocol, and table versions of the simple one, are told from each file: nothing is known of others."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, TaskPart)
         try:
             protocol, known = self._asked.told(_parts([Path(partition.file)], self._asked))
         except ProtocolError as fault:
@@ -233,7 +233,7 @@ class _StreamReader(DataSourceStreamReader):
         return _decoded(partition, protocol, known)
 
 
-def _refused(part: Part, reason: str) -> Batches:
+def _refused(part: TaskPart, reason: str) -> Batches:
     """All of a part as rows of the quarantine: one file that holds no log must not end the stream."""
     for messages, rejected in _messages(part):
         n = messages.num_rows

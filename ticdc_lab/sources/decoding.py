@@ -14,7 +14,7 @@ from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
-from ticdc_lab.engine.task_errors import task_errors
+from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source, capture, local_path, parquet
 from ticdc_lab.sources.overlaps import Held, Skips

@@ -21,7 +21,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.storage import Listing
-from ticdc_lab.sources.storage_layout import METADATA, Place, place_of, schema_files
+from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
 from ticdc_lab.sources.storage_reading import POSITION_BITS, Reading, Row, Unreadable, checkpoint_of
 
 FINDINGS = StructType(
@@ -112,10 +112,10 @@ def name_findings(found: Listing) -> Iterator[Finding]:
                           f"none; the newest is {_name(last)}", len(files))  # fmt: skip
 
 
-def _without_schema(places: Iterable[Place]) -> Iterator[Finding]:
+def _without_schema(places: Iterable[StoragePlace]) -> Iterator[Finding]:
     """Table versions with data and without a schema file."""
     known = schema_files(places)
-    lost: dict[tuple[str, str, int], list[Place]] = {}
+    lost: dict[tuple[str, str, int], list[StoragePlace]] = {}
     for p in places:
         if p.kind == "data" and p.version_key not in known:
             lost.setdefault(p.version_key, []).append(p)
@@ -125,9 +125,9 @@ def _without_schema(places: Iterable[Place]) -> Iterator[Finding]:
                       f"{len(files)} data files and no schema file", len(files))  # fmt: skip
 
 
-def _series(places: Iterable[Place]) -> dict[tuple[str, str], list[Place]]:
+def _series(places: Iterable[StoragePlace]) -> dict[tuple[str, str], list[StoragePlace]]:
     """Data files that are numbered together: those of a folder, and of a dispatcher in it."""
-    series: dict[tuple[str, str], list[Place]] = {}
+    series: dict[tuple[str, str], list[StoragePlace]] = {}
     for p in places:
         if p.kind == "data":
             series.setdefault((p.folder, p.dispatcher), []).append(p)
@@ -144,7 +144,7 @@ def _holes(folder: str, numbers: list[int]) -> Iterator[Finding]:
                           after - before - 1)  # fmt: skip
 
 
-def _name(p: Place) -> str:
+def _name(p: StoragePlace) -> str:
     return p.path.rsplit("/", 1)[-1]
 
 
@@ -234,13 +234,18 @@ def _index(reading: Reading, row: dict[str, Any]) -> Iterator[Finding]:
         return
     named = raw.decode("utf-8", "replace").strip("\r\n")
     told, here = place_of(f"{path.rsplit('/', 2)[0]}/{named}"), place_of(path)
-    if "/" in named or not isinstance(told, Place) or not isinstance(here, Place) or told.dispatcher != here.dispatcher:
+    if (
+        "/" in named
+        or not isinstance(told, StoragePlace)
+        or not isinstance(here, StoragePlace)
+        or told.dispatcher != here.dispatcher
+    ):
         yield Finding(
             "index-malformed", "error", path, "the name of a data file in the folder above", f"{named!r:.200}"
         )
         return
     last = place_of(newest) if newest else None
-    number = last.number if isinstance(last, Place) else 0
+    number = last.number if isinstance(last, StoragePlace) else 0
     expected = f"the newest data file, {newest or 'none'}"
     if told.number > number:
         yield Finding("index-ahead", "error", path, expected, f"{named}, which is not there")

@@ -1,7 +1,7 @@
 """Kafka topics, through Spark's own connector.
 
 A batch is pinned: which offsets are there is asked once, and every action on the frame reads those. What has expired by
-then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.facts.gaps.offset_gaps`).
+then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.facts.limits.offset_gaps`).
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
     -------
     DataFrame
         :data:`ticdc_lab.events.schema.MESSAGES`. Offsets that have expired do not stop it; see
-        :func:`ticdc_lab.facts.gaps.offset_gaps`.
+        :func:`ticdc_lab.facts.limits.offset_gaps`.
 
     Raises
     ------

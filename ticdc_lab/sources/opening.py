@@ -23,12 +23,12 @@ from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.detect import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
+from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
-from ticdc_lab.engine.task_errors import task_errors
 from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.events.schema import MESSAGES, require_columns
 from ticdc_lab.sources import capture, kafka, parquet, pieces, size, storage
-from ticdc_lab.sources.overlaps import Overlaps, Skips, Stretch, overlaps_of, whole_runs
+from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     data_files,
     has_columns_in_name,
@@ -125,7 +125,7 @@ class Source:
     def learn_overlaps(self, said: Iterable[str]) -> Overlaps:
         """What its files hold twice, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
 
-        def compare(of: Sequence[Stretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
+        def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
             compared = partial(pieces.compared, line=self.line, store=self.store, of=of, skips=skips)
             rows = self.raw.mapInArrow(compared, "stretch bigint, counts bigint, digest bigint").toArrow().to_pylist()
             return (tuple(row.values()) for row in rows)

@@ -123,7 +123,7 @@ def shared(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SharedStretch:
     """Offsets of one partition that ``later`` holds after one or more ``earlier`` files, each the first for some."""
 
     later: str
@@ -132,14 +132,14 @@ class Stretch:
     run: Run
 
 
-def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[Stretch]:
+def stretches(runs: Mapping[str, Runs], order: Sequence[str]) -> list[SharedStretch]:
     """What each file holds that files before it hold too; ``earlier`` are those that hold some of it first."""
-    found: list[tuple[int, Stretch]] = []
+    found: list[tuple[int, SharedStretch]] = []
     for home, held in _by_home(runs, order).items():
         firsts = _Firsts()
         for first, last, n in sorted(held, key=itemgetter(2)):
             for run, holders in firsts.add(first, last, n):
-                found.append((n, Stretch(order[n], tuple(order[k] for k in sorted(holders)), home, run)))
+                found.append((n, SharedStretch(order[n], tuple(order[k] for k in sorted(holders)), home, run)))
     return [stretch for _, stretch in sorted(found, key=lambda of: (of[0], of[1].home, of[1].run))]
 
 
@@ -229,9 +229,9 @@ def _within(messages: pa.RecordBatch, home: Home, runs: Sequence[Run]) -> np.nda
     return found
 
 
-def numbered(of: Sequence[Stretch]) -> dict[str, list[tuple[int, Stretch]]]:
+def numbered(of: Sequence[SharedStretch]) -> dict[str, list[tuple[int, SharedStretch]]]:
     """The stretches that concern a file, with their numbers."""
-    found: dict[str, list[tuple[int, Stretch]]] = {}
+    found: dict[str, list[tuple[int, SharedStretch]]] = {}
     for n, stretch in enumerate(of):
         for file in (stretch.later, *stretch.earlier):
             found.setdefault(file, []).append((n, stretch))
@@ -239,7 +239,7 @@ def numbered(of: Sequence[Stretch]) -> dict[str, list[tuple[int, Stretch]]]:
 
 
 def digests(
-    file: str, messages: pa.RecordBatch, of: Mapping[str, Sequence[tuple[int, Stretch]]], skips: Skips
+    file: str, messages: pa.RecordBatch, of: Mapping[str, Sequence[tuple[int, SharedStretch]]], skips: Skips
 ) -> Iterator[tuple[int, int, int]]:
     """Number of a stretch, 1 for what counts or 0 for what is left out, and a sum over the messages' bytes.
 
@@ -255,7 +255,7 @@ def digests(
             yield n, int(counts), found
 
 
-def _sum(messages: pa.RecordBatch, stretch: Stretch, skips: Runs) -> int | None:
+def _sum(messages: pa.RecordBatch, stretch: SharedStretch, skips: Runs) -> int | None:
     """Of the messages of a stretch but for those that are left out; None where there is none."""
     here = _within(messages, stretch.home, [stretch.run])
     if stretch.home in skips:
@@ -287,7 +287,7 @@ class Overlaps:
     sentences: tuple[str, ...] = ()
 
 
-Compare = Callable[[Sequence[Stretch], Skips], Iterable[tuple[int, int, int]]]
+Compare = Callable[[Sequence[SharedStretch], Skips], Iterable[tuple[int, int, int]]]
 """Reads the files again: the rows of :func:`digests` of all of them."""
 
 
@@ -307,14 +307,14 @@ def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare
     return Overlaps(skips, (*said[: 2 * _SAID], *([_MORE.format(n=more)] if more > 0 else [])))
 
 
-def _skips_of(found: Iterable[Stretch]) -> dict[str, Runs]:
+def _skips_of(found: Iterable[SharedStretch]) -> dict[str, Runs]:
     skips: dict[str, Runs] = {}
     for s in found:
         skips.setdefault(s.later, {}).setdefault(s.home, []).append(s.run)
     return skips
 
 
-def _sentences(found: Sequence[Stretch], words: str) -> list[str]:
+def _sentences(found: Sequence[SharedStretch], words: str) -> list[str]:
     """One for each file that repeats others."""
     said: list[str] = []
     for later, of in groupby(found, attrgetter("later")):

@@ -16,7 +16,7 @@ from ticdc_lab.codecs.bounds import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.sources import capture, parquet
-from ticdc_lab.sources.overlaps import Held, Skips, Stretch, digests, numbered, without
+from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, without
 
 PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
 """A file, and of it a row group (``first``), a range of bytes (``first`` up to before ``last``), or all of a gzip."""
@@ -98,7 +98,7 @@ def read(
 
 
 def compared(
-    batches: Batches, line: int, of: Sequence[Stretch], skips: Skips, *, store: Store | None = None
+    batches: Batches, line: int, of: Sequence[SharedStretch], skips: Skips, *, store: Store | None = None
 ) -> Batches:
     """Rows of :data:`PIECES` to those of :func:`ticdc_lab.sources.overlaps.digests`."""
     by_file = numbered(of)

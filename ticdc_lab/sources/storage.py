@@ -28,7 +28,7 @@ from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.sources.size import Size, of_lines
-from ticdc_lab.sources.storage_layout import METADATA, Place, Refused, place_of, schema_files, streams_of
+from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
 
 FILES = StructType(
@@ -74,7 +74,7 @@ class Listing:
     """What lies in a folder, by name and size alone."""
 
     root: str
-    places: tuple[Place, ...]
+    places: tuple[StoragePlace, ...]
     refused: tuple[Refused, ...]
     sizes: dict[str, int | None]
     by_path: bool
@@ -160,7 +160,7 @@ def listed(
 ) -> Listing:
     """The files of a folder with their places."""
     sizes: dict[str, int | None] = {}
-    places: list[Place] = []
+    places: list[StoragePlace] = []
     refused: list[Refused] = []
     for file in found:
         place = place_of(file.path, date_separator=settings.date_separator) if isinstance(file, Listed) else file
@@ -227,7 +227,7 @@ def _tasks(table: pa.Table, cores: int) -> np.ndarray:
 
 
 def _index_files(found: Listing) -> Iterator[dict[str, Any]]:
-    newest: dict[tuple[str, str], Place] = {}
+    newest: dict[tuple[str, str], StoragePlace] = {}
     for p in found.places:
         at = p.folder, p.dispatcher
         if p.kind == "data" and (at not in newest or p.number > newest[at].number):
@@ -238,7 +238,7 @@ def _index_files(found: Listing) -> Iterator[dict[str, Any]]:
             yield {"kind": "index", "path": p.path, "size": found.sizes[p.path], "schema_path": last and last.path}
 
 
-def _table_id(p: Place) -> int | None:
+def _table_id(p: StoragePlace) -> int | None:
     if p.kind != "data":
         return None
     if p.partition:

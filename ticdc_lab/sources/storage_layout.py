@@ -39,7 +39,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoragePlace:
     """What a path says. ``kind`` is data, schema, index or metadata; what the path does not say is empty or 0."""
 
     path: str
@@ -81,7 +81,7 @@ class Refused:
     reason: str
 
 
-def place_of(path: str, *, date_separator: str = "auto") -> Place | Refused:
+def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refused:
     """The place of a file.
 
     Parameters
@@ -103,22 +103,22 @@ def place_of(path: str, *, date_separator: str = "auto") -> Place | Refused:
     if any(p in ("", ".", "..") or "\0" in p for p in parts):
         return Refused(path, "unsafe-path", f"{path!r} could lead out of the folder given")
     if path == METADATA:
-        return Place(path, "metadata")
+        return StoragePlace(path, "metadata")
     if folders and folders[-1] == "meta":
         if (found := _SCHEMA_FILE.fullmatch(name)) and len(folders) in (2, 3):
             table = folders[1] if len(folders) == 3 else ""
             return _fitting(
-                Place(path, "schema", folders[0], table, int(found[1]), checksum=int(found[2]), extension="json")
+                StoragePlace(path, "schema", folders[0], table, int(found[1]), checksum=int(found[2]), extension="json")
             )
         if found := _INDEX_FILE.fullmatch(name):
-            return _in_table(Place(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
+            return _in_table(StoragePlace(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
     elif found := _DATA_FILE.fullmatch(name):
-        place = Place(path, "data", dispatcher=found[1] or "", number=int(found[2]), extension=found[3])
+        place = StoragePlace(path, "data", dispatcher=found[1] or "", number=int(found[2]), extension=found[3])
         return _in_table(place, folders, date_separator)
     return _unknown(path)
 
 
-def _in_table(place: Place, folders: list[str], separator: str) -> Place | Refused:
+def _in_table(place: StoragePlace, folders: list[str], separator: str) -> StoragePlace | Refused:
     """``schema/table/version[/partition][/date]``, or ``table id/version[/partition][/date]``."""
     date = ""
     if len(folders) > 2 and _is_date(folders[-1], separator):
@@ -149,7 +149,7 @@ def _is_version(name: str) -> bool:
     return name.isascii() and name.isdigit() and int(name) >= _FIRST_TSO
 
 
-def _fitting(place: Place) -> Place | Refused:
+def _fitting(place: StoragePlace) -> StoragePlace | Refused:
     return place if place.version < _INT64 and int(place.partition or 0) < _INT64 else _unknown(place.path)
 
 
@@ -157,18 +157,18 @@ def _unknown(path: str) -> Refused:
     return Refused(path, "unknown-file", f"{path!r} is no file that TiCDC's storage sink writes")
 
 
-def streams_of(places: Iterable[Place]) -> dict[Stream, list[Place]]:
+def streams_of(places: Iterable[StoragePlace]) -> dict[Stream, list[StoragePlace]]:
     """The files of each stream in reading order; streams in order too, the schema files' own first.
 
     A stream is read by table version, then date, then number. Schema files are read by version.
     """
-    found: dict[Stream, list[Place]] = {Stream(): []}
+    found: dict[Stream, list[StoragePlace]] = {Stream(): []}
     for p in places:
         if p.kind in ("data", "schema"):
             found.setdefault(p.stream, []).append(p)
     return {s: sorted(found[s], key=lambda p: (p.version, p.date, p.number, p.path)) for s in sorted(found)}
 
 
-def schema_files(places: Iterable[Place]) -> Mapping[tuple[str, str, int], Place]:
-    """The schema file of each table version, by :attr:`Place.version_key`."""
+def schema_files(places: Iterable[StoragePlace]) -> Mapping[tuple[str, str, int], StoragePlace]:
+    """The schema file of each table version, by :attr:`StoragePlace.version_key`."""
     return {p.version_key: p for p in sorted(places, key=lambda p: p.path) if p.kind == "schema"}

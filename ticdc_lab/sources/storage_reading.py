@@ -26,7 +26,7 @@ from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources.storage_layout import Place, Refused, place_of
+from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs import csv
@@ -61,11 +61,11 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Messages of one file, and what decodes them: control, canal-json, a csv layout, or what makes it impossible."""
 
     messages: pa.RecordBatch
-    codec: str | kernel.Layout | Unreadable
+    codec: str | kernel.CsvLayout | Unreadable
 
 
 @dataclass(slots=True)
@@ -80,14 +80,14 @@ class Reading:
     root: str | None
     settings: StorageSettings
     definitions: dict[str, TableFile | Unreadable] = field(default_factory=dict)
-    layouts: dict[tuple[str, csv.Shape, str, int], kernel.Layout] = field(default_factory=dict)
+    layouts: dict[tuple[str, csv.RecordShape, str, int], kernel.CsvLayout] = field(default_factory=dict)
 
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
         for batch in batches:
             for row, fetch in self._ahead(batch.to_pylist()):
                 for piece in self.pieces(row, fetch):
-                    if isinstance(piece, Piece):
+                    if isinstance(piece, FilePiece):
                         yield in_form(_by_name(piece.messages), piece.messages.num_rows, MESSAGES), None
                     else:
                         yield in_form({}, 0, MESSAGES), piece
@@ -109,11 +109,11 @@ class Reading:
 
         Pieces that the same codec decodes go through it together: a folder may hold many small files.
         """
-        held: list[Piece] = []
+        held: list[FilePiece] = []
         size = 0
         for row, fetch in self._ahead(rows):
             for piece in self.pieces(row, fetch):
-                if not isinstance(piece, Piece):
+                if not isinstance(piece, FilePiece):
                     yield piece
                     continue
                 if held and (held[0].codec is not piece.codec or size >= MESSAGES_AT_ONCE):
@@ -123,7 +123,7 @@ class Reading:
                 size += piece.messages.num_rows
         yield from self._run(held, images)
 
-    def _run(self, held: list[Piece], images: bool) -> Batches:
+    def _run(self, held: list[FilePiece], images: bool) -> Batches:
         if not held:
             return
         batch, codec = pa.concat_batches([p.messages for p in held]), held[0].codec
@@ -150,7 +150,7 @@ class Reading:
         for row in rows:
             yield row, None if row["error_class"] else next(fetches)
 
-    def pieces(self, row: Row, fetch: Callable[[], bytes] | None = None) -> Iterator[Piece | pa.RecordBatch]:
+    def pieces(self, row: Row, fetch: Callable[[], bytes] | None = None) -> Iterator[FilePiece | pa.RecordBatch]:
         """Messages of a file in groups, and rows of the quarantine for what is no message.
 
         ``fetch`` gives its bytes, where somebody reads it already.
@@ -160,7 +160,7 @@ class Reading:
                 raise Unreadable(row["error_class"], row["reason"])
             raw = self.content(row) if fetch is None else _of_store(fetch)
             if row["kind"] in ("schema", "metadata"):
-                yield Piece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
+                yield FilePiece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
             elif not raw:
                 raise Unreadable("empty-file", "the data file is empty; expected at least one record")
             else:
@@ -181,12 +181,12 @@ class Reading:
             return bytes(row["content"] or b"")
         return read_inside(self.root, row["path"])
 
-    def _data(self, row: Row, data: np.ndarray) -> Iterator[Piece | pa.RecordBatch]:
+    def _data(self, row: Row, data: np.ndarray) -> Iterator[FilePiece | pa.RecordBatch]:
         split = self.canal_records if row["extension"] == "json" else self.csv_records
         records, codec = split(row, data)
         for low in range(0, len(records.starts), MESSAGES_AT_ONCE):
             starts, ends = (x[low : low + MESSAGES_AT_ONCE] for x in (records.starts, records.ends))
-            yield Piece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
+            yield FilePiece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
         if records.rest < len(data):
             fault = Unreadable(
                 "half-written",
@@ -234,7 +234,7 @@ class Reading:
     def first_events(self, row: Row, data: np.ndarray, records: csv.Records, codec: Any) -> pa.Table:
         """The events of a data file's first records."""
         starts, ends = (x[:MESSAGES_AT_ONCE] for x in (records.starts, records.ends))
-        piece = Piece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
+        piece = FilePiece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
         decoded = pa.Table.from_batches(list(self._run([piece], images=True)))
         return decoded.filter(pc.is_null(decoded["error_class"]))
 
@@ -290,7 +290,7 @@ def table_file(path: str, raw: bytes) -> TableFile:
     """A schema file whose name and content agree; raises :class:`TableFileError`."""
     place = place_of(path)
     file = read_table_file(raw)
-    if isinstance(place, Place):
+    if isinstance(place, StoragePlace):
         require_name(file, version=place.version, written=place.checksum)
     return file
 

@@ -13,10 +13,10 @@ from ticdc_lab.engine.columns import field_of, named, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables import refusals
-from ticdc_lab.tables.knowledge import Knowledge, LogFacts, TableFacts, knowledge
+from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, TableFacts, knowledge
 from ticdc_lab.tables.lives import Life, life_at
 from ticdc_lab.tables.own_columns import free_names, said_of
-from ticdc_lab.tables.stretches import Stretch, Trace, key_traces, not_carried, stretches, text_of, traces
+from ticdc_lab.tables.stretches import ColumnTrace, Stretch, key_traces, not_carried, stretches, text_of, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, unseen_columns, valued
 
 ADDED = ("_commit_ts", "_inferred", "_unconvertible")
@@ -145,15 +145,15 @@ def _life(catalog: Catalog, name: tuple[str, str], ts: int) -> Life:
     return life
 
 
-def _facts_of_life(facts: LogFacts, life: Life) -> TableFacts:
+def _facts_of_life(facts: RowsKnown, life: Life) -> TableFacts:
     """Facts of all names that the life bore, its whole time and other lives of these names included."""
     own = [facts.tables[name] for name in {p.name for p in life.pieces} if name in facts.tables]
     return TableFacts(sum(f.rows for f in own), sum(f.undated for f in own), sum(f.incomplete for f in own))
 
 
 def _newest(
-    changes: DataFrame, found: Sequence[Stretch], key: Sequence[Trace], columns: Sequence[Trace], *, partial: bool,
-    table: str,
+    changes: DataFrame, found: Sequence[Stretch], key: Sequence[ColumnTrace], columns: Sequence[ColumnTrace], *,
+    partial: bool, table: str,
 ) -> DataFrame:  # fmt: skip
     """The newest version of each row that no delete ended."""
     each = keyed_changes(changes, found, key, columns)
@@ -176,19 +176,19 @@ def _require_whole(rows: DataFrame, table: str) -> None:
         )
 
 
-def _shaped(rows: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
+def _shaped(rows: DataFrame, found: Sequence[Stretch], columns: Sequence[ColumnTrace]) -> DataFrame:
     *values, inferred, wrong = valued(columns, found, as_of=True)
     return rows.select(*values, *_added(columns, F.col("commit_ts"), inferred, wrong))
 
 
-def _added(columns: Sequence[Trace], *said: Column) -> list[Column]:
+def _added(columns: Sequence[ColumnTrace], *said: Column) -> list[Column]:
     """What is said of each row, under names that the table has not taken."""
     names = free_names(ADDED, (c.name for c in columns))
     return [column.alias(name) for column, name in zip(said, names, strict=True)]
 
 
 def _multiset(
-    changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace], life: Life, facts: TableFacts, *,
+    changes: DataFrame, found: Sequence[Stretch], columns: Sequence[ColumnTrace], life: Life, facts: TableFacts, *,
     table: str,
 ) -> tuple[DataFrame, tuple[str, ...]]:  # fmt: skip
     """Rows of a table without a handle key: what was added more often than taken away, so many times."""
@@ -236,7 +236,7 @@ def _unconvertible_in_order() -> Column:
     return F.flatten(each)
 
 
-def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Trace]) -> DataFrame:
+def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[ColumnTrace]) -> DataFrame:
     """Each change once: its row after with 1, its row before with -1."""
     keyed = with_keys(changes)
     identity = ("commit_ts", "op", "change_hash")

@@ -59,7 +59,7 @@ incomplete"""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MessagePage:
     """Which messages to show.
 
     Attributes
@@ -135,7 +135,7 @@ class Browser:
                 f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{self._files}]) WHERE error_class {which}"
             )
 
-    def page(self, page: Page) -> pd.DataFrame:
+    def page(self, page: MessagePage) -> pd.DataFrame:
         """Events in the order of topic, partition, offset and place in the message.
 
         Returns
@@ -172,7 +172,7 @@ class Browser:
             as many events as there are places.
         """
         if not places:
-            return self.page(Page(n=0)).assign(named=False)
+            return self.page(MessagePage(n=0)).assign(named=False)
         listed = ", ".join(f"({int(p)}, {int(o)})" for p, o in places)
         return self._frame(
             f"""
@@ -298,7 +298,7 @@ class Browser:
         return self._connection.execute(query, values or []).df()
 
 
-def _conditions(page: Page) -> tuple[str, list[Any]]:
+def _conditions(page: MessagePage) -> tuple[str, list[Any]]:
     conditions: dict[str, Any] = {'"offset" >= ?': page.first_offset}
     if page.partition is not None:
         conditions["partition = ?"] = page.partition

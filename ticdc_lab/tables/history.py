@@ -13,7 +13,7 @@ from ticdc_lab.tables.knowledge import Knowledge, knowledge
 from ticdc_lab.tables.lives import Life, lives
 from ticdc_lab.tables.own_columns import free_names
 from ticdc_lab.tables.refusals import no_such_table, require_defined
-from ticdc_lab.tables.stretches import Stretch, Trace, by_stretch, key_traces, stretches, traces
+from ticdc_lab.tables.stretches import ColumnTrace, Stretch, by_stretch, key_traces, stretches, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
 
 ADDED = (
@@ -93,7 +93,11 @@ def table_history(
 
 
 def _versions(
-    changes: DataFrame, own: Sequence[Life], found: Sequence[Stretch], key: Sequence[Trace], columns: Sequence[Trace]
+    changes: DataFrame,
+    own: Sequence[Life],
+    found: Sequence[Stretch],
+    key: Sequence[ColumnTrace],
+    columns: Sequence[ColumnTrace],
 ) -> DataFrame:
     each = keyed_changes(changes, found, key, columns)
     once = each.groupBy("_life", "_key", "commit_ts").agg(F.max_by("_row", F.struct("_rank", "_at")).alias("_row"))

@@ -36,7 +36,7 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
+class RowsKnown:
     """What each partition is resolved to (TSO; None: no watermark) and its first event; facts of each table name."""
 
     resolved: Mapping[tuple[str, int], int | None]
@@ -54,7 +54,7 @@ class LogFacts:
 class Knowledge:
     """What :func:`knowledge` found out about a log, for the tables told from it; ``ddl`` is the log's own."""
 
-    facts: LogFacts
+    facts: RowsKnown
     catalog: Catalog
     ddl: tuple[DDL, ...] = ()
 
@@ -73,7 +73,7 @@ def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge
     return Knowledge(facts, log_catalog(events, facts, ddl) if catalog is None else catalog, ddl)
 
 
-def facts_of(events: DataFrame) -> LogFacts:
+def facts_of(events: DataFrame) -> RowsKnown:
     """Bring the facts to the driver: one narrow aggregation, as many rows as pairs of partition and table."""
     require_columns(events, *NEEDED)
     require_batch(events, function="a table from the log", why="every change counts, wherever it stands")
@@ -106,7 +106,7 @@ def facts_of(events: DataFrame) -> LogFacts:
         if r["rows"]:
             name, one = (r["schema_name"], r["table_name"]), TableFacts(*r[6:])
             tables[name] = _both(tables[name], one) if name in tables else one
-    return LogFacts(resolved, firsts, tables)
+    return RowsKnown(resolved, firsts, tables)
 
 
 def _place(first: First) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def _both(a: TableFacts, b: TableFacts) -> TableFacts:
     return TableFacts(a.rows + b.rows, a.undated + b.undated, a.incomplete + b.incomplete, first)
 
 
-def log_catalog(events: DataFrame, facts: LogFacts, ddl: Sequence[DDL]) -> Catalog:
+def log_catalog(events: DataFrame, facts: RowsKnown, ddl: Sequence[DDL]) -> Catalog:
     """The log's own definitions; what its DDL does not define is read off the first row of each table.
 
     A log may begin in the middle of a table's life. Names, types and keys are then those that the events carry;

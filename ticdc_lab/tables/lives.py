@@ -16,7 +16,7 @@ _ENDS = ("dropped", "left")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LifePiece:
     """A stretch of a life under one name: row changes with ``since < commit_ts <= until`` (TSO; None: no bound).
 
     A DDL applies after the rows of its own commit_ts.
@@ -45,7 +45,7 @@ class Life:
     understood.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LifePiece, ...]
     epochs: tuple[Epoch, ...]
     from_log: bool
     ended_at: int | None = None
@@ -99,7 +99,7 @@ def life_at(catalog: Catalog, name: TableName, ts: int) -> tuple[Life | None, st
     return None, "the log does not name it"
 
 
-def _holds(piece: Piece, ts: int) -> bool:
+def _holds(piece: LifePiece, ts: int) -> bool:
     return (piece.since is None or piece.since <= ts) and (piece.until is None or ts < piece.until)
 
 
@@ -115,7 +115,7 @@ def _life(catalog: Catalog, name: TableName, versions: list[TableVersion], end: 
     starts = [s[1][0] for s in stretches]
     from_log = starts[0].event in ("created", "truncated")
     bounds = [starts[0].commit_ts if from_log else None, *[v.commit_ts for v in starts[1:]], until]
-    pieces = tuple(Piece(s[0], bounds[i], bounds[i + 1]) for i, s in enumerate(stretches))
+    pieces = tuple(LifePiece(s[0], bounds[i], bounds[i + 1]) for i, s in enumerate(stretches))
     every = [v for _, vs in stretches for v in vs]
     return Life(
         pieces,

@@ -60,7 +60,7 @@ NUMBERED = ("open-protocol", "canal-json", "simple", "canal", "csv")
 
 
 @dataclass(frozen=True, slots=True)
-class MySQLType:
+class ColumnType:
     """A MySQL type taken apart.
 
     ``family`` is ``integer``, ``decimal``, ``float``, ``bit``, ``date``, ``datetime``, ``time``, ``enum``, ``set``,
@@ -77,7 +77,7 @@ class MySQLType:
 
 
 @cache
-def parsed(text: str) -> MySQLType:
+def parsed(text: str) -> ColumnType:
     """Take a type apart: ``bigint(20) unsigned``, ``decimal(12,2)``, ``enum('a','b')``."""
     cursor = Cursor(words_of(text))
     name = cursor.peek().lower() or text.lower()
@@ -88,7 +88,7 @@ def parsed(text: str) -> MySQLType:
     unsigned = "unsigned" in text.lower() or "zerofill" in text.lower() or name == "serial"
     precision, scale = (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else 0)
     family, spark = _spark(name, unsigned=unsigned, precision=precision, scale=scale)
-    return MySQLType(text, name, family, spark, precision, scale, labels if name in _LABELLED else ())
+    return ColumnType(text, name, family, spark, precision, scale, labels if name in _LABELLED else ())
 
 
 def _label(raw: str) -> str:
@@ -116,7 +116,7 @@ def _spark(name: str, *, unsigned: bool, precision: int | None, scale: int) -> t
     return (name if name in ("time", *_LABELLED) else "text" if name in _TEXTS else "other"), "string"
 
 
-def typed(text: Column, target: MySQLType, *, rounded: bool = False) -> tuple[Column, Column]:
+def typed(text: Column, target: ColumnType, *, rounded: bool = False) -> tuple[Column, Column]:
     """Turn the text MySQL prints into a value.
 
     Parameters
@@ -144,13 +144,13 @@ def typed(text: Column, target: MySQLType, *, rounded: bool = False) -> tuple[Co
     return value, F.when(text.isNotNull() & wrong, reason)
 
 
-def _shape(target: MySQLType, *, rounded: bool) -> str:
+def _shape(target: ColumnType, *, rounded: bool) -> str:
     if target.family == "decimal" and target.spark != "string":
         return _NUMBER if rounded else rf"^-?[0-9]+(\.[0-9]{{0,{target.scale}}}0*)?$"
     return _SHAPES.get("integer" if target.family == "bit" else target.family, "")
 
 
-def _value(text: Column, target: MySQLType) -> Column:
+def _value(text: Column, target: ColumnType) -> Column:
     if target.family == "binary":
         return F.unhex(F.substring(text, 3, 2**31 - 1))
     if target.family == "enum" and target.elements:
@@ -176,12 +176,12 @@ def _number(text: Column) -> Column:
     return F.col("protocol").isin(*NUMBERED) & text.rlike(_SHAPES["integer"])
 
 
-def _enum_label(text: Column, target: MySQLType) -> Column:
+def _enum_label(text: Column, target: ColumnType) -> Column:
     labels = F.array(F.lit(""), *map(F.lit, target.elements))  # 0 is MySQL's mark for what was no element
     return F.when(_number(text), F.get(labels, text.try_cast("int"))).when(F.array_contains(labels, text), text)
 
 
-def _set_labels(text: Column, target: MySQLType) -> Column:
+def _set_labels(text: Column, target: ColumnType) -> Column:
     number = text.try_cast("decimal(20,0)")
     low, last = (number % _TWO_TO_63).cast("bigint"), number >= _TWO_TO_63
     bits = [F.shiftright(low, i).bitwiseAND(F.lit(1)) == 1 for i in range(63)] + [last]
@@ -192,7 +192,7 @@ def _set_labels(text: Column, target: MySQLType) -> Column:
     return F.when(_number(text), F.when(fits, chosen)).when(known, text)
 
 
-def moved(source: MySQLType, target: MySQLType) -> str:
+def moved(source: ColumnType, target: ColumnType) -> str:
     """What becomes of a text of type ``source`` when its column is modified to ``target``.
 
     ``same`` text, a ``rounded`` number, ``padded`` to a datetime, or ``unknown``: only what follows from the types is
@@ -219,7 +219,7 @@ def moved(source: MySQLType, target: MySQLType) -> str:
     return "unknown"
 
 
-def converted(text: Column, source: MySQLType, target: MySQLType) -> tuple[Column, Column]:
+def converted(text: Column, source: ColumnType, target: ColumnType) -> tuple[Column, Column]:
     """As :func:`typed`, for a text written when the column still was of type ``source``."""
     move = moved(source, target)
     if move == "unknown":
@@ -230,7 +230,7 @@ def converted(text: Column, source: MySQLType, target: MySQLType) -> tuple[Colum
     return typed(text, target, rounded=move == "rounded")
 
 
-def common(types: list[MySQLType]) -> str:
+def common(types: list[ColumnType]) -> str:
     """The Spark type that holds the values of all ``types`` without loss; string where there is no other."""
     sparks = {t.spark for t in types}
     if len(sparks) == 1:

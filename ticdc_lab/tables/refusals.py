@@ -5,7 +5,7 @@ from __future__ import annotations
 from ticdc_lab.errors import IncompleteHistoryError, ProtocolError
 from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.tables.knowledge import LogFacts, TableFacts
+from ticdc_lab.tables.knowledge import RowsKnown, TableFacts
 from ticdc_lab.tables.lives import Life
 
 _READ = 140
@@ -17,7 +17,7 @@ def at(ts: int) -> str:
     return f"{ts} ({to_datetime(ts).isoformat(sep=' ', timespec='milliseconds')})"
 
 
-def no_such_table(table: str, catalog: Catalog, facts: LogFacts, *, most: int = 10) -> ProtocolError:
+def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int = 10) -> ProtocolError:
     """The log names no such table."""
     names = sorted({".".join(n) for n in (*catalog.versions, *facts.tables)})
     near = [_short(n) for n in names if n.lower() == table.lower()]
@@ -43,7 +43,7 @@ def not_there(table: str, ts: int, why: str) -> ProtocolError:
     )
 
 
-def require_resolved(table: str, ts: int | None, facts: LogFacts) -> int:
+def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
     """The timestamp (TSO) to answer for, which the whole log is proved complete up to.
 
     Raises
@@ -102,7 +102,7 @@ def require_kept(table: str, life: Life, ts: int) -> None:
         )
 
 
-def limits_of(table: str, life: Life, facts: LogFacts, unseen: list[str]) -> tuple[str, ...]:
+def limits_of(table: str, life: Life, facts: RowsKnown, unseen: list[str]) -> tuple[str, ...]:
     """What the rows of a table cannot say, one sentence each."""
     said = []
     if not life.from_log:

@@ -27,7 +27,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ColumnTrace:
     """One column through the stretches: what it was in each, by the stretch's number."""
 
     name: str
@@ -83,7 +83,7 @@ def carried(definition: TableDef) -> list[ColumnDef]:
     return [c for c in definition.columns if not c.hidden and c.generated != "virtual"]
 
 
-def traces(found: Sequence[Stretch], *, all_columns: bool) -> list[Trace]:
+def traces(found: Sequence[Stretch], *, all_columns: bool) -> list[ColumnTrace]:
     """Follow the columns through the stretches.
 
     Parameters
@@ -100,23 +100,23 @@ def traces(found: Sequence[Stretch], *, all_columns: bool) -> list[Trace]:
             by_identity.setdefault((s.life, c.id or c.name.lower()), {})[n] = c
     last = len(found) - 1
     newest_first = sorted(by_identity.values(), key=lambda at: -max(at))
-    named: dict[str, Trace] = {}
+    named: dict[str, ColumnTrace] = {}
     for at in newest_first if all_columns else [a for a in newest_first if last in a]:
         name, end = at[max(at)].name, max(at)
         twin = named.get(name.lower())
         if twin is not None and set(_lives_of(twin, found)) & {found[n].life for n in at}:
             name, twin = f"{name}@{found[end].until}", None
         both = at if twin is None else {**at, **twin.at}
-        named[name.lower()] = Trace(name if twin is None else twin.name, both)
+        named[name.lower()] = ColumnTrace(name if twin is None else twin.name, both)
     order = {c.name.lower(): i for i, c in enumerate(carried(found[-1].definition))} if found else {}
     return sorted(named.values(), key=lambda t: (order.get(t.name.lower(), len(order)), t.birth, t.name))
 
 
-def _lives_of(trace: Trace, found: Sequence[Stretch]) -> Iterable[int]:
+def _lives_of(trace: ColumnTrace, found: Sequence[Stretch]) -> Iterable[int]:
     return (found[n].life for n in trace.at)
 
 
-def key_traces(found: Sequence[Stretch], *, table: str) -> list[Trace]:
+def key_traces(found: Sequence[Stretch], *, table: str) -> list[ColumnTrace]:
     """The columns of the handle key, for each life the same from its beginning to its end; empty without one.
 
     Raises
@@ -142,9 +142,9 @@ def key_traces(found: Sequence[Stretch], *, table: str) -> list[Trace]:
     return [_merged(place, columns) for place in places]
 
 
-def _merged(place: int, columns: Mapping[tuple[int, int], Mapping[int, ColumnDef]]) -> Trace:
+def _merged(place: int, columns: Mapping[tuple[int, int], Mapping[int, ColumnDef]]) -> ColumnTrace:
     at = {n: c for (_, p), of in columns.items() if p == place for n, c in of.items()}
-    return Trace(at[max(at)].name, at)
+    return ColumnTrace(at[max(at)].name, at)
 
 
 def _texts_change(a: ColumnDef, b: ColumnDef) -> bool:
@@ -166,7 +166,7 @@ def by_stretch(choices: Iterable[tuple[Sequence[int], Column]], *, other: Column
     return chosen
 
 
-def grouped(trace: Trace, of: Callable[[ColumnDef], str]) -> dict[str, list[int]]:
+def grouped(trace: ColumnTrace, of: Callable[[ColumnDef], str]) -> dict[str, list[int]]:
     """Numbers of the stretches in which the column has the same ``of``."""
     groups: dict[str, list[int]] = {}
     for n, c in trace.at.items():
@@ -174,7 +174,7 @@ def grouped(trace: Trace, of: Callable[[ColumnDef], str]) -> dict[str, list[int]
     return groups
 
 
-def text_of(trace: Trace, *images: Column) -> Column:
+def text_of(trace: ColumnTrace, *images: Column) -> Column:
     """The column's text in the first of ``images`` that carries it (null is NULL or not carried)."""
     found = F.lit(None).cast("string")
     for name, numbers in grouped(trace, lambda c: c.name).items():

@@ -13,8 +13,8 @@ from ticdc_lab.engine.columns import no_texts, nullable
 from ticdc_lab.facts.catalog import ColumnDef
 from ticdc_lab.tables.mysql_types import common, converted, moved, parsed, typed
 from ticdc_lab.tables.stretches import (
+    ColumnTrace,
     Stretch,
-    Trace,
     by_stretch,
     carried,
     grouped,
@@ -42,7 +42,7 @@ def _place() -> Column:
 
 
 def keyed_changes(
-    changes: DataFrame, found: Sequence[Stretch], key: Sequence[Trace], columns: Sequence[Trace]
+    changes: DataFrame, found: Sequence[Stretch], key: Sequence[ColumnTrace], columns: Sequence[ColumnTrace]
 ) -> DataFrame:
     """What each change does to each key it touches; an update that changes the key also deletes the old one.
 
@@ -84,7 +84,7 @@ def keyed_changes(
     return each.select("_life", key_or_stop.alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
 
 
-def _key(found: Sequence[Stretch], key: Sequence[Trace], *images: Column) -> Column:
+def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: Column) -> Column:
     """Texts of the handle key in one of ``images``; each life has as many as its key has columns."""
     texts = [text_of(k, *images) for k in key]
     sizes: dict[int, list[int]] = {}
@@ -100,7 +100,7 @@ def _no_key() -> Column:
     return F.raise_error(F.concat(F.lit("A row change lacks a value of its handle key: "), place))
 
 
-def valued(columns: Sequence[Trace], found: Sequence[Stretch], *, as_of: bool) -> list[Column]:
+def valued(columns: Sequence[ColumnTrace], found: Sequence[Stretch], *, as_of: bool) -> list[Column]:
     """The table's columns with their Spark types, then ``_inferred`` and ``_unconvertible``.
 
     Needs ``_texts``, ``_missing``, ``_stretch`` and ``protocol``. With ``as_of`` a value is what it became by the
@@ -142,7 +142,7 @@ def _said(inferred: Sequence[Column], wrong: Sequence[Column]) -> list[Column]:
 _Part = tuple[list[int], Column, Column, bool]
 
 
-def _as_written(trace: Trace, text: Column) -> list[_Part]:
+def _as_written(trace: ColumnTrace, text: Column) -> list[_Part]:
     types = grouped(trace, lambda c: c.mysql_type)
     spark = common([parsed(t) for t in types])
     parts: list[_Part] = []
@@ -154,7 +154,7 @@ def _as_written(trace: Trace, text: Column) -> list[_Part]:
     return parts
 
 
-def _as_of(trace: Trace, text: Column, n: int) -> list[_Part]:
+def _as_of(trace: ColumnTrace, text: Column, n: int) -> list[_Part]:
     last = trace.newest
     target = parsed(last.mysql_type)
     parts: list[_Part] = []
@@ -167,7 +167,7 @@ def _as_of(trace: Trace, text: Column, n: int) -> list[_Part]:
     return parts
 
 
-def _default(trace: Trace) -> tuple[Column, Column]:
+def _default(trace: ColumnTrace) -> tuple[Column, Column]:
     """What rows hold that were written before the column was added."""
     born, target = trace.at[trace.birth], parsed(trace.newest.mysql_type)
     source, none = parsed(born.mysql_type), F.lit(None).cast("string")

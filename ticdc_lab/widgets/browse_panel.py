@@ -10,7 +10,7 @@ from ticdc_lab import figures
 from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
-from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, Page, TableTimeline
+from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
 from ticdc_lab.widgets.composed import Places
 from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
 from ticdc_lab.widgets.drawing import Drawn
@@ -79,7 +79,9 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         if view.messages:
             return Drawn(_around(browser, view.messages), _ASKED)
         ts = _tso(view.commit_ts)
-        page = browser.page(Page(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts))
+        page = browser.page(
+            MessagePage(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts)
+        )
         where = "all partitions" if view.partition is None else f"partition {view.partition}"
         shown = count(len(page), "event") + (" (a full page)" if len(page) == PAGE else "")
         of = f" with commit_ts {ts}" if ts else ""

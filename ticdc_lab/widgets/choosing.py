@@ -83,7 +83,7 @@ def offered(controls: Mapping[str, widgets.Widget]) -> dict[str, list[Any]]:
 def filters(controls: Mapping[str, widgets.Widget]) -> list[str]:
     """Controls that choose one value of a shared field or all, and nothing else: what a bar for all panels does too."""
     lists = {name: controls.get(name) for name in _SHARED}
-    return [name for name, c in lists.items() if isinstance(c, widgets.Dropdown) and None in _values(c)]
+    return [name for name, c in lists.items() if isinstance(c, widgets.Dropdown) and {None, ""} & {*_values(c)}]
 
 
 _SHARED = ("partition", "table", "capture", "guarantee")

@@ -14,7 +14,7 @@ from ticdc_lab import figures
 from ticdc_lab.consumer.downstream import downstream_at, frames_of
 from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.model import Run, run
+from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import POLICIES
 from ticdc_lab.widgets.composed import Player, Speeds
 from ticdc_lab.widgets.controls import NARROW, choice, span
@@ -117,7 +117,7 @@ class _Seen:
     moments: list[int]
 
     @classmethod
-    def of(cls, found: Run) -> _Seen:
+    def of(cls, found: ConsumerRun) -> _Seen:
         deliveries, steps = frames_of(found)
         return cls(deliveries, steps, figures.moments(deliveries, steps, most=STEPS + 1))
 

@@ -22,7 +22,7 @@ from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.state import as_text, checked, parsed, put, read_state, state_of, unlike, values_of
 
 
-class Bar(widgets.HBox):  # type: ignore[misc]
+class ControlBar(widgets.HBox):  # type: ignore[misc]
     """Controls in a row that wraps; what is wrong with one is said below it.
 
     Parameters
@@ -110,7 +110,7 @@ class Panel(Generic[View]):
         self._followed: frozenset[str] = frozenset()
         self._heard: list[Callable[[Selection], None]] = []
         self._quiet = False
-        bar = Bar(self.controls)
+        bar = ControlBar(self.controls)
         self._drawing: Drawing[View] = Drawing(draw, slow=slow, doing=doing, marked=bar.mark)
         self.widget = widgets.VBox([bar, self.view])
         self.widget.add_class("ticdc-panel")
@@ -187,7 +187,7 @@ class Panel(Generic[View]):
     def _leave_out(self) -> None:
         for name in self._above:
             control = self.controls[name]
-            says_more = control.value is not None and name not in self._followed
+            says_more = control.value not in (None, "") and name not in self._followed
             (control.remove_class if says_more else control.add_class)("ticdc-stands-above")
 
     def on_select(self, callback: Callable[[Selection], None]) -> None:

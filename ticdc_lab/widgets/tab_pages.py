@@ -21,7 +21,7 @@ from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
 
 
-class Page(widgets.VBox):  # type: ignore[misc]
+class TabPage(widgets.VBox):  # type: ignore[misc]
     """One tab: what is computed for it, then its panel.
 
     Attributes
@@ -40,7 +40,7 @@ class Page(widgets.VBox):  # type: ignore[misc]
         self.panel: Panel[Any] | None = None
         self._begin: Callable[[], None] = lambda: None
 
-    def compute(self, log: Log, shown: Callable[[Page], None]) -> None:
+    def compute(self, log: Log, shown: Callable[[TabPage], None]) -> None:
         """Compute it, unless it is there or under way."""
         if self.panel is not None or self.under_way.is_busy:
             return
@@ -81,7 +81,7 @@ class TabPages:
         self._spark = spark
         self.names = tuple(TABS)
         self.widget = widgets.Tab()
-        self.pages: dict[str, Page] = {}
+        self.pages: dict[str, TabPage] = {}
         self.log: Log | None = None
         self._linked = Linked()
         self.widget.observe(lambda change: self._open_at(change["new"]), names="selected_index")
@@ -90,7 +90,7 @@ class TabPages:
         """Begin anew with a log; the first tab is opened."""
         self.cancel()
         self.log, self._linked = log, linked
-        self.pages = {name: Page(name, self._spark) for name in TABS}
+        self.pages = {name: TabPage(name, self._spark) for name in TABS}
         self.widget.children = list(self.pages.values())
         for i, tab in enumerate(TABS.values()):
             self.widget.set_title(i, tab.title)
@@ -108,7 +108,7 @@ class TabPages:
         ordered = sorted(self.pages, key=lambda name: name != self.current)
         return next((p for name in ordered if (p := self.pages[name].panel) is not None), None)
 
-    def open(self, name: str) -> Page:
+    def open(self, name: str) -> TabPage:
         """Open a tab; :meth:`panel` waits for it."""
         if name not in self.pages:
             raise ContractError(f"There is no tab {name!r}; there are {list(TABS)}.", hint="Read a source first.")
@@ -141,7 +141,7 @@ class TabPages:
         if index is not None and self.log is not None:
             self.pages[self.names[index]].compute(self.log, self._shown)
 
-    def _shown(self, page: Page) -> None:
+    def _shown(self, page: TabPage) -> None:
         assert page.panel is not None and self.log is not None
         if self.pages.get(page.name) is not page:  # of a log that was read before, computed to its end meanwhile
             return

@@ -26,8 +26,7 @@ from ticdc_lab.sources.survey import Found, survey
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import Problem
-from ticdc_lab.widgets.source_bar import SourceBar
-from ticdc_lab.widgets.source_line import SourceLine
+from ticdc_lab.widgets.source_bar import SourceBar, SourceLine
 from ticdc_lab.widgets.state import as_text, checked, parsed
 from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
 from ticdc_lab.widgets.under_way import UnderWay

@@ -14,7 +14,7 @@ INSERT, UPDATE, DELETE = range(3)
 _OF_TABLE, _OF_INCARNATION = 1 << 50, 1 << 40
 
 
-class Changes(NamedTuple):
+class LaneChanges(NamedTuple):
     """Row changes of a lane in commit order; arrays of one length.
 
     Attributes
@@ -49,7 +49,7 @@ class Changes(NamedTuple):
     born: Ints
 
 
-def changes_of(those: Touches, shape: Shape) -> Changes:
+def changes_of(those: Touches, shape: Shape) -> LaneChanges:
     """Follow each row through its lane; touches of tables that are dropped fall away."""
     those, definition, incarnation = _defined(those, shape)
     code = those.table * _OF_TABLE + incarnation * _OF_INCARNATION + those.handle
@@ -65,7 +65,7 @@ def changes_of(those: Touches, shape: Shape) -> Changes:
     add_0 = _settled(those, order, back, born, deletes)
     op = np.where(inserts, INSERT, np.where(deletes, DELETE, UPDATE))
     starts = np.append(True, those.slot[1:] != those.slot[:-1])[: len(order)]
-    return Changes(
+    return LaneChanges(
         those.slot, those.round, those.table, definition, those.handle, op[back],
         np.where(inserts, -1, np.append(-1, order[:-1])[: len(order)])[back],
         at - np.maximum.accumulate(np.where(starts, at, 0)), (at - born)[back], (lives - lives[chain])[back],

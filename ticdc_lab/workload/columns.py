@@ -84,7 +84,7 @@ class Field(NamedTuple):
         return pc.if_else(pa.array(states.round < self.since), pa.scalar(self.default, pa.string()), found)
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """A table as it is created; ``is_journal``: no row in it is ever changed, so that it may be truncated and dropped.
 
     Numbers of its rows stay below 2^40.

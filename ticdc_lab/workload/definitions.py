@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.workload.columns import Field, Layout, decimals, drawn, fields, moments, numbers, texts
+from ticdc_lab.workload.columns import Field, TableLayout, decimals, drawn, fields, moments, numbers, texts
 from ticdc_lab.workload.draws import rng_of
 from ticdc_lab.workload.palettes import BLOBS, DOCUMENTS, NAMES, NOTES
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, Workload
 from ticdc_lab.workload.tpcc_layouts import TPCC_LAYOUTS
 
 
-def layouts(workload: Workload) -> tuple[Layout, ...]:
+def layouts(workload: Workload) -> tuple[TableLayout, ...]:
     """Give the tables in the order of their numbers."""
     if workload.kind == BANK:
-        return (*(Layout(f"accounts_{i}", _ACCOUNT) for i in range(workload.tables)), _TRANSFERS)
+        return (*(TableLayout(f"accounts_{i}", _ACCOUNT) for i in range(workload.tables)), _TRANSFERS)
     if workload.kind == HOT_KEYS:
-        return tuple(Layout(f"keys_{i}", _HOT[i % len(_HOT)]) for i in range(workload.tables))
+        return tuple(TableLayout(f"keys_{i}", _HOT[i % len(_HOT)]) for i in range(workload.tables))
     return TPCC_LAYOUTS
 
 
@@ -31,7 +31,7 @@ _ACCOUNT = fields(
     ("note", "varchar(255)", texts(NOTES), "null"),
     ("updated_at", "datetime", _at),
 )
-_TRANSFERS = Layout(
+_TRANSFERS = TableLayout(
     "transfers",
     fields(
         ("id", "bigint(20)", numbers(lambda s: s.handle), "key"),
@@ -121,7 +121,7 @@ class Statement(NamedTuple):
     after: Definition
 
 
-class Plan(NamedTuple):
+class DefinitionPlan(NamedTuple):
     """All definitions by table, each from its first round on, and all statements in their order."""
 
     definitions: tuple[tuple[Definition, ...], ...]
@@ -140,7 +140,7 @@ _EXTRA = (
 _CYCLE = ("add", "add", "modify", "rename", "drop-column", "truncate", "drop", "create")
 
 
-def plan_of(workload: Workload, rounds: list[int]) -> Plan:
+def plan_of(workload: Workload, rounds: list[int]) -> DefinitionPlan:
     """Plan the definitions; tables are created in round 0, a statement of the mix is at each of ``rounds``."""
     now: list[list[Definition]] = []
     said: list[Statement] = []
@@ -165,10 +165,10 @@ def plan_of(workload: Workload, rounds: list[int]) -> Plan:
         next_id += 2
         now[table].append(statement.after)
         said.append(statement)
-    return Plan(tuple(map(tuple, now)), tuple(said))
+    return DefinitionPlan(tuple(map(tuple, now)), tuple(said))
 
 
-def _may_go(workload: Workload, i: int, layout: Layout) -> bool:
+def _may_go(workload: Workload, i: int, layout: TableLayout) -> bool:
     return layout.is_journal or (workload.kind == HOT_KEYS and i > 0)
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.workload.draws import Ints, in_runs, rng_of, weighted
-from ticdc_lab.workload.shape import BIG, MOVED, Shape
+from ticdc_lab.workload.shape import BIG, MOVED, Shape, weights_of
 from ticdc_lab.workload.touches import Touches, touches, united
-from ticdc_lab.workload.widths import weights_of
 
 MOST_ROWS = 4
 _NEW_KEYS = 1 << 39

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.workload.chains import DELETE, INSERT, Changes
+from ticdc_lab.workload.chains import DELETE, INSERT, LaneChanges
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.draws import Bools, Ints
 from ticdc_lab.workload.lanes import states_of
@@ -20,7 +20,7 @@ _OPS = pa.array(["insert", "update", "delete"], pa.string())
 _CELL = arrow_schema(EVENTS).field("columns").type.value_type
 
 
-class Cells:
+class TableValues:
     """Values of some rows, collected table by table, and put row by row in the end."""
 
     def __init__(self) -> None:
@@ -65,16 +65,16 @@ class Cells:
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat, type=pa.list_(_CELL), mask=pa.array(~there))
 
 
-def events_of(changes: Changes, shape: Shape, rows: int) -> Iterator[pa.RecordBatch]:
+def events_of(changes: LaneChanges, shape: Shape, rows: int) -> Iterator[pa.RecordBatch]:
     """Give the changes as events without ``kind``, ``rows`` at once."""
     for first in range(0, len(changes.slot), rows):
         yield _events(changes, np.arange(first, min(first + rows, len(changes.slot))), shape)
 
 
-def _events(c: Changes, at: Ints, shape: Shape) -> pa.RecordBatch:
+def _events(c: LaneChanges, at: Ints, shape: Shape) -> pa.RecordBatch:
     """Give the events of the changes ``at``."""
     op, former = c.op[at], c.former[at]
-    after, before = Cells(), Cells()
+    after, before = TableValues(), TableValues()
     width, which = np.zeros(len(at), np.int64), np.empty(len(at), np.int32)
     defined: list[Definition] = []
     for definition, rows in groups(c, at, shape):
@@ -102,7 +102,7 @@ def _events(c: Changes, at: Ints, shape: Shape) -> pa.RecordBatch:
     )
 
 
-def groups(c: Changes, at: Ints, shape: Shape) -> Iterator[tuple[Definition, Ints]]:
+def groups(c: LaneChanges, at: Ints, shape: Shape) -> Iterator[tuple[Definition, Ints]]:
     """Give the places in ``at`` of each definition."""
     most = 1 + max(len(d) for d in shape.plan.definitions)
     code = c.table[at] * most + c.definition[at]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ticdc_lab.events import tso
 from ticdc_lab.workload import bank, hot_keys, tpcc
-from ticdc_lab.workload.chains import Changes, changes_of
+from ticdc_lab.workload.chains import LaneChanges, changes_of
 from ticdc_lab.workload.columns import States
 from ticdc_lab.workload.draws import Ints, mixed
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC
@@ -22,14 +22,14 @@ _TOUCHES: Mapping[str, Callable[[Shape, int], Touches]] = {
 }
 
 
-def lane_of(shape: Shape, lane: int) -> Changes:
+def lane_of(shape: Shape, lane: int) -> LaneChanges:
     """Give the changes of a lane in commit order."""
     found = changes_of(_TOUCHES[shape.workload.kind](shape, lane), shape)
     is_shared = np.isin(found.slot, np.append(shape.slots_of_shared(GENESIS), shape.slots_of_shared(BIG)))
     return found._replace(seq=np.where(is_shared, found.seq + lane * shape.big_rows_a_lane, found.seq))
 
 
-def states_of(changes: Changes, at: Ints, shape: Shape) -> States:
+def states_of(changes: LaneChanges, at: Ints, shape: Shape) -> States:
     """Give the rows as they are after some changes, by index."""
     c = changes
     start_ms = tso.physical_ms(shape.workload.start_ts)

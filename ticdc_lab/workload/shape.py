@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
-from ticdc_lab.workload.definitions import Plan, plan_of
+from ticdc_lab.workload.definitions import DefinitionPlan, plan_of
 from ticdc_lab.workload.draws import Bools, Ints, mixed, rng_of
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC, Workload
 from ticdc_lab.workload.tpcc_layouts import DISTRICTS
-from ticdc_lab.workload.widths import widths_of
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Shape:
         return self.loading + max(1, round(left / (self.mean_rows * self.a_round)))
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> DefinitionPlan:
         """Give definitions and statements; those of the mix stand evenly behind the loading."""
         w, usual = self.workload, self.rounds - self.loading
         return plan_of(w, [self.loading + (k + 1) * usual // (w.ddl + 1) for k in range(w.ddl)])
@@ -225,3 +225,24 @@ class Shape:
         other = (rounds * self.a_round + np.arange(len(rounds)))[(what == DDL) | (what == WATERMARK)]
         slots = np.setdiff1d(np.concatenate(found), other)
         return self.start_ts_of(slots), self.commit_ts_of(slots)
+
+
+# How the transactions of a round are divided among the lanes.
+
+_TURNS = 4
+"""Transactions of hot keys that a lane commits in a round, on average."""
+
+
+def weights_of(workload: Workload) -> NDArray[np.float64]:
+    """Give what each key of hot-keys is worth, in the order of the keys."""
+    weights: NDArray[np.float64] = np.arange(1.0, workload.keys_a_lane * workload.lanes + 1) ** -workload.zipf
+    return weights
+
+
+def widths_of(workload: Workload) -> Ints:
+    """Give how many transactions each lane commits in a round; a lane of hot keys as many as its keys are worth."""
+    if workload.kind != HOT_KEYS:
+        return np.ones(workload.lanes, np.int64)
+    worth = weights_of(workload).reshape(-1, workload.lanes).sum(axis=0)
+    share: Ints = np.rint(worth / worth.sum() * workload.lanes * _TURNS).astype(np.int64)
+    return np.maximum(1, share)

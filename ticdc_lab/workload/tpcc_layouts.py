@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.workload.columns import Layout, Make, decimals, fields, moments, numbers, once_changed, texts
+from ticdc_lab.workload.columns import Make, TableLayout, decimals, fields, moments, numbers, once_changed, texts
 from ticdc_lab.workload.draws import Ints, mixed
 from ticdc_lab.workload.palettes import BLOBS, NAMES, NOTES
 
@@ -35,7 +35,7 @@ _CITIES = ("Łódź", "Zürich", "成都", "Bergen", "Quito")
 
 (WAREHOUSE, DISTRICT, CUSTOMER, STOCK, ORDER, NEW_ORDER, ORDER_LINE, HISTORY) = range(8)
 TPCC_LAYOUTS = (
-    Layout(
+    TableLayout(
         "warehouse",
         fields(
             ("w_id", "int(11)", numbers(lambda s: s.handle), "key"),
@@ -44,7 +44,7 @@ TPCC_LAYOUTS = (
             ("w_ytd", "decimal(12,2)", decimals(lambda s: s.sum_0)),
         ),
     ),
-    Layout(
+    TableLayout(
         "district",
         fields(
             ("d_w_id", "int(11)", _warehouse(_OF_DISTRICT), "key"),
@@ -54,7 +54,7 @@ TPCC_LAYOUTS = (
             ("d_next_o_id", "int(11)", numbers(lambda s: s.sum_0)),
         ),
     ),
-    Layout(
+    TableLayout(
         "customer",
         fields(
             ("c_w_id", "int(11)", _warehouse(_OF_CUSTOMER), "key"),
@@ -67,7 +67,7 @@ TPCC_LAYOUTS = (
             ("c_data", "text", texts(NOTES), "null"),
         ),
     ),
-    Layout(
+    TableLayout(
         "stock",
         fields(
             ("s_w_id", "int(11)", _warehouse(ITEMS), "key"),
@@ -78,7 +78,7 @@ TPCC_LAYOUTS = (
             ("s_data", "varbinary(24)", texts(BLOBS, of_life=True), "null"),
         ),
     ),
-    Layout(
+    TableLayout(
         "orders",
         fields(
             *(("o_w_id", "int(11)", _order[0], "key"), ("o_d_id", "tinyint(4)", _order[1], "key")),
@@ -89,14 +89,14 @@ TPCC_LAYOUTS = (
             ("o_ol_cnt", "tinyint(4)", numbers(lambda s: s.fixed_1)),
         ),
     ),
-    Layout(
+    TableLayout(
         "new_order",
         fields(
             *(("no_w_id", "int(11)", _order[0], "key"), ("no_d_id", "tinyint(4)", _order[1], "key")),
             ("no_o_id", "int(11)", _order[2], "key"),
         ),
     ),
-    Layout(
+    TableLayout(
         "order_line",
         fields(
             ("ol_w_id", "int(11)", _warehouse(_OF_ORDER * LINES), "key"),
@@ -109,7 +109,7 @@ TPCC_LAYOUTS = (
             ("ol_delivery_d", "datetime", once_changed(_at), "null"),
         ),
     ),
-    Layout(
+    TableLayout(
         "history",
         fields(
             ("h_id", "bigint(20) unsigned", numbers(lambda s: s.handle), "key"),

@@ -67,7 +67,7 @@ PLAIN, BASE64, HEX, FLOAT, ENUM, SET = 0, 1, 2, 3, 4, 5
 QUOTED, ESCAPED = 1, 2
 
 
-class Layout(Arrays):
+class CsvLayout(Arrays):
     """How a file's records look, and its table's columns. Text ``i`` of ``x`` is ``x[x_end[i]:x_end[i + 1]]``.
 
     ``given`` holds: the quote (-1 for none), whether commit_ts, is-update and a handle key are there; ``held`` what
@@ -130,7 +130,7 @@ def find_records(
 
 
 @kernel
-def join_updates(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, n: int, given: Layout) -> int:
+def join_updates(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, n: int, given: CsvLayout) -> int:
     """Join the D and the I of an update in place; how many messages are left."""
     m = i = 0
     while i < n:
@@ -148,7 +148,7 @@ def join_updates(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, n: int, gi
 
 
 @part
-def _half_of_update(b: np.ndarray, p: int, end: int, given: Layout) -> int:
+def _half_of_update(b: np.ndarray, p: int, end: int, given: CsvLayout) -> int:
     """The operation of a record whose is-update is true, else 0."""
     op = 0
     for i in range(4 + given.given[Q_TS]):
@@ -163,7 +163,7 @@ def _half_of_update(b: np.ndarray, p: int, end: int, given: Layout) -> int:
 
 
 @kernel
-def field(b: np.ndarray, p: int, end: int, given: Layout) -> tuple[int, int, int, int]:
+def field(b: np.ndarray, p: int, end: int, given: CsvLayout) -> tuple[int, int, int, int]:
     """Where the text of the field at ``p`` starts and stops, what follows it, and QUOTED | ESCAPED."""
     quote = given.given[Q_QUOTE]
     if quote >= 0 and p < end and b[p] == quote:
@@ -187,7 +187,7 @@ def field(b: np.ndarray, p: int, end: int, given: Layout) -> tuple[int, int, int
 
 
 @kernel
-def fields(b: np.ndarray, p: int, end: int, given: Layout, starts: np.ndarray, stops: np.ndarray) -> int:
+def fields(b: np.ndarray, p: int, end: int, given: CsvLayout, starts: np.ndarray, stops: np.ndarray) -> int:
     """Find where the texts of a record's fields start and stop; how many, up to one that does not end."""
     n = 0
     while p <= end and n < len(starts):
@@ -220,7 +220,7 @@ def unescaped(b: np.ndarray, start: int, stop: int, form: int, out: np.ndarray, 
 
 
 @part
-def decode_message(m: int, b: np.ndarray, p: int, end: int, given: Layout, st: State) -> int:
+def decode_message(m: int, b: np.ndarray, p: int, end: int, given: CsvLayout, st: State) -> int:
     """Decode message ``m``; OK, NEED_MORE or a fault."""
     if not event_fits(st, end - p):
         return NEED_MORE
@@ -246,7 +246,7 @@ def decode_message(m: int, b: np.ndarray, p: int, end: int, given: Layout, st: S
 
 
 @part
-def _record(b: np.ndarray, p: int, end: int, given: Layout, st: State, i: int) -> tuple[int, int, bool]:
+def _record(b: np.ndarray, p: int, end: int, given: CsvLayout, st: State, i: int) -> tuple[int, int, bool]:
     """Read a record into event ``i``; what follows it, its operation, and whether it is half of an update."""
     n_prefix = 3 + given.given[Q_TS] + given.given[Q_UPDATE] + given.given[Q_HANDLE]
     is_ts = 3 if given.given[Q_TS] else -1
@@ -291,7 +291,7 @@ def _record(b: np.ndarray, p: int, end: int, given: Layout, st: State, i: int) -
 
 @part
 def _put_column(
-    b: np.ndarray, start: int, stop: int, form: int, j: int, given: Layout, st: State, image: int
+    b: np.ndarray, start: int, stop: int, form: int, j: int, given: CsvLayout, st: State, image: int
 ) -> int:  # fmt: skip
     n0, n1, t0, t1 = given.names_end[j], given.names_end[j + 1], given.types_end[j], given.types_end[j + 1]
     if not column_fits(st, image, n1 - n0, t1 - t0, room_for(stop - start) + 32):
@@ -312,7 +312,7 @@ def _put_column(
 
 
 @part
-def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: Layout, st: State, k: int) -> int:
+def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: CsvLayout, st: State, k: int) -> int:
     """Append a value in the form of the events contract; the new end, or a fault."""
     out, o, kind, where = st.data[k], st.size[k], given.kinds[j], start
     if form & ESCAPED and kind != PLAIN:
@@ -350,7 +350,7 @@ def _put_hex_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: in
 
 
 @part
-def _label(b: np.ndarray, start: int, stop: int, j: int, given: Layout) -> int:
+def _label(b: np.ndarray, start: int, stop: int, j: int, given: CsvLayout) -> int:
     """Which of column ``j``'s labels a text is, from 0; -1 for none."""
     first = given.first_label[j]
     for i in range(first, given.first_label[j + 1]):
@@ -366,7 +366,7 @@ def _label(b: np.ndarray, start: int, stop: int, j: int, given: Layout) -> int:
 
 @part
 def _put_number_of_label(
-    b: np.ndarray, start: int, stop: int, j: int, given: Layout, out: np.ndarray, o: int, where: int
+    b: np.ndarray, start: int, stop: int, j: int, given: CsvLayout, out: np.ndarray, o: int, where: int
 ) -> int:
     """Append the number of an ENUM's label, or the bits of a SET's labels; a label that is none stays as it is."""
     number = np.uint64(0)
@@ -403,7 +403,7 @@ def _put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
 
 @kernel
 def run_csv(
-    vb: np.ndarray, vp: np.ndarray, vend: np.ndarray, given: Layout, st: State, found: np.ndarray, marks: np.ndarray
+    vb: np.ndarray, vp: np.ndarray, vend: np.ndarray, given: CsvLayout, st: State, found: np.ndarray, marks: np.ndarray
 ) -> int:
     """Decode every message; ``found[m]`` is the fault of message ``m``, 0 for none."""
     for m in range(len(vp)):

@@ -37,7 +37,7 @@ from ticdc_lab.codecs.plain.json_text import (
     OBJECT_END,
     QUOTE,
     TRUE,
-    Fault,
+    JsonFault,
     after_name,
     after_space,
     first,
@@ -81,14 +81,14 @@ def decode(key: bytes | None, value: bytes | None, bounds: Bounds = BOUNDS) -> S
     """The events of a message: one, or as many as it has rows."""
     try:
         if value is None:
-            raise Fault(faults.NULL_VALUE, 0)
+            raise JsonFault(faults.NULL_VALUE, 0)
         message = _Message(value, bounds)
         try:
             return message.events()
-        except Fault:
+        except JsonFault:
             message.leave_what_outgrows()  # whose fault comes first
             raise
-    except Fault as fault:
+    except JsonFault as fault:
         raise at_place("value", fault) from None
 
 
@@ -107,12 +107,12 @@ class _Message:
         b, places = self.b, self.places
         p = after_space(b, 0)
         if p >= len(b):
-            raise Fault(faults.NOT_JSON, 0)
+            raise JsonFault(faults.NOT_JSON, 0)
         if b[p] != OBJECT:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         p = self._locate(p, _ENVELOPE)
         if after_space(b, p) != len(b):
-            raise Fault(faults.TRAILING_BYTES, p)
+            raise JsonFault(faults.TRAILING_BYTES, p)
         if "_tidb" in places:
             self._locate(self._begins("_tidb", OBJECT), _EXTENSION)
         kind = self._text("type")
@@ -125,7 +125,7 @@ class _Message:
             return [Event(DDL, self._optional_ts(), schema, table, query=query, ddl_type=kind)]
         self._begins("isDdl", FALSE)
         if kind not in _OPERATIONS:
-            raise Fault(faults.UNKNOWN_TYPE, places["type"][0])
+            raise JsonFault(faults.UNKNOWN_TYPE, places["type"][0])
         return self._rows(_OPERATIONS[kind], schema, table)
 
     def _locate(self, p: int, known: tuple[str, ...]) -> int:
@@ -138,7 +138,7 @@ class _Message:
                 q = value_end(b, p)
             else:
                 if name in self.seen:
-                    raise Fault(faults.DUPLICATE_KEY, p)
+                    raise JsonFault(faults.DUPLICATE_KEY, p)
                 self.seen.add(name)
                 q = self._read(name, p)
                 if b[p] != NULL:
@@ -166,7 +166,7 @@ class _Message:
             self._required(name)
         data, old = self._images(op)
         if not data or (op == UPDATE and len(old) != len(data)):
-            raise Fault(faults.MISSING_FIELD, self.places["data"][0])
+            raise JsonFault(faults.MISSING_FIELD, self.places["data"][0])
         incomplete, ts = self._incomplete(), self._optional_ts()
         self.leave_what_outgrows(schema, table)
         events = []
@@ -191,22 +191,22 @@ class _Message:
         """Read ``mysqlType``."""
         b, start, types, twice = self.b, p, dict[str, Type](), False
         if b[p] != OBJECT:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         p, more = first_member(b, p, OBJECT_END)
         read = 0
         while more:
             if read >= self.bounds.columns:
-                raise Fault(faults.TOO_LARGE, p)
+                raise JsonFault(faults.TOO_LARGE, p)
             read += 1
             name, p = read_name(b, p)
             if first(b, p) != QUOTE:
-                raise Fault(faults.BAD_TYPE, p)
+                raise JsonFault(faults.BAD_TYPE, p)
             text, q = read_text(b, p)
             twice |= name in types
             types[name] = text, _CLASSES.get(_BASE.match(text)[0], 0)  # type: ignore[index]
             p, more = next_member(b, q, OBJECT_END)
         if twice:
-            raise Fault(faults.DUPLICATE_KEY, start)
+            raise JsonFault(faults.DUPLICATE_KEY, start)
         self.types = types
         return p
 
@@ -218,7 +218,7 @@ class _Message:
         p, more = first_member(b, self._begins("pkNames", LIST), LIST_END)
         while more:
             if first(b, p) != QUOTE:
-                raise Fault(faults.BAD_TYPE, p)
+                raise JsonFault(faults.BAD_TYPE, p)
             name, q = read_text(b, p)
             names.append(name)
             p, more = next_member(b, q, LIST_END)
@@ -236,11 +236,11 @@ class _Message:
         """Read ``data`` or ``old``: a list of objects, column to value."""
         b = self.b
         if b[p] != LIST:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         p, more = first_member(b, p, LIST_END)
         while more:
             if len(images) >= self.bounds.events:
-                raise Fault(faults.TOO_LARGE, p)
+                raise JsonFault(faults.TOO_LARGE, p)
             image: dict[str, Cell] = {}
             p = self._read_image(p, image)
             images.append(list(image.values()))
@@ -250,15 +250,15 @@ class _Message:
     def _read_image(self, p: int, image: dict[str, Cell]) -> int:
         b, types, keys = self.b, self.types or {}, self.keys or frozenset()
         if first(b, p) != OBJECT:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         p, more = first_member(b, p, OBJECT_END)
         while more:
             plain = _MEMBER(b, p)
             name, q = (plain[1].decode("ascii"), 0) if plain else read_text(b, p)
             if name not in types:
-                raise Fault(faults.NO_COLUMN_TYPE, p)
+                raise JsonFault(faults.NO_COLUMN_TYPE, p)
             if name in image:
-                raise Fault(faults.DUPLICATE_KEY, p)
+                raise JsonFault(faults.DUPLICATE_KEY, p)
             text, kind = types[name]
             if plain and not kind:
                 value, q = None if plain[2] is None else plain[2].decode("ascii"), plain.end()
@@ -273,26 +273,26 @@ class _Message:
         if first(self.b, p) == NULL:
             return None, literal_end(self.b, p)
         if first(self.b, p) != QUOTE:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         text, q = read_text(self.b, p)
         if kind == _BYTES:
             return latin1_hex(text, p), q
         if kind == FINITE:
             return float_text(text, p), q
         if not holds(kind, text):
-            raise Fault(faults.NOT_OF_TYPE, p)
+            raise JsonFault(faults.NOT_OF_TYPE, p)
         return text, q
 
     def _required(self, name: str) -> Place:
         if name not in self.places:
-            raise Fault(faults.MISSING_FIELD, 0)
+            raise JsonFault(faults.MISSING_FIELD, 0)
         return self.places[name]
 
     def _begins(self, name: str, byte: int) -> int:
         """Where a field lies, whose value must begin with a byte."""
         p = self.places[name][0]
         if self.b[p] != byte:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         return p
 
     def _is(self, name: str, byte: int) -> bool:
@@ -307,7 +307,7 @@ class _Message:
 
     def _ddl_query(self) -> str:
         if "sql" not in self.places:
-            raise Fault(faults.MISSING_FIELD, self.places["type"][0])
+            raise JsonFault(faults.MISSING_FIELD, self.places["type"][0])
         return self._text("sql")
 
     def _optional_ts(self) -> int | None:
@@ -315,11 +315,11 @@ class _Message:
 
     def _ts(self, name: str) -> int:
         if name not in self.places:
-            raise Fault(faults.MISSING_FIELD, max(self.places.get("_tidb", (-1, 0))[0], self.places["type"][0]))
+            raise JsonFault(faults.MISSING_FIELD, max(self.places.get("_tidb", (-1, 0))[0], self.places["type"][0]))
         p, q = self.places[name]
         ts = int64_of(self.b, p, q)
         if ts is None or self._is(name, ord("-")):
-            raise Fault(faults.OUT_OF_RANGE, p)
+            raise JsonFault(faults.OUT_OF_RANGE, p)
         return ts
 
     def _incomplete(self) -> str | None:

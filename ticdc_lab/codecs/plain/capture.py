@@ -17,7 +17,7 @@ from ticdc_lab.codecs.plain.json_text import (
     OBJECT,
     OBJECT_END,
     QUOTE,
-    Fault,
+    JsonFault,
     after_space,
     first_member,
     int64_of,
@@ -46,7 +46,7 @@ def read_lines(lines: pa.Array) -> Lines:
     for i, line in enumerate(lines.to_pylist()):
         try:
             found.append(_fields(line or b""))
-        except Fault as fault:
+        except JsonFault as fault:
             wrong[i] = fault.code << 40 | fault.at
             found.append({})
     columns = {name: pa.array([f.get(name) for f in found], kind) for name, kind in _KINDS.items()}
@@ -57,9 +57,9 @@ def _fields(b: bytes) -> dict[str, Any]:
     """The fields of one line."""
     p = after_space(b, 0)
     if p >= len(b):
-        raise Fault(faults.NOT_JSON, 0)
+        raise JsonFault(faults.NOT_JSON, 0)
     if b[p] != OBJECT:
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     found: dict[str, Any] = {}
     p, more = first_member(b, p, OBJECT_END)
     while more:
@@ -67,13 +67,13 @@ def _fields(b: bytes) -> dict[str, Any]:
         q = value_end(b, p)
         if name in _KINDS:
             if name in found:
-                raise Fault(faults.DUPLICATE_KEY, p)
+                raise JsonFault(faults.DUPLICATE_KEY, p)
             found[name] = _value(name, b, p, q)
         p, more = next_member(b, q, OBJECT_END)
     if after_space(b, p) != len(b):
-        raise Fault(faults.TRAILING_BYTES, p)
+        raise JsonFault(faults.TRAILING_BYTES, p)
     if any(found.get(name) is None for name in _REQUIRED):
-        raise Fault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD, 0)
     return found
 
 
@@ -82,28 +82,28 @@ def _value(name: str, b: bytes, p: int, q: int) -> Any:
         return None
     if name == "headers":
         if b[p] != LIST:
-            raise Fault(faults.BAD_TYPE, p)
+            raise JsonFault(faults.BAD_TYPE, p)
         return b[p:q].decode() if q - p > 2 else None
     if name in _LARGEST:
         return _number(name, b, p, q)
     if b[p] != QUOTE:
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     text, _ = read_text(b, p)
     return text if name == "topic" else _bytes(text, p)
 
 
 def _number(name: str, b: bytes, p: int, q: int) -> int | None:
     if b[p] == QUOTE:
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     number = int64_of(b, p, q)
     if name == "timestamp" and number == _NO_TIMESTAMP:
         return None
     if number is None or not 0 <= number <= _LARGEST[name]:
-        raise Fault(faults.OUT_OF_RANGE, p)
+        raise JsonFault(faults.OUT_OF_RANGE, p)
     return number
 
 
 def _bytes(text: str, p: int) -> bytes:
     if len(text.encode()) % 4 or not _BASE64.fullmatch(text):
-        raise Fault(faults.BAD_BASE64, p)
+        raise JsonFault(faults.BAD_BASE64, p)
     return b64decode(text)

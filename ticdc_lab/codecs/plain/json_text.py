@@ -1,7 +1,7 @@
 """Walking JSON text: strict, with the place of each fault.
 
 Every function takes the bytes ``b`` and a position ``p`` and returns the position after what it read; it raises
-:class:`Fault` where the text is wrong. The rules and the places are those of :mod:`ticdc_lab.codecs.kernel.scan`.
+:class:`JsonFault` where the text is wrong. The rules and the places are those of :mod:`ticdc_lab.codecs.kernel.scan`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _next_element = re.compile(_SPACE + rb"(?:(,)" + _SPACE + rb"|\])").match
 _INTEGER = re.compile(rb"-?[0-9]{1,19}")
 
 
-class Fault(Exception):
+class JsonFault(Exception):
     """What is wrong (a number of :mod:`ticdc_lab.codecs.kernel.faults`), and at which byte."""
 
     def __init__(self, code: int, at: int) -> None:
@@ -74,7 +74,7 @@ def read_text(b: bytes, p: int) -> tuple[str, int]:
     if found := _plain_text(b, p):
         return found[1].decode("ascii"), found.end()
     if first(b, p) != QUOTE:
-        raise Fault(NOT_JSON, p)
+        raise JsonFault(NOT_JSON, p)
     q = _inside(b, p + 1).end()  # type: ignore[union-attr]
     if first(b, q) != QUOTE:
         _wrong_inside(b, q)
@@ -85,15 +85,15 @@ def read_text(b: bytes, p: int) -> tuple[str, int]:
 def _wrong_inside(b: bytes, q: int) -> NoReturn:
     """Say why a string does not go on at ``q``."""
     if q < len(b) and b[q] >= 0x80:
-        raise Fault(BAD_UTF8, q)
-    raise Fault(BAD_ESCAPE if first(b, q) == 0x5C and q + 1 < len(b) else NOT_JSON, q)
+        raise JsonFault(BAD_UTF8, q)
+    raise JsonFault(BAD_ESCAPE if first(b, q) == 0x5C and q + 1 < len(b) else NOT_JSON, q)
 
 
 def after_name(b: bytes, p: int) -> int:
     """Position of a member's value, ``p`` being just after its name."""
     p = after_space(b, p)
     if first(b, p) != 0x3A:
-        raise Fault(NOT_JSON, p)
+        raise JsonFault(NOT_JSON, p)
     return after_space(b, p + 1)
 
 
@@ -109,7 +109,7 @@ def first_member(b: bytes, p: int, closer: int) -> tuple[int, bool]:
     """Step into the object or list whose opening byte is at ``p``: the position, and whether anything is in it."""
     p = after_space(b, p + 1)
     if p >= len(b):
-        raise Fault(NOT_JSON, p)
+        raise JsonFault(NOT_JSON, p)
     return (p + 1, False) if b[p] == closer else (p, True)
 
 
@@ -117,7 +117,7 @@ def next_member(b: bytes, p: int, closer: int) -> tuple[int, bool]:
     """Step to what follows a value: the position of the next one, or that after the closing byte and False."""
     found = (_next_member if closer == OBJECT_END else _next_element)(b, p)
     if found is None:
-        raise Fault(NOT_JSON, after_space(b, p))
+        raise JsonFault(NOT_JSON, after_space(b, p))
     return found.end(), found[1] is not None
 
 
@@ -125,14 +125,14 @@ def number_end(b: bytes, p: int) -> int:
     """Position after the number at ``p``."""
     if found := _number(b, p):
         return found.end()
-    raise Fault(NOT_JSON, p)
+    raise JsonFault(NOT_JSON, p)
 
 
 def literal_end(b: bytes, p: int) -> int:
     """Position after ``true``, ``false`` or ``null`` at ``p``."""
     if found := _literal(b, p):
         return found.end()
-    raise Fault(NOT_JSON, p)
+    raise JsonFault(NOT_JSON, p)
 
 
 def _scalar_end(b: bytes, p: int) -> int:
@@ -155,7 +155,7 @@ def _nested_end(b: bytes, p: int) -> int:
         opener = first(b, p)
         if opener in (OBJECT, LIST):
             if len(closers) == DEPTH_MAX:
-                raise Fault(TOO_DEEP, p)
+                raise JsonFault(TOO_DEEP, p)
             p = after_space(b, p + 1)
             if first(b, p) != opener + 2:
                 closers.append(opener + 2)

@@ -6,7 +6,7 @@ import re
 from base64 import b64decode
 
 from ticdc_lab.codecs.kernel.faults import BAD_BASE64, BAD_ESCAPE, BAD_UTF8, NOT_LATIN1, NOT_OF_TYPE, OUT_OF_RANGE
-from ticdc_lab.codecs.plain.json_text import Fault
+from ticdc_lab.codecs.plain.json_text import JsonFault
 from ticdc_lab.events.mysql_types import INFINITE
 
 _FLOAT = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
@@ -46,12 +46,12 @@ def float_text(number: str, at: int) -> str:
     """
     parts = _parts(number)
     if parts is None:
-        raise Fault(NOT_OF_TYPE, at)
+        raise JsonFault(NOT_OF_TYPE, at)
     sign, digits, tens = parts
     if not digits:
         return sign + "0"
     if tens < -_EXPONENT_MAX or not _is_below_infinity(digits, tens):
-        raise Fault(OUT_OF_RANGE, at)
+        raise JsonFault(OUT_OF_RANGE, at)
     digits = digits.rstrip("0")
     if not -15 <= tens < 15:
         return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{tens}"
@@ -73,7 +73,7 @@ def integer_text(number: str, at: int) -> str:
     """A JSON number that must be an integer between -2^63 and 2^64 - 1."""
     digits = number.removeprefix("-")
     if not digits.isdigit() or len(digits) > 20 or not -(1 << 63) <= int(number) < 1 << 64:
-        raise Fault(OUT_OF_RANGE, at)
+        raise JsonFault(OUT_OF_RANGE, at)
     return "0" if number == "-0" else number
 
 
@@ -82,7 +82,7 @@ def latin1_hex(text: str, at: int) -> str:
     try:
         return "0x" + text.encode("latin-1").hex()
     except UnicodeEncodeError:
-        raise Fault(NOT_LATIN1, at) from None
+        raise JsonFault(NOT_LATIN1, at) from None
 
 
 def go_quoted_hex(text: str, at: int) -> str:
@@ -96,7 +96,7 @@ def go_quoted_hex(text: str, at: int) -> str:
             return bytes([int(byte, 16)])
         digits = rune[0] or rune[1]
         if digits is None or int(digits, 16) > 0x10FFFF or 0xD800 <= int(digits, 16) < 0xE000:
-            raise Fault(BAD_ESCAPE, at)
+            raise JsonFault(BAD_ESCAPE, at)
         return chr(int(digits, 16)).encode()
 
     return "0x" + _GO_ESCAPE.sub(unescaped, text.encode()).hex()
@@ -105,11 +105,11 @@ def go_quoted_hex(text: str, at: int) -> str:
 def base64_text(text: str, binary: bool, at: int) -> str:
     """What base64 stands for: as ``0x..``, or as text that must be UTF-8."""
     if len(text.encode()) % 4 or not _BASE64.fullmatch(text):
-        raise Fault(BAD_BASE64, at)
+        raise JsonFault(BAD_BASE64, at)
     raw = b64decode(text)
     if binary:
         return "0x" + raw.hex()
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Fault(BAD_UTF8, at) from None
+        raise JsonFault(BAD_UTF8, at) from None

@@ -45,7 +45,7 @@ from ticdc_lab.codecs.plain.json_text import (
     OBJECT_END,
     QUOTE,
     TRUE,
-    Fault,
+    JsonFault,
     after_space,
     first,
     first_member,
@@ -97,7 +97,7 @@ def decode(key: bytes | None, value: bytes | None, bounds: Bounds = BOUNDS) -> S
 
 
 def _refuse(part: str, code: int, at: int) -> NoReturn:
-    raise at_place(part, Fault(code, at))
+    raise at_place(part, JsonFault(code, at))
 
 
 def _frame_end(part: str, b: bytes, p: int) -> int:
@@ -119,21 +119,21 @@ def _event(key: bytes, k: int, value: bytes, v: int, bounds: Bounds) -> Event:
             _read_row(value, event, bounds.columns)
             event.size = 2 * _FRAME + len(key) + len(value)
         elif value:
-            raise Fault(faults.TRAILING_BYTES, 0)
-    except Fault as fault:
+            raise JsonFault(faults.TRAILING_BYTES, 0)
+    except JsonFault as fault:
         raise _within(part, begin, fault) from None
     return event
 
 
-def _within(part: str, begin: int, fault: Fault) -> Malformed:
-    return at_place(part, Fault(fault.code, begin + fault.at))
+def _within(part: str, begin: int, fault: JsonFault) -> Malformed:
+    return at_place(part, JsonFault(fault.code, begin + fault.at))
 
 
 def _read_key(b: bytes) -> tuple[int, Event]:
     """What kind of message it is, and the event without its content."""
     p = after_space(b, 0)
     if first(b, p) != OBJECT:
-        raise Fault(faults.BAD_TYPE, 0)
+        raise JsonFault(faults.BAD_TYPE, 0)
     event, kind, seen, only, claim = Event(ROW), -1, set[str](), False, False
     p, more = first_member(b, p, OBJECT_END)
     while more:
@@ -141,7 +141,7 @@ def _read_key(b: bytes) -> tuple[int, Event]:
         q = value_end(b, p)
         if name in ("ts", "scm", "tbl", "t", "ptn", "ccl"):  # TiCDC writes ohk twice: with a claim check true and false
             if name in seen:
-                raise Fault(faults.DUPLICATE_KEY, p)
+                raise JsonFault(faults.DUPLICATE_KEY, p)
             seen.add(name)
         if name == "ts":
             event.commit_ts = _natural(b, p, q)
@@ -160,14 +160,14 @@ def _read_key(b: bytes) -> tuple[int, Event]:
         p, more = next_member(b, q, OBJECT_END)
     _require_end(b, p)
     if "ts" not in seen or kind < 0:
-        raise Fault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD, 0)
     if kind not in (ROW_KEY, DDL_KEY, WATERMARK_KEY):
-        raise Fault(faults.UNKNOWN_TYPE, 0)
+        raise JsonFault(faults.UNKNOWN_TYPE, 0)
     event.incomplete = INCOMPLETE_NAMES[CLAIM_CHECK_MISSING if claim else HANDLE_KEY_ONLY if only else 0]
     if kind == WATERMARK_KEY:
         event.kind, event.schema_name, event.table_name = WATERMARK, None, None
     elif event.schema_name is None or event.table_name is None:
-        raise Fault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD, 0)
     return kind, event
 
 
@@ -189,12 +189,12 @@ def _read_ddl(b: bytes, event: Event) -> None:
         p, more = next_member(b, q, OBJECT_END)
     _require_end(b, p)
     if event.query is None or event.ddl_type is None:
-        raise Fault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD, 0)
 
 
 def _require_first(found: str | None, p: int) -> None:
     if found is not None:
-        raise Fault(faults.DUPLICATE_KEY, p)
+        raise JsonFault(faults.DUPLICATE_KEY, p)
 
 
 def _read_row(b: bytes, event: Event, most: int) -> None:
@@ -207,17 +207,17 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
         q = -1
         if name in ("u", "p", "d"):
             if name in seen:
-                raise Fault(faults.DUPLICATE_KEY, p)
+                raise JsonFault(faults.DUPLICATE_KEY, p)
             seen.add(name)
             if first(b, p) == OBJECT:
                 images[name], q = _read_image(b, p, most)
             elif p < len(b) and b[p] != NULL:
-                raise Fault(faults.BAD_TYPE, p)
+                raise JsonFault(faults.BAD_TYPE, p)
         p, more = next_member(b, value_end(b, p) if q < 0 else q, OBJECT_END)
     _require_end(b, p)
     op = {("u",): INSERT, ("p", "u"): UPDATE, ("d",): DELETE}.get(tuple(sorted(images)))
     if op is None:
-        raise Fault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD, 0)
     event.op, event.columns, event.before = op, images.get("u"), images.get("p", images.get("d"))
 
 
@@ -227,14 +227,14 @@ def _read_image(b: bytes, p: int, most: int) -> tuple[list[Cell], int]:
     p, more = first_member(b, p, OBJECT_END)
     while more:
         if len(cells) >= most:
-            raise Fault(faults.TOO_LARGE, p)
+            raise JsonFault(faults.TOO_LARGE, p)
         name, p = read_name(b, p)
         cell, q = _read_column(b, p, name)
         cells.append(cell)
         names.add(name)
         p, more = next_member(b, q, OBJECT_END)
     if len(names) < len(cells):
-        raise Fault(faults.DUPLICATE_KEY, start)
+        raise JsonFault(faults.DUPLICATE_KEY, start)
     return cells, p
 
 
@@ -242,7 +242,7 @@ def _read_column(b: bytes, p: int, column: str) -> tuple[Cell, int]:
     start, code, flags, handle = p, -1, -1, False
     v = v_stop = -1
     if first(b, p) != OBJECT:
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     seen = set[str]()
     p, more = first_member(b, p, OBJECT_END)
     while more:
@@ -251,7 +251,7 @@ def _read_column(b: bytes, p: int, column: str) -> tuple[Cell, int]:
             p, more = next_member(b, value_end(b, p), OBJECT_END)
             continue
         if name in seen:
-            raise Fault(faults.DUPLICATE_KEY, p)
+            raise JsonFault(faults.DUPLICATE_KEY, p)
         seen.add(name)
         q = _field_end(b, p, name)
         if name == "t":
@@ -264,11 +264,11 @@ def _read_column(b: bytes, p: int, column: str) -> tuple[Cell, int]:
             v, v_stop = p, q
         p, more = next_member(b, q, OBJECT_END)
     if code < 0 or flags < 0 or v < 0:
-        raise Fault(faults.MISSING_FIELD, start)
+        raise JsonFault(faults.MISSING_FIELD, start)
     binary = bool(flags & BINARY_FLAG)
     mysql_type = _type_text(code, binary, bool(flags & UNSIGNED_FLAG))
     if not mysql_type:
-        raise Fault(faults.UNKNOWN_TYPE, v)
+        raise JsonFault(faults.UNKNOWN_TYPE, v)
     return (column, mysql_type, _value(b, v, v_stop, code, binary), handle, flags), p
 
 
@@ -285,7 +285,7 @@ def _field_end(b: bytes, p: int, name: str) -> int:
     if c == MINUS or 0x30 <= c <= 0x39:
         return number_end(b, p)
     if c < 0 or (name == "v" and c in (OBJECT, LIST)):
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     return literal_end(b, p)
 
 
@@ -308,13 +308,13 @@ def _value(b: bytes, p: int, q: int, code: int, binary: bool) -> str | None:
             return _fitting(integer_text(text, p), text, code, p)
         if form == AS_FLOAT:
             return float_text(b[p:q].decode(), p)
-    raise Fault(faults.BAD_TYPE, p)
+    raise JsonFault(faults.BAD_TYPE, p)
 
 
 def _fitting(shown: str, written: str, code: int, p: int) -> str:
     """What is shown of a text, which must fit the type."""
     if not holds(held_by_code(code), written):
-        raise Fault(faults.NOT_OF_TYPE, p)
+        raise JsonFault(faults.NOT_OF_TYPE, p)
     return shown
 
 
@@ -322,38 +322,38 @@ def _object(b: bytes) -> int:
     """Where the object begins that a value is."""
     p = after_space(b, 0)
     if p >= len(b):
-        raise Fault(faults.NOT_JSON, 0)
+        raise JsonFault(faults.NOT_JSON, 0)
     if b[p] != OBJECT:
-        raise Fault(faults.BAD_TYPE, 0)
+        raise JsonFault(faults.BAD_TYPE, 0)
     return p
 
 
 def _require_end(b: bytes, p: int) -> None:
     if after_space(b, p) != len(b):
-        raise Fault(faults.TRAILING_BYTES, p)
+        raise JsonFault(faults.TRAILING_BYTES, p)
 
 
 def _text(b: bytes, p: int) -> str:
     if b[p] != QUOTE:
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     return read_text(b, p)[0]
 
 
 def _truth(b: bytes, p: int) -> bool:
     if b[p] not in (TRUE, FALSE):
-        raise Fault(faults.BAD_TYPE, p)
+        raise JsonFault(faults.BAD_TYPE, p)
     return b[p] == TRUE
 
 
 def _integer(b: bytes, p: int, q: int) -> int:
     number = int64_of(b, p, q)
     if number is None:
-        raise Fault(faults.OUT_OF_RANGE, p)
+        raise JsonFault(faults.OUT_OF_RANGE, p)
     return number
 
 
 def _natural(b: bytes, p: int, q: int, largest: int = (1 << 63) - 1) -> int:
     number = _integer(b, p, q)
     if b[p] == MINUS or number > largest:
-        raise Fault(faults.OUT_OF_RANGE, p)
+        raise JsonFault(faults.OUT_OF_RANGE, p)
     return number

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_ddl import Change
-from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_ddl import DdlStep
+from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
 from ticdc_lab.facts.catalog import DDL, TableDef, TableName
 
 Note = tuple[int, str, str]
@@ -24,17 +24,17 @@ class Sink(Protocol):
     name: str
     rows_a_batch: int
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> TargetProgress | None:
         """How far the target is; None where nothing was begun. Undoes what an interrupted run has left half done."""
 
-    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+    def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """Say in the target what it is for, and create the tables that were there before the log's first DDL."""
 
     def tables(self) -> frozenset[TableName]:
         """The tables that are there."""
 
     def apply(
-        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]
     ) -> int:
         """Apply a batch with its progress as one transaction; how many row changes were read.
 

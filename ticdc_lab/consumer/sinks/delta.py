@@ -2,7 +2,7 @@
 
 Delta commits one table at a time. A batch first merges every table it touches, one commit each, then replaces
 ``_state`` in one commit: in that moment the batch is done. A reader of one consistent state takes the versions that
-``_state`` names (:func:`ticdc_lab.consumer.sinks.delta_state.consistent`). A replay that is killed before that commit
+``_state`` names (:func:`ticdc_lab.consumer.sinks.delta.consistent`). A replay that is killed before that commit
 leaves tables ahead of ``_state``; the next one restores each to the version that ``_state`` names before it goes on, so
 that nothing is applied twice, in tables without a key too.
 
@@ -14,31 +14,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import count
+from operator import or_
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_ddl import Change, moves
-from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_ddl import DdlStep, Move, moves
+from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
 from ticdc_lab.consumer.replay_rows import partly_known
 from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.delta_rows import (
-    counted,
-    moved_column,
-    newest,
-    rows_of,
-    same_key,
-    schema_of,
-    survey,
-)
-from ticdc_lab.consumer.sinks.delta_state import Place, State, read_state, version_of, write_state
+from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_table import replace_table
 from ticdc_lab.facts.catalog import DDL, TableDef, TableName
-from ticdc_lab.tables.stretches import carried
+from ticdc_lab.tables.as_of import signed
+from ticdc_lab.tables.mysql_types import parsed, typed
+from ticdc_lab.tables.stretches import Stretch, carried, key_traces, traces
+from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
 
 
 class DeltaSink:
@@ -57,9 +53,9 @@ class DeltaSink:
     def __init__(self, folder: str, events: DataFrame) -> None:
         self.name, self.folder = f"delta:{folder}", folder.rstrip("/")
         self.spark, self.events = events.sparkSession, events
-        self.state: State | None = None
+        self.state: TargetState | None = None
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> TargetProgress | None:
         """As ``_state`` says; tables that are ahead of it are restored to it."""
         self.state = read_state(self.spark, self.folder)
         if self.state is None:
@@ -70,11 +66,11 @@ class DeltaSink:
                 DeltaTable.forPath(self.spark, path).restoreToVersion(at.version)
         return self.state.progress
 
-    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+    def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`."""
-        state = State(progress)
+        state = TargetState(progress)
         for table in given:
-            state = self._changed(state, Change("create", (table.schema_name, table.table_name), after=table), 0)
+            state = self._changed(state, DdlStep("create", (table.schema_name, table.table_name), after=table), 0)
         self._done(state, set(state.tables))
 
     def tables(self) -> frozenset[TableName]:
@@ -82,7 +78,7 @@ class DeltaSink:
         return frozenset(self.state.tables) if self.state else frozenset()
 
     def apply(
-        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`; the commit of ``_state`` is the last of several."""
         assert self.state is not None
@@ -121,13 +117,13 @@ class DeltaSink:
             .execute()
         )
 
-    def _changed(self, state: State, change: Change, ts: int) -> State:
+    def _changed(self, state: TargetState, change: DdlStep, ts: int) -> TargetState:
         """What a DDL does to the folders, and to what ``_state`` will say of them."""
         tables, name, after = dict(state.tables), change.name, change.after
         if change.kind == "create" and after is not None:
             folder = _folder_of(name, ts, taken={at.folder for at in tables.values()})
             replace_table(self.spark.createDataFrame([], schema_of(after)), self._path(folder))
-            tables[name] = Place(folder, 0)
+            tables[name] = TableFolder(folder, 0)
         elif change.kind == "drop":
             tables.pop(name, None)
         elif change.kind == "drop database":
@@ -147,7 +143,7 @@ class DeltaSink:
         state = replace(state, tables=tables)
         return _noted(state, ts, name, change.reason) if change.reason else state
 
-    def _done(self, state: State, touched: set[TableName]) -> None:
+    def _done(self, state: TargetState, touched: set[TableName]) -> None:
         """Write which versions belong together: the batch is done."""
         now = {name: replace(at, version=version_of(self.spark, self._path(at.folder))) if name in touched else at
                for name, at in state.tables.items()}  # fmt: skip
@@ -178,5 +174,174 @@ def _folder_of(name: TableName, ts: int, taken: set[str]) -> str:
     return next(folder for folder in others if folder not in taken)
 
 
-def _noted(state: State, ts: int, name: TableName, said: str) -> State:
+def _noted(state: TargetState, ts: int, name: TableName, said: str) -> TargetState:
     return replace(state, notes=(*state.notes, (ts, ".".join(filter(None, name)), said)))
+
+
+# Row changes of a range as Spark frames that Delta merges, by the expressions of :mod:`ticdc_lab.tables`.
+
+Survey = dict[TableName, tuple[int, int]]
+
+
+def rows_of(events: DataFrame, batch: Batch) -> DataFrame:
+    """Row changes of a batch."""
+    ts = F.col("commit_ts")
+    found = events.where((F.col("kind") == "row") & (ts > batch.since) & (ts <= batch.until))
+    if batch.home is None:
+        return found
+    return found.where((F.col("topic") == batch.home[0]) & (F.col("partition") == batch.home[1]))
+
+
+def survey(rows: DataFrame) -> Survey:
+    """How many row changes each table has, and how many are known only in part; one row a table."""
+    partial = F.count_if(F.col("incomplete").isNotNull() & (F.col("op") != "delete"))
+    found = rows.groupBy("schema_name", "table_name").agg(F.count(F.lit(1)).alias("n"), partial.alias("partial"))
+    return {(r["schema_name"], r["table_name"]): (r["n"], r["partial"]) for r in found.collect()}
+
+
+def _stretch(batch: Batch, table: TableDef) -> list[Stretch]:
+    return [Stretch(0, (table.schema_name, table.table_name), batch.since, batch.until, table)]
+
+
+def newest(rows: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
+    """The newest change of each key: ``_row`` (the table's columns), ``_gone`` (boolean) and ``_k0``, .. (the key)."""
+    found = _stretch(batch, table)
+    key, columns = key_traces(found, table=f"{table.schema_name}.{table.table_name}"), traces(found, all_columns=False)
+    each = keyed_changes(changes_of(rows, found), found, key, columns)
+    last = each.groupBy("_key").agg(F.max_by("_row", F.struct("commit_ts", "_rank", "_at")).alias("_row"))
+    flat = last.select(
+        "_key", F.col("_row.op").alias("_op"), F.col("_row.texts").alias("_texts"),
+        F.col("_row.missing").alias("_missing"), "_row._stretch", "_row.protocol",
+    )  # fmt: skip
+    keys = [typed(F.col("_key")[i], parsed(k.newest.mysql_type))[0].alias(f"_k{i}") for i, k in enumerate(key)]
+    values = F.struct(*valued(columns, found, as_of=True)[:-2]).alias("_row")
+    return flat.select(values, (F.col("_op") == "delete").alias("_gone"), *keys)
+
+
+def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
+    """All rows of a table without a key after a batch: those that are there, and what the changes add and take."""
+    found = _stretch(batch, table)
+    columns = traces(found, all_columns=False)
+    values = valued(columns, found, as_of=True)[:-2]
+    changes = signed(changes_of(rows, found), found, columns).select(F.struct(*values).alias("_row"), "_by")
+    own = F.struct(*[named(c.name) for c in columns]).alias("_row")
+    every = there.select(own, F.lit(1).alias("_by")).unionAll(changes)
+    net = every.groupBy("_row").agg(F.sum("_by").alias("_n")).where("_n > 0")
+    copies = F.explode(F.array_repeat(F.lit(1), F.col("_n").cast("int"))).alias("_copy")
+    return net.select("_row", copies).select("_row.*")
+
+
+def moved_column(move: Move) -> Column:
+    """The values of a column when its table is reshaped."""
+    target = parsed(move.column.mysql_type)
+    if move.source is None:
+        text = F.lit(move.text).cast("string")
+        value = text if target.family in ("enum", "set") else typed(text, target)[0]
+    elif move.how == "unknown":
+        value = F.lit(None)
+    else:
+        value = F.col(named(move.source.name)).try_cast(target.spark)
+    return value.cast(target.spark).alias(move.column.name)
+
+
+def schema_of(table: TableDef) -> str:
+    """The columns of a table as Spark's DDL."""
+    return ", ".join(f"{named(c.name)} {parsed(c.mysql_type).spark}" for c in carried(table))
+
+
+def same_key(table: TableDef) -> Column:
+    """Whether a row ``t`` of the table has the key of a change ``s``."""
+    key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
+    key.sort(key=lambda c: (c.id, c.name))  # as key_traces does
+    differ = [~F.col(f"t.{named(c.name)}").eqNullSafe(F.col(f"s._k{i}")) for i, c in enumerate(key)]
+    return ~reduce(or_, differ)
+
+
+# What a Delta target says of itself: how far it is, and which version of which table that is.
+
+_COLUMNS = (
+    "mode string, origin string, ddl_ts bigint, kind string, topic string, partition int, applied_ts bigint, "
+    "schema_name string, table_name string, folder string, version bigint, said string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """The folder of a table inside the target, and its Delta version."""
+
+    folder: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """All that the table ``_state`` holds: replaced as a whole by one Delta commit, after the tables were written."""
+
+    progress: TargetProgress
+    tables: Mapping[TableName, TableFolder] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+
+def read_state(spark: SparkSession, folder: str) -> TargetState | None:
+    """The state of a target; None where it has none. A few rows: one a partition, a table and a note.
+
+    Raises
+    ------
+    SourceError
+        A later version has written it.
+    """
+    if not DeltaTable.isDeltaTable(spark, f"{folder}/_state"):
+        return None
+    rows = spark.read.format("delta").load(f"{folder}/_state").collect()
+    if not rows:
+        return None
+    require_format(f"delta:{folder}", max((r["version"] for r in rows if r["kind"] == "format"), default=1))
+    head = rows[0]
+    at = {(r["topic"], r["partition"]): r["applied_ts"] for r in rows if r["kind"] == "partition"}
+    tables = {
+        (r["schema_name"], r["table_name"]): TableFolder(r["folder"], r["version"])
+        for r in rows
+        if r["kind"] == "table"
+    }
+    notes = sorted((r["applied_ts"], r["table_name"], r["said"]) for r in rows if r["kind"] == "note")
+    return TargetState(TargetProgress(head["mode"], head["origin"], at, head["ddl_ts"]), tables, tuple(notes))
+
+
+def write_state(spark: SparkSession, folder: str, state: TargetState) -> None:
+    """Replace the state in one Delta commit: from then on the batch is done."""
+    p = state.progress
+    head = (p.mode, p.origin, p.ddl_ts)
+    rows = [
+        (*head, "format", *[None] * 6, FORMAT, None),
+        *[(*head, "partition", *home, ts, *[None] * 5) for home, ts in p.positions.items()],
+        *[(*head, "table", None, None, None, *name, at.folder, at.version, None) for name, at in state.tables.items()],
+        *[(*head, "note", None, None, ts, None, table, None, None, said) for ts, table, said in state.notes],
+    ]
+    frame = spark.createDataFrame(rows, _COLUMNS).coalesce(1)
+    frame.write.format("delta").mode("overwrite").save(f"{folder}/_state")
+
+
+def version_of(spark: SparkSession, path: str) -> int:
+    """The newest version of a Delta table."""
+    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
+
+
+def consistent(spark: SparkSession, folder: str) -> dict[TableName, DataFrame]:
+    """Every table of a target as it was at one commit_ts, by name.
+
+    Delta commits table by table. Who reads the folders while a replay writes may therefore see some tables after a
+    batch and some before it; the versions in ``_state``, which is written last, belong together.
+
+    Parameters
+    ----------
+    spark
+        A session with Delta.
+    folder
+        The target's folder.
+    """
+    state = read_state(spark, folder)
+    places = {} if state is None else state.tables
+    return {
+        name: spark.read.format("delta").option("versionAsOf", at.version).load(f"{folder}/{at.folder}")
+        for name, at in sorted(places.items())
+    }

@@ -14,17 +14,16 @@ from pathlib import Path
 import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_ddl import Change, Move, moves
-from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_ddl import DdlStep, Move, moves
+from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
 from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
 from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.duckdb_types import column_type, may_not_fit, value
 from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.quoting import literal, quoted
 from ticdc_lab.facts.catalog import DDL, ColumnDef, TableDef, TableName
-from ticdc_lab.tables.mysql_types import NUMBERED, parsed
+from ticdc_lab.tables.mysql_types import NUMBERED, ColumnType, parsed
 from ticdc_lab.tables.stretches import carried
 
 DATABASE = "ticdc_lab_target"
@@ -41,7 +40,7 @@ def named(name: TableName) -> str:
     return f"{DATABASE}.{quoted(name[0])}.{quoted(name[1])}"
 
 
-def changed(db: duckdb.DuckDBPyConnection, change: Change) -> list[str]:
+def changed(db: duckdb.DuckDBPyConnection, change: DdlStep) -> list[str]:
     """Do what a DDL does to tables without keys; what it could not do, one sentence each."""
     name, after, said = change.name, change.after, [change.reason] if change.reason else []
     if change.kind in ("create database", "create", "rename"):
@@ -148,7 +147,7 @@ class DuckDBSink:
         self.rows = LogRows(self.db, files)
         self.numbered = protocol in NUMBERED
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> TargetProgress | None:
         """As the table ``progress`` says; a :class:`SourceError` where a later version has written it."""
         own = {name for (name,) in self.db.execute(f"SELECT table_name FROM {_OWN_TABLES}").fetchall()}
         (written,) = self.db.execute(f"SELECT format FROM {OWN}.format").fetchall()[0] if "format" in own else (1,)
@@ -157,14 +156,14 @@ class DuckDBSink:
         if not rows:
             return None
         mode, origin, *_, ddl_ts = rows[0]
-        return Progress(mode, origin, {(topic, partition): ts for _, _, topic, partition, ts, _ in rows}, ddl_ts)
+        return TargetProgress(mode, origin, {(topic, partition): ts for _, _, topic, partition, ts, _ in rows}, ddl_ts)
 
-    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+    def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`."""
         with _Transaction(self.db):
             self.db.execute(_TABLES.format(format=FORMAT))
             for definition in given:
-                changed(self.db, Change("create", (definition.schema_name, definition.table_name), after=definition))
+                changed(self.db, DdlStep("create", (definition.schema_name, definition.table_name), after=definition))
             self._say(progress)
 
     def tables(self) -> frozenset[TableName]:
@@ -173,7 +172,7 @@ class DuckDBSink:
         return frozenset((schema, table) for schema, table in found.fetchall())
 
     def apply(
-        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
@@ -251,7 +250,7 @@ class DuckDBSink:
     def _note(self, ts: int, name: TableName, said: str) -> None:
         self.db.execute(f"INSERT INTO {OWN}.notes VALUES (?, ?, ?)", [ts, ".".join(filter(None, name)), said])
 
-    def _say(self, progress: Progress) -> None:
+    def _say(self, progress: TargetProgress) -> None:
         self.db.execute(f"DELETE FROM {OWN}.progress")
         rows = [[progress.mode, progress.origin, *home, ts, progress.ddl_ts] for home, ts in progress.positions.items()]
         if rows:
@@ -288,3 +287,67 @@ class _Transaction:
 
 def _of(table: TableDef) -> str:
     return named((table.schema_name, table.table_name))
+
+
+# MySQL types as DuckDB types, and the texts that MySQL prints as their values. | MySQL | DuckDB | | |---|---|---| |
+# tinyint .. bigint, signed and unsigned | TINYINT .. BIGINT, UTINYINT .. UBIGINT | | | decimal(p,s) | DECIMAL(p,s);
+# VARCHAR where p > 38 | | | float, double | FLOAT, DOUBLE | | | bit(n) | UBIGINT | the unsigned number | | year |
+# INTEGER | | | date | DATE | 0000-00-00 and dates with a part of 0 become NULL, which the target's table `notes`
+# counts | | datetime, timestamp | TIMESTAMP | likewise; a timestamp in the time zone of TiCDC's server | | time |
+# VARCHAR | -838:59:59 to 838:59:59 fits no TIME | | enum, set | VARCHAR: the label, the labels joined by commas | | |
+# binary, varbinary, blob | BLOB | | | json | JSON | | | char, varchar, text, anything else | VARCHAR | |
+
+_UNSIGNED = {"TINYINT": "UTINYINT", "SMALLINT": "USMALLINT", "INTEGER": "UINTEGER", "BIGINT": "UBIGINT"}
+_INTEGERS = {
+    "tinyint": "TINYINT", "bool": "TINYINT", "boolean": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER",
+    "int": "INTEGER", "integer": "INTEGER", "bigint": "BIGINT", "serial": "BIGINT", "year": "INTEGER",
+}  # fmt: skip
+_PLAIN = {"date": "DATE", "datetime": "TIMESTAMP", "binary": "BLOB", "bit": "UBIGINT"}
+_FITS_ALWAYS = ("VARCHAR", "BLOB")
+
+
+def column_type(mysql_type: str) -> str:
+    """The DuckDB type of a column."""
+    of = parsed(mysql_type)
+    if of.family == "integer":
+        signed = _INTEGERS[of.name]
+        unsigned = "unsigned" in mysql_type.lower() or "zerofill" in mysql_type.lower() or of.name == "serial"
+        return _UNSIGNED[signed] if unsigned else signed
+    if of.family in ("decimal", "float"):
+        return "VARCHAR" if of.spark == "string" else of.spark.upper()
+    return "JSON" if of.name == "json" else _PLAIN.get(of.family, "VARCHAR")
+
+
+def value(text: str, mysql_type: str, *, numbered: bool) -> str:
+    """SQL for the value of a text.
+
+    Parameters
+    ----------
+    text
+        SQL for the text that MySQL prints; binary is ``0x`` and lower-case hex.
+    mysql_type
+        The column's type.
+    numbered
+        Whether ENUM and SET may be numbers.
+    """
+    of, kind = parsed(mysql_type), column_type(mysql_type)
+    if of.family in ("enum", "set") and of.elements and numbered:
+        return _labels(text, of)
+    if kind == "BLOB":
+        return f"from_hex(substr({text}, 3))"
+    return text if kind in _FITS_ALWAYS else f"TRY_CAST({text} AS {kind})"
+
+
+def _labels(text: str, of: ColumnType) -> str:
+    listed, number = ", ".join(map(literal, of.elements)), f"TRY_CAST({text} AS UBIGINT)"
+    if of.family == "enum":
+        labels = f"['', {listed}][{number}::INTEGER + 1]"  # 0 is MySQL's mark for what was no element
+    else:
+        chosen = f"list_filter([{listed}], lambda label, i: ({number} >> (i - 1)::UBIGINT) & 1 = 1)"
+        labels = f"array_to_string({chosen}, ',')"
+    return f"CASE WHEN {number} IS NULL THEN {text} ELSE {labels} END"
+
+
+def may_not_fit(mysql_type: str) -> bool:
+    """Whether MySQL has values of the type that its DuckDB type cannot hold."""
+    return parsed(mysql_type).family in ("date", "datetime")

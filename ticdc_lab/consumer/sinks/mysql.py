@@ -11,6 +11,7 @@ database ``_ticdc_lab``, or the one that the URL names, holds ``state``, ``progr
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,18 +25,17 @@ from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_ddl import Change
-from ticdc_lab.consumer.replay_plan import Batch, Progress
+from ticdc_lab.consumer.replay_ddl import DdlStep
+from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
 from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
 from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
-from ticdc_lab.consumer.sinks.mysql_ddl import DONE_BEFORE, statement, why_not_run
-from ticdc_lab.consumer.sinks.mysql_text import literal_of, named, printed, same_value, tuple_of, written
 from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
 from ticdc_lab.events.quoting import literal
-from ticdc_lab.facts.catalog import DDL, TableDef, TableName
+from ticdc_lab.facts.catalog import DDL, ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.stretches import carried
 
@@ -151,7 +151,7 @@ class MySQLSink:
         self.interrupted = (0, -1)
         """commit_ts of the DDL, and the number among those of it, that was running when a run ended."""
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> TargetProgress | None:
         """As the tables ``state`` and ``progress`` say; a :class:`SourceError` where a later version has written it."""
         own = {name for (name,) in self._ask(_TABLES_OF, self.own)}
         written = self._ask(f"SELECT format FROM {self._at('format')}") if "format" in own else ()
@@ -164,9 +164,9 @@ class MySQLSink:
         mode, origin, ddl_ts, *interrupted = state[0]
         self.interrupted = interrupted[0], interrupted[1]
         rows = self._ask(f"SELECT topic, partition_number, applied_ts FROM {self._at('progress')}")
-        return Progress(mode, origin, {(topic, partition): ts for topic, partition, ts in rows}, ddl_ts)
+        return TargetProgress(mode, origin, {(topic, partition): ts for topic, partition, ts in rows}, ddl_ts)
 
-    def begin(self, progress: Progress, given: Sequence[TableDef]) -> None:
+    def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.begin`; tables first, and last what says that it was done."""
         self._do(f"CREATE DATABASE IF NOT EXISTS {named(self.own)}")
         columns = {
@@ -196,7 +196,7 @@ class MySQLSink:
         return frozenset((schema, table) for schema, table in found)
 
     def apply(
-        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[Change], ddl: Sequence[DDL]
+        self, batch: Batch, tables: Mapping[TableName, TableDef], changes: Sequence[DdlStep], ddl: Sequence[DDL]
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`, but that each DDL is committed by itself."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
@@ -227,7 +227,7 @@ class MySQLSink:
         for sql in added(self.merging, number, table, numbered=self.numbered):
             self._do(sql)
 
-    def _run(self, batch: Batch, changes: Sequence[Change], ddl: Sequence[DDL]) -> None:
+    def _run(self, batch: Batch, changes: Sequence[DdlStep], ddl: Sequence[DDL]) -> None:
         """Run the DDL of one commit_ts, each committed by itself, and say before and after that it was."""
         running_ts, running = self.interrupted
         begun = running if running_ts == batch.until else -1
@@ -276,7 +276,7 @@ class MySQLSink:
     def _note(self, ts: int, name: TableName, said: str) -> None:
         self._do(f"INSERT INTO {self._at('notes')} VALUES (%s, %s, %s)", ts, ".".join(filter(None, name)), said)
 
-    def _say(self, progress: Progress) -> None:
+    def _say(self, progress: TargetProgress) -> None:
         rows = ", ".join(["(%s, %s, %s)"] * len(progress.positions))
         values = [v for (topic, partition), ts in progress.positions.items() for v in (topic, partition, ts)]
         self._do(f"REPLACE INTO {self._at('progress')} VALUES {rows}", *values)
@@ -334,3 +334,106 @@ def _created(table: TableDef) -> str:
         f"{'PRIMARY' if i.primary else 'UNIQUE'} KEY ({', '.join(map(named, i.columns))})" for i in table.unique_indexes
     ]
     return f"CREATE TABLE IF NOT EXISTS {of(table)} ({', '.join([*columns, *keys])})"
+
+
+# TiDB's DDL for a MySQL-compatible server: what only TiDB understands is taken out, the rest runs as it is.
+
+_TIDB_ONLY = re.compile(
+    r"""
+    (?P<kept> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*` )
+  | /\*T!.*?\*/
+  | \b(?:NON)?CLUSTERED\b
+  | \bAUTO_RANDOM(?:_BASE)?\b(?:\s*\([^)]*\)|\s*=?\s*\d+)?
+  | \b(?:SHARD_ROW_ID_BITS|PRE_SPLIT_REGIONS|AUTO_ID_CACHE)\b\s*=?\s*\d+
+  | \bPLACEMENT\s+POLICY\b\s*=?\s*(?:`[^`]*`|\w+)
+  | \bTTL(?:_ENABLE|_JOB_INTERVAL)?\b\s*=\s*(?:'[^']*'|`[^`]*`\s*\+\s*INTERVAL\s+\S+\s+\w+|\S+)
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_FOREIGN = ("PLACEMENT", "RESOURCE", "BINDING", "STATS_EXTENDED")
+
+DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1091, 1146, 1176, 1507, 1517})
+"""Errors that say that a statement has nothing left to do: it is there already, or gone already.
+
+They count as success only for the statement that was running when a consumer was killed.
+"""
+
+
+def statement(query: str) -> str:
+    """A DDL without clauses that only TiDB has; what stands in quotes is left alone."""
+    return _TIDB_ONLY.sub(lambda m: m["kept"] or " ", query).strip().rstrip(";")
+
+
+def why_not_run(query: str) -> str:
+    """Why a DDL has no meaning outside TiDB; empty if it has one."""
+    try:
+        words = Cursor(words_of(query))
+    except DDLSyntaxError:
+        return ""
+    words.take_any("CREATE", "ALTER", "DROP")
+    return f"only TiDB has a {words.peek().lower()}" if words.peek() in _FOREIGN else ""
+
+
+# Values as MySQL literals, written by DuckDB from the texts of events, and read back as such texts.
+
+
+def named(name: str) -> str:
+    """An identifier of MySQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def written(table: TableDef) -> list[tuple[int, ColumnDef]]:
+    """The columns that are written, with their place among those that events carry: not those the server computes."""
+    return [(i, c) for i, c in enumerate(carried(table)) if not c.generated]
+
+
+def literal_of(text: str, column: ColumnDef, *, numbered: bool) -> str:
+    """SQL for DuckDB that writes a text as a literal of MySQL.
+
+    Parameters
+    ----------
+    text
+        SQL for the text that MySQL prints, binary as ``0x`` and hex.
+    column
+        What it is a value of.
+    numbered
+        Whether ENUM and SET may be numbers.
+    """
+    family = parsed(column.mysql_type).family
+    quoted = f"('''' || replace(replace({text}, '\\', '\\\\'), '''', '''''') || '''')"
+    if family == "binary":
+        sql = f"CASE WHEN {text} = '0x' THEN '''''' ELSE {text} END"
+    elif family == "bit" or (family in ("enum", "set") and numbered):
+        sql = f"CASE WHEN TRY_CAST({text} AS UBIGINT) IS NULL THEN {quoted} ELSE {text} END"
+    elif family in ("integer", "decimal"):  # MySQL would compare a number with a text as floats
+        sql = f"CASE WHEN regexp_full_match({text}, '-?[0-9]+([.][0-9]+)?') THEN {text} ELSE {quoted} END"
+    else:
+        sql = quoted
+    return f"coalesce({sql}, 'NULL')"
+
+
+def tuple_of(literals: list[str]) -> str:
+    """SQL for DuckDB that writes a row of literals."""
+    listed = ", ',', ".join(literals)
+    return f"concat('(', {listed}, ')')"
+
+
+def same_value(column: ColumnDef, text: str) -> str:
+    """SQL for DuckDB that writes a condition of MySQL: the column holds exactly the literal, NULL included."""
+    of, own = parsed(column.mysql_type), named(column.name)
+    kind = "FLOAT" if of.spark == "float" else "BINARY" if of.family in ("text", "other") else ""
+    if not kind:
+        return f"concat({literal(f'{own} <=> ')}, {text})"
+    left = own if kind == "FLOAT" else f"CAST({own} AS BINARY)"
+    return f"concat({literal(f'{left} <=> CAST(')}, {text}, ' AS {kind})')"
+
+
+def printed(column: ColumnDef) -> str:
+    """SQL for MySQL that gives the text which events carry; of ENUM and SET the labels."""
+    of, own = parsed(column.mysql_type), named(column.name)
+    if of.family == "binary":
+        return f"CONCAT('0x', LOWER(HEX({own})))"
+    if of.family == "bit":
+        return f"CAST({own} + 0 AS CHAR)"
+    # a FLOAT is printed with six digits, which are not all
+    return f"CAST(CAST({own} AS DOUBLE) AS CHAR)" if of.family == "float" else f"CAST({own} AS CHAR)"
