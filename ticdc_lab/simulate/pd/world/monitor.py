@@ -142,10 +142,14 @@ class Monitor:
         return sum(r.replicas for r in rules_of(cluster, region) if r.role != AS_LEARNER)
 
     def wanted(self, cluster: Cluster, region: Region, ran: frozenset[int] = frozenset()) -> int:
-        """Count the healthy peers of a region that placement rules ask for; those that are too many do not count."""
+        """Count the healthy peers of a region that placement rules ask for.
+
+        Neither those that are too many nor a voter that is to be demoted count.
+        """
         if not cluster.config.placement_rules:
             return min(self.lasting(region, ran), cluster.config.max_replicas)
-        return sum(sum(self._serves(region, p, ran) for p in f.peers) for f in fit_of(cluster, region).rules)
+        kept = [p for f in fit_of(cluster, region).rules for p in f.peers if p.role != DEMOTING]
+        return sum(self._serves(region, p, ran) for p in kept)
 
     def sums(self) -> None:
         """Check that what is counted along the way is what there is."""
