@@ -30,7 +30,8 @@ from ticdc_lab.codecs.kernel.arrow import spans, texts
 from ticdc_lab.codecs.kernel.batch import KERNELS
 from ticdc_lab.codecs.kernel.crcs import fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.faults import OK
-from ticdc_lab.codecs.kernel.state import N_EVENTS, SCHEMA_NAME, TABLE_NAME, State, fresh_state
+from ticdc_lab.codecs.kernel.numbering import SCHEMA_NAME, TABLE_NAME
+from ticdc_lab.codecs.kernel.state import N_EVENTS, State, fresh_state
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.events.schema import DISPATCH
