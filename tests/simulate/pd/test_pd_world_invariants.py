@@ -220,7 +220,7 @@ events:
 """
 
 
-def test_to_leave_a_joint_state_lowers_nothing_that_entering_it_had_not():
+def test_to_leave_a_joint_state_lowers_nothing_that_entering_it_had_not() -> None:
     """A voter that is to be demoted is none of those that rules ask for (seed 50040 of the swarm took it for one)."""
     played = scenario_from_text(JOINT).model.play(scenario_from_text(JOINT), keep=False)
     assert played.run.violated is None
