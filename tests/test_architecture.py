@@ -40,6 +40,7 @@ STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 
 # Where rows come to the driver, and why they are few.
 TO_THE_DRIVER = {
+    "engine/class_archive.py": "a thousand rows of its own",
     "facts/catalog.py": "the DDL statements of a log",
     "cli/common.py": "aggregates that are printed",
     "sources/provenance.py": "one row a Kafka partition",

@@ -170,6 +170,8 @@ def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int,
         context.meta["ticdc_lab.engine"] = "spark"
         common.session_of("a.jsonl")
     assert asked["brief"] is brief
-    settings = classic._settings("a", "1g", 1, brief, {"spark.jars": "", "spark.driver.extraJavaOptions": "-Da=b"})
+    settings = classic._settings(
+        "a", "1g", 1, brief, {"spark.jars": "", "spark.driver.extraJavaOptions": "-Da=b"}, Path("java")
+    )
     assert ("TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]) is brief
     assert "-Da=b" in settings["spark.driver.extraJavaOptions"]

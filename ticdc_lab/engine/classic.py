@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine import class_archive
 from ticdc_lab.engine.environment import cpus, require_java
 from ticdc_lab.engine.jars import jar_paths
 from ticdc_lab.engine.sessions import MADE_HERE
@@ -72,8 +73,8 @@ def local_spark(
     SetupError
         Java or a jar is missing or wrong.
     """
-    require_java()
-    settings = _settings(app_name, driver_memory, cores, brief, extra)
+    java = require_java().executable
+    settings = _settings(app_name, driver_memory, cores, brief, extra, java)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with _own_environment():
         context = _context(conf)
@@ -98,7 +99,7 @@ def _said_elsewhere(request: object, client_address: object) -> None:
 
 
 def _settings(
-    app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
+    app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str], java: Path
 ) -> dict[str, str]:
     log4j = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ours = {
@@ -117,12 +118,19 @@ def _settings(
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
+    archive = ""
     if "spark.jars" not in extra:
-        ours["spark.jars"] = ",".join(path.as_uri() for path in jar_paths())
+        jars = jar_paths()
+        if ours["spark.master"] == extra.get("spark.master", ours["spark.master"]):
+            # one JVM: it need not serve itself copies of them, and classes of its class path can be archived
+            ours["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+            archive = class_archive.options(jars, java)
+        else:
+            ours["spark.jars"] = ",".join(path.as_uri() for path in jars)
     if "spark.sql.warehouse.dir" not in extra:
         ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
     compiler = BRIEF_OPTIONS if brief else ""
-    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {extra.get('spark.driver.extraJavaOptions', '')}"
+    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {archive} {extra.get('spark.driver.extraJavaOptions', '')}"
     return ours | dict(extra) | {"spark.driver.extraJavaOptions": java_options, MADE_HERE: "true"}
 
 
