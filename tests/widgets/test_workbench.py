@@ -6,14 +6,16 @@ import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
-from ticdc_lab.engine import speeds
+from ticdc_lab.engine import choose, speeds
 from ticdc_lab.engine.running import Cancelled
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.figures.selecting import Selection
@@ -299,3 +301,35 @@ def test_one_line_says_what_is_read(spark: SparkSession) -> None:
     bench.wait()
     assert "ticdc-stale" not in below._dom_classes and bench.bar.layout.display == "none"
     bench.close()
+
+
+def test_an_engine_begun_here_gives_way_to_the_one_that_a_source_needs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local path typed first begins the embedded engine, which cannot read a topic; somebody's own is left alone."""
+    begun: list[str | None] = []
+
+    class Engine:
+        def __init__(self, name: str) -> None:
+            self.name, self.is_stopped = name, False
+
+        def stop(self) -> None:
+            self.is_stopped = True
+
+    def begin(*, source: str | None) -> Engine:
+        begun.append(source)
+        return Engine(choose(str(source)).engine)
+
+    module = import_module("ticdc_lab.widgets.workbench")
+    monkeypatch.setattr(module, "session", begin)
+    monkeypatch.setattr(module, "is_sail", lambda engine: engine.name == "embedded")
+    for theirs in (False, True):
+        monkeypatch.setattr(module, "is_active", lambda theirs=theirs: theirs)
+        bench = Workbench()
+        bench.bar.put(CANAL)
+        first: Any = bench._session_for(CANAL)
+        assert first.name == "embedded" and bench._session_for(PLAIN) is first
+        bench.bar.put("kafka://127.0.0.1:9/topic")
+        second: Any = bench._session_for("kafka://127.0.0.1:9/topic")
+        assert (second.name, first.is_stopped) == (("embedded", False) if theirs else ("spark", True))
+    assert begun == [CANAL, "kafka://127.0.0.1:9/topic", CANAL]

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
         kafka_offsets,
     )
     from ticdc_lab.engine.paths import parquet_below, verbatim
-    from ticdc_lab.engine.sessions import engine_of, has_jvm, is_sail, is_several_machines, parallelism, session
+    from ticdc_lab.engine.sessions import (
+        engine_of,
+        has_jvm,
+        is_active,
+        is_sail,
+        is_several_machines,
+        parallelism,
+        session,
+    )
 
 __all__ = [
     "EngineChoice",
@@ -30,6 +38,7 @@ __all__ = [
     "hadoop_read_text",
     "hadoop_write_text",
     "has_jvm",
+    "is_active",
     "is_sail",
     "is_several_machines",
     "java_version",
@@ -46,5 +55,7 @@ lazily(
     dict.fromkeys(("EngineChoice", "choose"), "choosing")
     | {"counted": "counting", "parquet_below": "paths", "verbatim": "paths"}
     | {name: "jvm" for name in __all__ if name.startswith(("hadoop", "kafka", "java"))}
-    | dict.fromkeys(("engine_of", "has_jvm", "is_sail", "is_several_machines", "parallelism", "session"), "sessions"),
+    | dict.fromkeys(
+        ("engine_of", "has_jvm", "is_active", "is_sail", "is_several_machines", "parallelism", "session"), "sessions"
+    ),
 )

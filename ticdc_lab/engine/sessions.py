@@ -116,6 +116,11 @@ def session(
         return _active.session
 
 
+def is_active() -> bool:
+    """Whether this process has a session, ours or somebody else's."""
+    return _of_this_process() is not None
+
+
 def engine_of(of: SparkSession | DataFrame) -> str:
     """Say in words what computes a session's or a frame's answers.
 

@@ -16,7 +16,7 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import complete_to
-from ticdc_lab.engine import session
+from ticdc_lab.engine import choose, is_active, is_sail, session
 from ticdc_lab.errors import ContractError, TiCDCLabError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.figures.selecting import Selection
@@ -115,6 +115,7 @@ class Workbench(traitlets.HasTraits):
     ) -> None:
         super().__init__(selection=Selection())
         self._spark, self._how, self._guard = spark, how, RLock()
+        self._began = False
         self.found: Found | None = None
         self.log: ChangeLog | None = None
         self.bar = SourceBar(self.look, self.read)
@@ -150,7 +151,10 @@ class Workbench(traitlets.HasTraits):
         self.bar.put(source)
         self.bar.show(None)
         self.bar.list_folder(source)
-        self._begin("looking at the source", lambda: self._surveyed(source, sample), then=lambda: self._read_on(sample))
+        self._begin(
+            "looking at the source", lambda: self._surveyed(source, sample), lambda: self._read_on(sample),
+            engine=lambda: self._session_for(source),
+        )  # fmt: skip
 
     def read(self, sample: Sample | None = None) -> None:
         """Read what was found, or a part of it, and open the first tab on it.
@@ -231,10 +235,24 @@ class Workbench(traitlets.HasTraits):
 
     def _session(self) -> SparkSession:
         with self._guard:
-            self._spark = self._spark or session(source=self.bar.place.value or None)
+            if self._spark is None:
+                self._began = not is_active()
+                self._spark = session(source=self.bar.place.value or None)
             return self._spark
 
-    def _begin(self, what: str, work: Callable[[], None], then: Callable[[], None], **how: Any) -> None:
+    def _session_for(self, source: str) -> SparkSession:
+        """The engine that a source needs; one begun here that cannot read it is ended, with what stood on it."""
+        with self._guard:
+            if self._began and self._spark and is_sail(self._spark) and choose(source).engine == "spark":
+                self.pages.cancel()
+                self._spark.stop()
+                self._spark = None
+            return self._session()
+
+    def _begin(
+        self, what: str, work: Callable[[], None], then: Callable[[], None],
+        engine: Callable[[], SparkSession] | None = None, **how: Any,
+    ) -> None:  # fmt: skip
         self._idle.clear()
         self.bar.allow(False)
 
@@ -246,7 +264,7 @@ class Workbench(traitlets.HasTraits):
                 if not self.bar.under_way.is_busy:
                     self._idle.set()
 
-        self.bar.under_way.begin(self._session, what, work, then=after, **how)
+        self.bar.under_way.begin(engine or self._session, what, work, then=after, **how)
 
     def _surveyed(self, source: str, sample: Sample | None) -> None:
         self.found = None
