@@ -319,7 +319,7 @@ class Watches:
                 requests.put_nowait(_creation(number, watch))
             try:
                 metadata = (*LEADER_ONLY, *self._signed_in.metadata)
-                async for response in self._stub.PrefixWatch(_each(requests), metadata=metadata):
+                async for response in self._stub.Watch(_each(requests), metadata=metadata):
                     if response.canceled and is_of_token(response.cancel_reason):
                         break  # the stream goes on as who it began; all watches begin again as who is known
                     self._take(response)
