@@ -29,7 +29,8 @@ from run import Meter, noop
 
 from ticdc_lab.dispatch.conflict import conflict_placements
 from ticdc_lab.engine.sessions import session
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 START_TS, N = 470_603_000_000_000_000, 16
 CASES = ("tables", "one", "unique")

@@ -35,7 +35,8 @@ from ticdc_lab.codecs.kernel.state import N_EVENTS, State, fresh_state
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.events.schema import DISPATCH
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 

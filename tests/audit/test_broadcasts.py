@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tiny_logs import ddl, found, mark, row, table_of
 
-from ticdc_lab.audit.broadcasts import Stated, watermarks_are_monotone
 from ticdc_lab.audit.findings import batches_of
+from ticdc_lab.audit.guarantees import watermarks_are_monotone
+from ticdc_lab.audit.marks import Stated
 from ticdc_lab.facts import LogFacts
 
 

@@ -21,7 +21,8 @@ from ticdc_lab.consumer.sinks.mysql import literal_of, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD, address_of
 from ticdc_lab.consumer.sinks.open import files_of
 from ticdc_lab.errors import SourceError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef
 
 OPEN = "messages_open-protocol_small.jsonl.gz"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ticdc_lab.consumer.episodes import CHANGE, NO_TS, WATERMARK, Deliveries, PartitionBefore, cut, episodes
+from ticdc_lab.consumer.episodes import CHANGE, WATERMARK, Deliveries, PartitionBefore, cut, episodes
+from ticdc_lab.events.arrays import NO_TS
 
 
 def partition(*events: tuple[int, int] | int) -> Deliveries:

@@ -13,7 +13,7 @@ from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, Tabl
 from ticdc_lab.dispatch.advise_measures import Evenness, MeasuredCandidate, evenness
 from ticdc_lab.dispatch.advise_policy import choose, enough_partitions
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.facts.catalog import ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 OWNER = Candidate("columns:owner", Rule((), "columns", columns=("owner",)), risk="owner is no key")
 PAIR = [

@@ -22,7 +22,8 @@ from ticdc_lab.dispatch.guarantees import guarantees
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.errors import ContractError, DispatchError, StreamingError
 from ticdc_lab.events.prefix import POSITION
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 NAMES = ("id", "a", "b", "c")
 COLUMNS = (ColumnDef("id", "int", False), *[ColumnDef(n, "int") for n in "abc"])

@@ -26,7 +26,8 @@ from ticdc_lab.dispatch.hashing import count_of, dispatched_image, hash_of
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import COLUMN, DECODED, DISPATCH, IMAGE_HASHES, KEYS, MESSAGES
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 from ticdc_lab.sources.load import load
 
 LOGS = {

@@ -12,7 +12,8 @@ from test_vectors import definition, image
 
 from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
 from ticdc_lab.errors import StreamingError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 
 def as_event(line: int, r: dict[str, Any]) -> dict[str, Any]:

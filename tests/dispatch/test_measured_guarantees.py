@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.errors import ContractError, StreamingError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 USERS = TableDef(
     "s",

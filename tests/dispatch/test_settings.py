@@ -12,7 +12,8 @@ from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.settings import dispatched, key_update_counts, setting_effects, with_settings, without_old_value
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 COLUMNS = (ColumnDef("id", "int", False), ColumnDef("v", "int"))
 ONE = TableDef("s", "one", COLUMNS, (IndexDef(1, "PRIMARY", ("id",), True, True),))

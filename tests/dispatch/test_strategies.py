@@ -19,7 +19,8 @@ from reference_decoder import mysql_float
 from ticdc_lab.dispatch import STRATEGIES, check_strategy, dispatch
 from ticdc_lab.engine.columns import expanded_float
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 T = zlib.crc32(b"st")
 

@@ -14,7 +14,8 @@ from reference_decoder import mysql_float
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.events.schema import DISPATCH, EVENTS
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 PARTITIONS = (1, 3, 4, 8, 16, 128)
 COLUMNS = ("kind", "schema_name", "table_name", "op", "commit_ts", "columns", "before")

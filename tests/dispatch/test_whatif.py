@@ -20,7 +20,8 @@ from ticdc_lab.dispatch.lanes import Dense, Sparse
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.tso import compose
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 CASES = [
     ("table", {}, 4),

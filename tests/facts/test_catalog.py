@@ -9,7 +9,8 @@ from conftest import events_frame, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 
 def built(*queries: str) -> Catalog:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.facts import gathering
-from ticdc_lab.facts.blocking import blocked_tables
 from ticdc_lab.facts.gathering import ARROW, gathered, log_facts, narrow_batches
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.ladder import NO_TS
 from ticdc_lab.facts.places import place_col, place_number
 
 EVENTS = pa.schema(

@@ -14,10 +14,13 @@ from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import values_of
-from ticdc_lab.facts.load import BUCKETS, Load, Measure, counted_load
 from ticdc_lab.facts.overview import (
+    BUCKETS,
+    Load,
+    Measure,
     contents,
     contents_of,
+    counted_load,
     ddl_list,
     ddl_of,
     incidents,

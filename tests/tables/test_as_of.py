@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tiny_tables import TinyLog
 
 from ticdc_lab.errors import IncompleteHistoryError, ProtocolError
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 from ticdc_lab.tables import Knowledge, TableAsOf, knowledge, table_as_of, table_history
 
 CREATE = "CREATE TABLE s.t (id INT PRIMARY KEY, a INT)"

@@ -24,12 +24,14 @@ from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
 from ticdc_lab.facts.laggards import early_ends, values_of
 from ticdc_lab.facts.limits import Counts
-from ticdc_lab.facts.load import Load, Measure, counted_load
 from ticdc_lab.facts.overview import (
     HELD,
     LISTED,
+    Load,
+    Measure,
     contents,
     contents_of,
+    counted_load,
     ddl_list,
     ddl_of,
     incidents,
@@ -77,8 +79,8 @@ class Summary:
         What :func:`contents`, :func:`ddl_list`, :func:`quarantine_reasons`,
         :func:`ticdc_lab.facts.watermarks.partition_watermarks`, :func:`ticdc_lab.facts.watermarks.table_watermarks`,
         :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
-        :meth:`ticdc_lab.facts.load.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and :func:`finding_messages`
-        give. Those that need commit_ts are empty where the log has none.
+        :meth:`ticdc_lab.facts.overview.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and
+        :func:`finding_messages` give. Those that need commit_ts are empty where the log has none.
     early_ends
         :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from

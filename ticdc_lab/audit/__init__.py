@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ticdc_lab.audit.findings import events_at, messages_of, places_of
 from ticdc_lab.audit.guarantees import GUARANTEES, Guarantee, checks_possible
-from ticdc_lab.audit.messages import events_at, messages_of, places_of
 from ticdc_lab.audit.run import MAX_PER_GUARANTEE, audit, audit_table, audited
 
 __all__ = [

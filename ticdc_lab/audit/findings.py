@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from numbers import Integral
+from operator import or_
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
-from ticdc_lab.audit.history import NO_TS, Suspects
-from ticdc_lab.audit.marks import Bools, Ints, Marks, Promises
+from ticdc_lab.audit.history import Shown, Suspects
+from ticdc_lab.audit.marks import Event, Marks, Promises
 from ticdc_lab.engine.shuffle import Batches, Kernel
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, runs
+from ticdc_lab.events.schema import require_columns
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -36,7 +42,6 @@ ORDER = ("guarantee", "rank", "topic", "partition", "offset", "seq", "commit_ts"
 
 Texts = Any
 """An array of strings, of numpy or of Arrow."""
-Event = dict[str, Any]
 
 
 def sentence(*parts: Texts | Ints | str) -> pa.Array:
@@ -80,7 +85,7 @@ class RowFindings:
     at: Ints
     severity: Texts
     message: pa.Array
-    evidence: Sequence[tuple[Ints, Ints, Ints]]
+    evidence: Sequence[Shown]
     moved_from: Ints | None = None
 
 
@@ -112,7 +117,7 @@ def table_names(promises: Promises) -> pa.Array:
     return pc.binary_join_element_wise(*both, ".", null_handling="skip")
 
 
-def evidence_of(events: Sequence[tuple[Ints, Ints, Ints]]) -> pa.Array:
+def evidence_of(events: Sequence[Shown]) -> pa.Array:
     """A list of the same number of events for each finding."""
     partition, offset, ts = (np.stack(c, axis=1).ravel() for c in zip(*events, strict=True))
     structs = pa.StructArray.from_arrays(
@@ -228,7 +233,7 @@ def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, .
     if not rows.num_rows:
         return rows, last
     of_row = np.asarray(pc.is_valid(rows["row_id"]))
-    code = np.asarray(rows["guarantee"].combine_chunks().dictionary_encode().indices)
+    code = codes(rows["guarantee"])
     columns = [np.asarray(rows[c].fill_null(0)) for c in told[1:]]
     new = changes_in(code, *columns) | ~of_row
     new[0] = not of_row[0] or tuple(rows[c][0].as_py() for c in told) != last
@@ -237,10 +242,8 @@ def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, .
 
 def _by_guarantee(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     if rows.num_rows:
-        code = np.asarray(rows["guarantee"].combine_chunks().dictionary_encode().indices)
-        starts = np.flatnonzero(changes_in(code)).tolist()
-        for low, high in zip(starts, [*starts[1:], len(code)], strict=True):
-            yield rows["guarantee"][low].as_py(), rows.slice(low, high - low)
+        for part in runs(codes(rows["guarantee"])):
+            yield rows["guarantee"][part.start].as_py(), rows[part]
 
 
 def _more(left: Event, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -262,3 +265,66 @@ def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.Record
             held = []
     if held:
         yield pa.RecordBatch.from_pylist(held, schema=FOUND)
+
+
+# The messages that a finding is about.
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+def places_of(finding: Mapping[str, Any]) -> tuple[Place, ...]:
+    """Where the messages lie that a finding names, its own and those of its evidence, in order.
+
+    Parameters
+    ----------
+    finding
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`.
+    """
+    evidence = finding["evidence"]
+    named = [finding, *([] if evidence is None else evidence)]
+    found = {(_int(m["partition"]), _int(m["offset"])) for m in named}
+    return tuple(sorted((p, o) for p, o in found if p is not None and o is not None))
+
+
+def messages_of(events: DataFrame, finding: Mapping[str, Any], *, around: int = 0) -> DataFrame:
+    """Give what the messages hold that a finding names, and those beside them.
+
+    Parameters
+    ----------
+    events
+        ``topic, partition, offset, seq`` and any other columns of the events contract.
+    finding
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`. It names no topic: of a log of several, all have their
+        messages at these places here.
+    around
+        How many offsets before and behind each message are given, too.
+
+    Returns
+    -------
+    DataFrame
+        The columns of ``events``, and ``named`` (bool: the finding names this message); ordered by topic, partition,
+        offset and seq. No row where the finding is about what is missing.
+    """
+    return events_at(events, places_of(finding), around=around)
+
+
+def events_at(events: DataFrame, places: Iterable[Place], *, around: int = 0) -> DataFrame:
+    """Give what the messages at some places hold; parameters and result as :func:`messages_of`'s."""
+    require_columns(events, "topic", "partition", "offset", "seq")
+    named = list(places)
+    beside = [(p, o + d) for p, o in named for d in range(-around, around + 1)]
+    found = events.where(_is_at(beside)).withColumn("named", _is_at(named))
+    return found.orderBy("topic", "partition", "offset", "seq")
+
+
+def _is_at(places: Iterable[Place]) -> Column:
+    of: dict[int, set[int]] = {}
+    for partition, offset in places:
+        of.setdefault(partition, set()).add(offset)
+    each = [(F.col("partition") == p) & F.col("offset").isin(sorted(offsets)) for p, offsets in sorted(of.items())]
+    return reduce(or_, each, F.lit(False))
+
+
+def _int(value: Any) -> int | None:
+    return int(value) if isinstance(value, Integral) else None

@@ -1,107 +1,456 @@
-"""The guarantees of TiCDC's MQ design, section 约束, and of its Admin events. A new one: a function and an entry."""
+"""What TiCDC guarantees of a topic: section 约束 of its MQ design, and its Admin events.
+
+A guarantee is one function, under the sentence of the source that it checks. Those about rows read
+:class:`ticdc_lab.audit.history.Suspects`, those about what the owner broadcasts, and about offsets,
+:class:`ticdc_lab.audit.marks.Stated`; each gives what breaks it, sentence and evidence included.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
 
-from ticdc_lab.audit import broadcasts, rows
-from ticdc_lab.audit.broadcasts import Stated
-from ticdc_lab.audit.findings import Event, RowFindings
-from ticdc_lab.audit.history import Suspects
+import numpy as np
+
+from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence
+from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
+from ticdc_lab.audit.marks import Event, Home, Stated
+from ticdc_lab.events.arrays import Ints, runs
 from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.facts.limits import offsets_in
+
+_SHOWN = ("partition", "offset", "commit_ts")
+
+
+RowCheck = Callable[[Suspects], RowFindings]
+LogCheck = Callable[[Stated], Iterator[Event]]
+Need = Literal["commit_ts", "watermarks", "history", "all messages", "all partitions"]
+"""What a log must have for a check. The partitions are those of rows; watermarks and DDL of all are in every sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One promise of TiCDC.
+    """One promise of TiCDC: the sentence of its source, its check, and what that needs.
 
     Exactly one of ``row`` and ``log`` is set: ``row`` says what breaks it in the histories of rows
     (:class:`ticdc_lab.audit.history.Suspects`), ``log`` in what the log states besides
-    (:class:`ticdc_lab.audit.broadcasts.Stated`).
+    (:class:`ticdc_lab.audit.marks.Stated`).
     """
 
     sentence: str
-    row: Callable[[Suspects], RowFindings] | None = None
-    log: Callable[[Stated], Iterator[Event]] | None = None
-    needs_commit_ts: bool = True
-    needs_watermarks: bool = False
-    needs_history: bool = False
-    needs_all_messages: bool = False
-    needs_all_partitions: bool = False
-    """Of the rows; those of watermarks and DDL are in every sample."""
-
-    @property
-    def name(self) -> str:
-        """The statement: the name of its function."""
-        check = self.row or self.log
-        return check.__name__ if check else ""
+    needs: tuple[Need, ...] = ("commit_ts",)
+    row: RowCheck | None = None
+    log: LogCheck | None = None
 
 
-GUARANTEES: dict[str, Guarantee] = {
-    g.name: g
-    for g in (
-        Guarantee(
-            "对于一行数据的变更：一定会分发在同一个 partition 中",
-            row=rows.rows_stay_in_one_partition,
-            needs_commit_ts=False,
-        ),
-        Guarantee(
-            "对于一行数据的变更：大多数情况下，每一个变更只会发出一次",
-            row=rows.row_images_chain,
-            needs_history=True,
-            needs_all_partitions=True,
-        ),
-        Guarantee("可能会发送重复的变更", row=rows.redeliveries_are_identical),
-        Guarantee("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", row=rows.first_appearances_are_ordered),
-        Guarantee(
-            "Resolved Event 保证任意（CommitTS < ResolvedTS）的 Row Changed Event 在 Resolved Event 之后不会出现",
-            row=rows.nothing_below_resolved_ts,
-            needs_watermarks=True,
-        ),
-        Guarantee(
-            "DDL Event 保证任意（CommitTS < FinishedTS of DDL event）的 Row Changed Event 在 DDL Event 之后不会出现",
-            row=rows.nothing_below_ddl,
-            needs_all_partitions=True,
-        ),
-        Guarantee(
-            "Resolved Event 会广播到所有的 partition",
-            log=broadcasts.resolved_events_on_all_partitions,
-            needs_watermarks=True,
-        ),
-        Guarantee("DDL Event 会广播到所有的 partition", log=broadcasts.ddl_events_on_all_partitions),
-        Guarantee(
-            "当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event",
-            log=broadcasts.ddl_events_are_in_time,
-            needs_watermarks=True,
-        ),
-        Guarantee(
-            "需要满足前提：Kafka 集群可以正常读取",
-            log=broadcasts.offsets_are_contiguous,
-            needs_commit_ts=False,
-            needs_all_messages=True,
-        ),
-        Guarantee(
-            "CDC 同步模型不允许 global checkpoint TS 回退",
-            log=broadcasts.watermarks_are_monotone,
-            needs_watermarks=True,
-        ),
-        Guarantee(
-            "向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息",
-            log=broadcasts.admin_events_on_all_partitions,
-            needs_commit_ts=False,
-        ),
-        Guarantee(
-            "通知所有 CDC Processor，Partition 数量变更",
-            row=rows.rows_follow_the_partition_count,
-            needs_commit_ts=False,
-        ),
+GUARANTEES: dict[str, Guarantee] = {}
+"""Guarantees by name, the statement that is their function's name."""
+
+
+def of_rows(source: str, *needs: Need) -> Callable[[RowCheck], RowCheck]:
+    """Make a function of rows' histories the check of a guarantee."""
+
+    def stated(check: RowCheck) -> RowCheck:
+        GUARANTEES[check.__name__] = Guarantee(source, needs, row=check)
+        return check
+
+    return stated
+
+
+def of_log(source: str, *needs: Need) -> Callable[[LogCheck], LogCheck]:
+    """Make a function of what the log states besides its rows the check of a guarantee."""
+
+    def stated(check: LogCheck) -> LogCheck:
+        GUARANTEES[check.__name__] = Guarantee(source, needs, log=check)
+        return check
+
+    return stated
+
+
+@of_rows("对于一行数据的变更：一定会分发在同一个 partition 中")
+def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
+    """MQ design, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
+
+    An Admin event changes the partition of rows: only what stands between the same ones is compared.
+    """
+    at = np.flatnonzero(s.keyed & (s.former >= 0) & (s.c.place != s.c.place[s.former]))
+    home, leaves, first = s.former[at], s.leaves[at], s.first_here[at]
+    here, there = s.partition[at], s.partition[home]
+    moved = sentence("the row moves from partition ", there, " to ", here)
+    copied = sentence("a change first delivered in partition ", there, " is delivered again in ", here)
+    left = sentence(
+        "an update that changes the key was sent to the new key's partition ", here,
+        ", the old key's changes lie in ", there,
+        ": the changefeed does not split such updates (output-raw-change-event)",
+    )  # fmt: skip
+    # a rule places the rows of one topic; what leaves its key has no rule to follow
+    by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
+    return RowFindings(
+        at, at,
+        severity=np.where(leaves, WARNING, ERROR),
+        message=chosen((leaves, left), (first, moved), otherwise=copied),
+        evidence=[s.change(home), s.change(at)],
+        moved_from=np.where(by_rule, home, -1),
+    )  # fmt: skip
+
+
+@of_rows("对于一行数据的变更：大多数情况下，每一个变更只会发出一次", "commit_ts", "history", "all partitions")
+def row_images_chain(s: Suspects) -> RowFindings:
+    """What TiCDC sends of a row is its whole history: each change finds what the one before it left.
+
+    Follows from the design's constraints 1.1 to 1.3: nothing of a row is left out, so an insert finds no row, an update
+    and a delete find the image that the row's former change left. Compared are first deliveries in commit order, images
+    only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
+    DDL of the table. Nobody can see that a row's first or last change in the log is missing.
+    """
+    at = np.flatnonzero(s.keyed & (s.broken >= 0))
+    former, how, covered = s.broken[at], s.how[at], s.covered[at]
+    since = sentence("the row's former change in the log, of commit_ts ", s.c.commit_ts[former])
+    said = chosen(
+        (how == IS_GONE, sentence("an old image of a row that is not there: ", since, ", deleted it")),
+        (how == IS_THERE, sentence("an insert of a row that is there: ", since, ", left it")),
+        otherwise=sentence("the image before the change is not the one that ", since, " left"),
     )
-}
-"""Guarantees by name."""
+    cut = np.where(covered, "", ", or lies where the recording does not cover a partition")
+    message = sentence(said, "; a change between them is lost, or one of them is wrong", cut)
+    return RowFindings(at, at, np.where(covered, ERROR, WARNING), message, [s.change(former), s.change(at)])
+
+
+@of_rows("可能会发送重复的变更", "commit_ts")
+def redeliveries_are_identical(s: Suspects) -> RowFindings:
+    """MQ design, constraint 1.2: what is delivered again is the same change, so one identity has one content."""
+    other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
+    at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
+    home = s.home[at]
+    message = sentence("the change was delivered before with another content, in partition ", s.partition[home])
+    return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(home), s.change(at)])
+
+
+@of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
+def first_appearances_are_ordered(s: Suspects) -> RowFindings:
+    """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
+
+    Inside a partition: no dispatch rule explains what breaks it.
+    """
+    by = np.flatnonzero(s.keyed & (s.late >= 0))
+    message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
+    return RowFindings(
+        by, s.late[by], np.full(len(by), ERROR), message, [s.change(by), s.change(s.late[by])]
+    )  # fmt: skip
+
+
+@of_rows(
+    "Resolved Event 保证任意（CommitTS < ResolvedTS）的 Row Changed Event 在 Resolved Event 之后不会出现",
+    "commit_ts",
+    "watermarks",
+)
+def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
+    """MQ design, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
+
+    A watermark says besides that everything up to and including it was sent, so a change that *first* appears at
+    exactly a stated resolved_ts is a warning.
+    """
+    marks = s.promises.resolved
+    at = np.flatnonzero(s.resolved >= 0)
+    below = s.c.commit_ts[at] < marks.ts[s.resolved[at]]
+    at, below = at[below | s.first[at]], below[below | s.first[at]]
+    resolved = s.resolved[at]
+    message = chosen(
+        (below, sentence(_delivery(s, at), " below resolved_ts ", marks.ts[resolved], " follows it")),
+        otherwise=sentence("a change at resolved_ts ", marks.ts[resolved], " first appears after it"),
+    )
+    shown = [s.mark(at, marks, resolved), s.change(at)]
+    return RowFindings(at, at, np.where(below, ERROR, WARNING), message, shown)
+
+
+@of_rows(
+    "DDL Event 保证任意（CommitTS < FinishedTS of DDL event）的 Row Changed Event 在 DDL Event 之后不会出现",
+    "commit_ts",
+    "all partitions",
+)
+def nothing_below_ddl(s: Suspects) -> RowFindings:
+    """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
+
+    A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2).
+    """
+    marks = s.promises.ddl
+    at = np.flatnonzero(s.ddl >= 0)
+    ddl = s.ddl[at]
+    message = sentence(
+        _delivery(s, at), " is older than the DDL of commit_ts ", marks.ts[ddl],
+        ", which blocks its table, but comes after it",
+    )  # fmt: skip
+    shown = [s.mark(at, marks, ddl), s.change(at)]
+    return RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
+
+
+@of_log("Resolved Event 会广播到所有的 partition", "commit_ts", "watermarks")
+def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
+    """MQ design, constraint 2.4: resolved events are broadcast to all partitions of a topic.
+
+    Errors: a partition without any watermark while another has one, and values that a partition lacks between its first
+    and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, as in a recording that
+    was cut, and a topic without any. A partition without any event cannot be seen.
+    """
+    for homes in log.topics.values():
+        yield from _gaps_by_era(homes)
+
+
+@of_log("DDL Event 会广播到所有的 partition", "commit_ts")
+def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
+    """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
+    partition 0 only.
+
+    A partition whose recorded events end before the DDL's commit_ts, or that was recorded only from later on, gives a
+    warning instead of an error.
+    """
+    identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
+    homes, topics = {(h.topic, h.partition): h for h in log.homes}, log.topics
+    each: dict[tuple[Any, ...], list[Event]] = {}
+    for d in log.ddl:
+        era = homes[d["topic"], d["partition"]].era(d["offset"])
+        each.setdefault((era, *(d[c] for c in identity)), []).append(d)
+    for (era, *_), same in each.items():
+        witness = min(same, key=lambda d: (d["partition"], d["offset"]))
+        seen = {d["partition"] for d in same}
+        of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
+        only_0 = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)]
+        for home in only_0 if log.ddl_in_partition_0_only else of:
+            if home.partition not in seen:
+                yield _lost_ddl(home, witness)
+
+
+@of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
+def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
+    """MQ design, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
+
+    So none follows a watermark above it in its partition: a consumer has then applied rows of the new schema. A DDL
+    that a restart sends again is a warning.
+    """
+    of, seen = {(h.topic, h.partition): h for h in log.homes}, set()
+    for d in sorted(log.ddl, key=lambda d: (d["topic"], d["partition"], d["offset"], d["seq"])):
+        home = of[d["topic"], d["partition"]]
+        same = tuple(d[c] for c in ("topic", "partition", "commit_ts", "schema_name", "table_name", "query"))
+        before = int(np.searchsorted(home.offset, d["offset"]))
+        i = int(np.argmax(home.ts[:before])) if before else 0
+        if before and home.ts[i] > d["commit_ts"]:
+            mark, again = home.event(i), same in seen
+            said = f"{'a DDL delivered again' if again else 'a DDL'} below resolved_ts {mark['commit_ts']} follows it"
+            where = {c: d[c] for c in (*_SHOWN, "seq")}
+            severity = WARNING if again else ERROR
+            yield _finding(
+                severity, f"{said}: {_beginning(d)}", home.topic, [mark, d], table=_table(d), **where
+            )  # fmt: skip
+        seen.add(same)
+
+
+@of_log("需要满足前提：Kafka 集群可以正常读取", "all messages")
+def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
+    """A broker gives each message of a partition the next offset, so a recording without holes lacks no message.
+
+    A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
+    finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
+    Holes before the first message and after the last cannot be seen.
+    """
+    for hole in holes(log):
+        home, low, high = hole.home, hole.low, hole.high
+        message = (
+            f"{home.words} lacks {hole.n} message(s) in {hole.stretches} stretch(es) of offsets, the first after "
+            f"{low['offset']}: compacted, in quarantine, or lost"
+        )
+        yield _finding(WARNING, message, home.topic, [low, high], **high)
+
+
+@of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks")
+def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
+    """MQ design, "CDC Owner 切换": a checkpoint_ts never falls back, so a partition's watermarks never do. Repeats are
+    fine.
+    """
+    for home in log.homes:
+        highest = np.maximum.accumulate(home.ts)
+        holder = np.maximum.accumulate(np.where(home.ts == highest, np.arange(len(highest)), 0))
+        for i in np.flatnonzero(home.ts < highest).tolist():
+            here, high = home.event(i), home.event(int(holder[i]))
+            by_s = (physical_ms(high["commit_ts"]) - physical_ms(here["commit_ts"])) / 1000
+            message = f"the watermark falls back by {_decimal(by_s)} s from {high['commit_ts']}"
+            yield _finding(ERROR, message, home.topic, [high, here], **here, seq=int(home.seq[i]))
+
+
+@of_log("向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息")
+def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
+    """MQ design, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
+
+    All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
+    others. The number of most partitions counts.
+    """
+    for homes in log.topics.values():
+        known = {h.partition: h for h in homes}
+        before = {h.partition for h in homes if h.within(0) is not None}
+        for era in range(1, 1 + max((e["era"] for h in homes for e in h.admin), default=0)):
+            stated = {h.partition: e for h in homes for e in h.admin if e["era"] == era}
+            if not stated:  # the log begins or ends between Admin events of some partitions
+                continue
+            count, _ = min(Counter(e["partition_count"] for e in stated.values()).items(), key=lambda c: (-c[1], c[0]))
+            first, witness = min((p, e) for p, e in stated.items() if e["partition_count"] == count)
+            at = {"partition": first, "offset": witness["offset"], "commit_ts": None}
+            right, topic = f"{count} partitions in partition {first}", witness["topic"]
+            after = set(range(count))
+            for p in sorted((before | after) - set(stated)):
+                said = f"partition {p} of topic {topic} lacks the Admin event that says {right}"
+                own = {"partition": p, "offset": known[p].first_offset if p in known else None}
+                yield _finding(ERROR, said, topic, [at], **own)
+            for p, e in sorted(stated.items()):
+                if (n := e["partition_count"]) != count:
+                    said = (
+                        f"partition {p} of topic {topic} has an Admin event that says {n} partitions; it says {right}"
+                    )
+                    own = {"partition": p, "offset": e["offset"], "commit_ts": None}
+                    yield _finding(ERROR, said, topic, [at, own], **own, seq=e["seq"])
+            before = after
+
+
+@of_rows("通知所有 CDC Processor，Partition 数量变更")
+def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
+    """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over as many partitions as it says.
+
+    Seen here is a row in a partition beyond that number. One that its old number of partitions puts elsewhere among
+    the others shows as a move (``rows_stay_in_one_partition``) where the row's other changes lie.
+    """
+    at = np.flatnonzero((s.count >= 0) & ~s.leaves)
+    message = sentence(
+        "a row in partition ", s.partition[at], " follows the Admin event that leaves ", s.count[at],
+        " partitions: it was written with another number",
+    )  # fmt: skip
+    return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(at)])
+
+
+def _delivery(s: Suspects, at: Ints) -> Texts:
+    """What a change is called, a repeat or not."""
+    return np.where(s.first[at], "a change", "a change delivered again")
+
+
+def _lost_ddl(home: Home, witness: Event) -> Event:
+    covered = home.covers(witness)
+    said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
+    where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
+    if covered:
+        return _finding(ERROR, said, home.topic, [witness], **where)
+    return _finding(
+        WARNING, f"{said} (the recording of that partition does not cover it)", home.topic, [witness], **where
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets that a partition lacks: all of them, and the messages before and behind the first stretch."""
+
+    home: Home
+    n: int
+    stretches: int
+    low: Event
+    high: Event
+
+
+def holes(log: Stated) -> Iterator[Hole]:
+    """Partitions that lack offsets between their first and their last.
+
+    Not those that lack most: these do not count messages (:mod:`ticdc_lab.sources.storage`).
+    """
+    for home in log.homes:
+        offset = offsets_in(home.chunk, home.held)
+        before = np.flatnonzero(np.diff(offset) > 1)
+        lacking = int(offset[-1] - offset[0] + 1 - len(offset)) if len(offset) else 0
+        if 0 < lacking <= len(offset):
+            i = int(before[0])
+            low, high = ({"partition": home.partition, "offset": int(o), "commit_ts": None} for o in offset[i : i + 2])
+            yield Hole(home, lacking, len(before), low, high)
+
+
+def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
+    """The gaps between each two Admin events, where the partitions that count are the same."""
+    if not any(len(h.ts) for h in homes) or not any(h.admin for h in homes):
+        yield from _gaps(homes)
+        return
+    for era in range(1 + max(e["era"] for h in homes for e in h.admin)):
+        within = [h for h in (home.within(era) for home in homes) if h is not None]
+        if any(len(h.ts) for h in within):
+            yield from _gaps(within)
+
+
+def _gaps(homes: list[Home]) -> Iterator[Event]:
+    """One per run of watermarks that a partition of the topic lacks, or one for the topic where nobody has any."""
+    stated = [h for h in homes if len(h.ts)]
+    if not stated:
+        h = min(homes, key=lambda home: home.partition)
+        least = {"partition": h.partition, "offset": h.first_offset, "commit_ts": h.first_ts}
+        yield _finding(WARNING, f"no partition of topic {h.topic} states a watermark", h.topic, [least], **least)
+        return
+    values, witnesses = _first_of_each(stated)
+    for home in homes:
+        own, at = np.unique(home.ts, return_index=True)
+        lacking = np.setdiff1d(values, own, assume_unique=True)
+        upper = np.searchsorted(own, lacking)
+        for run in runs(upper):
+            first, after = int(lacking[run.start]), int(upper[run.start])
+            several = f"{run.stop - run.start} watermark(s) from {first} to {int(lacking[run.stop - 1])}"
+            following = home.event(int(at[after])) if after < len(own) else None
+            shown = witnesses[int(np.searchsorted(values, first))].tolist()
+            yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following)
+
+
+def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None) -> Event:
+    """A run of watermarks that a partition lacks: all of them, those before its first, behind its last, or between."""
+    where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
+    if not len(home.ts):
+        said, where = "has events but no watermark at all", where | {"offset": home.first_offset}
+        return _finding(ERROR, f"{home.words} {said}", home.topic, [witness], **where)
+    if following is not None and first > home.ts.min():
+        said = f"lacks {several} that other partitions state"
+        return _finding(ERROR, f"{home.words} {said}", home.topic, [witness, following], **where)
+    said = f"starts after {several}: the recording of that partition may start later"
+    if following is None:
+        said = f"ends before {several}: the recording of that partition may end earlier"
+    return _finding(WARNING, f"{home.words} {said}", home.topic, [witness], **where)
+
+
+def _first_of_each(stated: list[Home]) -> tuple[Ints, Ints]:
+    """The values that a topic's watermarks state, and the first event of each in the first partition that has it."""
+    partition = np.concatenate([np.full(len(h.ts), h.partition) for h in stated])
+    offset, ts = (np.concatenate([getattr(h, c) for h in stated]) for c in ("offset", "ts"))
+    order = np.lexsort((offset, partition, ts))
+    values, at = np.unique(ts[order], return_index=True)
+    return values, np.stack([partition, offset, ts], axis=1)[order[at]]
+
+
+def _finding(severity: str, message: str, topic: str, evidence: list[Event], **where: Any) -> Event:
+    """A finding: ``where`` is its table, partition, offset, commit_ts and seq, what of that is known."""
+    shown = [{c: e[c] for c in _SHOWN} for e in evidence]
+    return {"severity": severity, "message": message, "topic": topic, "evidence": shown, **where}
+
+
+def _table(ddl: Event) -> str:
+    return ".".join(name for name in (ddl["schema_name"], ddl["table_name"] or None) if name is not None)
+
+
+def _beginning(ddl: Event) -> str:
+    return ddl["query"][:100] if ddl["query"] is not None else "?"
+
+
+def _decimal(x: float) -> str:
+    """A number as Spark prints it."""
+    if x < 1e7:
+        return repr(x)
+    _, (first, *rest), _ = Decimal(repr(x)).normalize().as_tuple()
+    return f"{first}.{''.join(map(str, rest)) or 0}E{Decimal(repr(x)).adjusted()}"
+
 
 WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro"})
 """Protocols without watermark messages."""
+
 
 WITHOUT_HISTORY = frozenset({"avro"})
 """Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
@@ -138,14 +487,14 @@ def checks_possible(protocol: str, *, has_commit_ts: bool = True, sample: Sample
     of_partitions = sample is not None and sample.partitions is not None
 
     def reason(g: Guarantee) -> str:
-        if g.needs_commit_ts and not has_commit_ts:
+        if "commit_ts" in g.needs and not has_commit_ts:
             return "this log has no commit_ts, so nothing orders its changes"
-        if g.needs_history and protocol in WITHOUT_HISTORY:
+        if "history" in g.needs and protocol in WITHOUT_HISTORY:
             return f"{protocol} has neither old images nor DDL, and its deletes no commit_ts"
-        if g.needs_all_messages and some:
+        if "all messages" in g.needs and some:
             return "a sample leaves messages out, so holes in offsets say nothing"
-        if g.needs_all_partitions and of_partitions:
+        if "all partitions" in g.needs and of_partitions:
             return "what happened to the row before may lie in a partition that the sample leaves out"
-        return f"{protocol} has no watermark messages" if g.needs_watermarks and not marked else ""
+        return f"{protocol} has no watermark messages" if "watermarks" in g.needs and not marked else ""
 
     return {name: reason(g) for name, g in GUARANTEES.items()}

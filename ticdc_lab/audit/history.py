@@ -20,18 +20,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.marks import NAMES, Bools, Ints, Marks, Promises, numbers
+from ticdc_lab.audit.marks import NAMES, Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import place_col, place_number
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
-
-NO_TS = -(2**63)
-"""Stands for a commit_ts that is null: nothing is known about its order."""
 
 ABSENT, SOME, UNKNOWN = 0, 1, 2
 """Stand for the hash of an image where the row is not there, is there in a form that is not known, or perhaps is."""
@@ -56,6 +53,10 @@ _FLAGS = (
 _NARROW = ("place", "commit_ts", "offset", "seq", "change_hash", "before_hash", "after_hash")
 _OWN = "coalesce(key_hash, change_hash)"
 _ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
+
+
+Shown = tuple[Ints, Ints, Ints]
+"""Evidence of findings: partition, offset and commit_ts of a message of each."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,14 @@ class Suspects:
         """A number for the topic of each change."""
         numbers: Ints = np.unique(np.array(self.promises.topic, dtype=str), return_inverse=True)[1]
         return numbers[self.place]
+
+    def change(self, at: Ints) -> Shown:
+        """Changes as evidence."""
+        return self.partition[at], self.c.offset[at], self.c.commit_ts[at]
+
+    def mark(self, at: Ints, marks: Marks, which: Ints) -> Shown:
+        """Watermarks or DDL that stand before changes, as evidence."""
+        return self.partition[at], marks.offset[which], marks.ts[which]
 
 
 Judge = Callable[[Suspects], pa.RecordBatch]

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import Batches, in_one
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import Bools, Ints, numbers, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
 
 NAMES = ("schema_name", "table_name")
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Facts = list[dict[str, Any]]
+Event = dict[str, Any]
+Facts = list[Event]
 
 _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
@@ -208,11 +205,6 @@ def _extents(places: pa.Table) -> pa.Table:
     return found.rename_columns({"offset_min": "offset", "commit_ts_min": "commit_ts", "last_ts_max": "last_ts"})
 
 
-def runs(group: Ints) -> list[slice]:
-    """Where each group lies in a sorted array of groups."""
-    return [slice(a, b) for a, b in pairwise([*np.flatnonzero(changes_in(group)).tolist(), len(group)])]
-
-
 def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
     """Admin events of each topic and partition in order, with the ``era`` (from 1) that each begins.
 
@@ -236,11 +228,6 @@ def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
                 for era, e in zip([*due, *range(len(said), len(said) + len(own))], own, strict=False):
                     e["era"] = era + 1
     return found
-
-
-def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:
-    """Columns as int64, with ``null`` where nothing is known."""
-    return tuple(np.asarray(table[n].fill_null(null)).astype(np.int64, copy=False) for n in names)
 
 
 def _ranked(offset: Ints, marks: Ints) -> Ints:
@@ -303,3 +290,113 @@ def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints
             if i is not None:
                 found.setdefault(i, set()).add(ts)
     return {i: _ints(sorted(of)) for i, of in found.items()}
+
+
+# What a log states besides its rows, for the guarantees of what the owner broadcasts.
+
+DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
+"""Protocols that send a DDL to partition 0 by design (TiCDC's source); a storage folder's schema files too
+(:mod:`ticdc_lab.sources.storage`)."""
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Home:
+    """A partition of the log: what its recording covers, and its watermarks in order."""
+
+    topic: str
+    partition: int
+    first_offset: int | None = None
+    first_ts: int | None = None
+    last_ts: int | None = None
+    offset: Ints = field(default_factory=_none)
+    seq: Ints = field(default_factory=_none)
+    ts: Ints = field(default_factory=_none)
+    chunk: Ints = field(default_factory=_none)
+    held: Ints = field(default_factory=_none)
+    """Which offsets are there, from each of ``chunk`` on."""
+    admin: list[Event] = field(default_factory=list)
+    """Its Admin events in order."""
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return f"partition {self.partition} of topic {self.topic}"
+
+    def era(self, offset: int) -> int:
+        """In which era an offset lies; see :func:`admin_events`."""
+        return max((int(e["era"]) for e in self.admin if e["offset"] < offset), default=0)
+
+    def within(self, era: int) -> Home | None:
+        """What stands of it in an era; None where it does not count."""
+        if not self.admin:
+            return self
+        begins = [e for e in self.admin if e["era"] == era]
+        if era and (not begins or self.partition >= begins[0]["partition_count"]):
+            return None
+        begin = begins[0]["offset"] if begins else self.first_offset
+        end = min((e["offset"] for e in self.admin if e["era"] > era), default=np.iinfo(np.int64).max)
+        if begin is None or begin >= end:
+            return None
+        own = (self.offset >= begin) & (self.offset < end)
+        return replace(self, first_offset=begin, offset=self.offset[own], seq=self.seq[own], ts=self.ts[own])
+
+    def cover(self, place: Event) -> None:
+        """Take the extent of one of its places into account."""
+        for name, value, best in (
+            ("first_offset", place["offset"], min),
+            ("first_ts", place["commit_ts"], min),
+            ("last_ts", place["last_ts"], max),
+        ):
+            known = [v for v in (getattr(self, name), value) if v is not None]
+            setattr(self, name, best(known, default=None))
+
+    def covers(self, ddl: Event) -> bool:
+        """Whether its recording reaches from before a DDL to behind it."""
+        ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
+        later = bool(offset) and first is not None and first > ts
+        return not (later or (last is not None and last < ts))
+
+    def event(self, i: int) -> Event:
+        """One of its watermarks."""
+        return {"partition": self.partition, "offset": int(self.offset[i]), "commit_ts": int(self.ts[i])}
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a log states besides its rows."""
+
+    homes: list[Home]
+    ddl: Facts
+    ddl_in_partition_0_only: bool
+
+    @classmethod
+    def read(cls, facts: LogFacts, *, protocol: str) -> Stated:
+        """From the log's facts."""
+        return cls(_homes(facts), dated_ddl(facts), protocol in DDL_IN_PARTITION_0_ONLY)
+
+    @property
+    def topics(self) -> dict[str, list[Home]]:
+        """The partitions of each topic."""
+        topics: dict[str, list[Home]] = {}
+        for home in self.homes:
+            topics.setdefault(home.topic, []).append(home)
+        return topics
+
+
+def _homes(facts: LogFacts) -> list[Home]:
+    homes = {(topic, partition): Home(topic, partition) for topic, partition in facts.homes}
+    for p in facts.places.to_pylist():
+        homes[p["topic"], p["partition"]].cover(p)
+    marks = facts.watermarks
+    for home, own in zip(homes.values(), marks.parts(), strict=True):
+        home.offset, home.seq, home.ts = marks.offset[own], marks.seq[own], marks.ts[own]
+    of, chunk, held = facts.home_of(facts.offsets), *numbers(facts.offsets, "offset", "held")
+    for number, home in enumerate(homes.values()):
+        home.chunk, home.held = chunk[of == number], held[of == number]
+    for place, admin in admin_events(facts).items():
+        homes[place].admin = admin
+    return list(homes.values())

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.broadcasts import Stated
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, Event, as_table, batches_of, listed
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
-from ticdc_lab.audit.marks import NAMES, Promises, log_marks, marks_of
+from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, marks_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events.prefix import POSITION

@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from ticdc_lab.consumer.ddl_sides import ddl_sides
-from ticdc_lab.consumer.log import Ints, NarrowLog
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import Ints, changes_in, runs
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, described
 
 KINDS = (
@@ -133,8 +133,8 @@ def _torn(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
     late = np.where(batch[first] < 0, np.iinfo(np.int64).max, batch[first])
     by_ts = np.lexsort((late, ts[first]))
     members, lates = first[by_ts], late[by_ts]
-    starts = np.flatnonzero(changes_in(ts[members]))
-    for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(members)], strict=True):
+    for part in runs(ts[members]):
+        low, high = part.start, part.stop
         head, tail = int(members[low]), int(members[high - 1])
         if lates[low] < lates[high - 1] and batch[head] >= 0:
             split = int(np.searchsorted(lates[low:high], lates[low], side="right"))

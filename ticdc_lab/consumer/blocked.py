@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ticdc_lab.consumer.log import Bools, Ddl
-from ticdc_lab.facts.blocking import blocked_tables
+from ticdc_lab.consumer.log import Ddl
+from ticdc_lab.events.arrays import Bools
+from ticdc_lab.events.ddl import blocked_tables
 
 _DATABASE = ("DATABASE", "SCHEMA")
 

@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.broadcasts import Stated, holes
 from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, as_table, sentence
-from ticdc_lab.audit.history import Suspects, judged
-from ticdc_lab.audit.marks import Ints, log_marks
+from ticdc_lab.audit.guarantees import holes
+from ticdc_lab.audit.history import Shown, Suspects, judged
+from ticdc_lab.audit.marks import Stated, log_marks
 from ticdc_lab.consumer.episodes import KINDS, NEEDED, repeats_of, text
 from ticdc_lab.consumer.episodes import judged as judged_episodes
 from ticdc_lab.engine.shuffle import Batches
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 
@@ -110,23 +111,16 @@ def _odd_deliveries(s: Suspects) -> pa.RecordBatch:
         ": a change between them was never delivered, or one of them is wrong",
     )  # fmt: skip
     each = [
-        _said(REORDERED, s, late, s.late[late], newer, [_event(s, late), _event(s, s.late[late])]),
+        _said(REORDERED, s, late, s.late[late], newer, [s.change(late), s.change(s.late[late])]),
         _said(REORDERED, s, behind, behind, below, [
-            (s.partition[behind], resolved.offset[mark], resolved.ts[mark]), _event(s, behind)]),
-        _said(LOST, s, torn, torn, lost, [_event(s, s.broken[torn]), _event(s, torn)]),
+            s.mark(behind, resolved, mark), s.change(behind)]),
+        _said(LOST, s, torn, torn, lost, [s.change(s.broken[torn]), s.change(torn)]),
     ]  # fmt: skip
     return pa.concat_batches([b for t in each for b in t.to_batches()] or [pa.RecordBatch.from_pylist([], FOUND)])
 
 
-_Event = tuple[Ints, Ints, Ints]
-
-
-def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: pa.Array, shown: Sequence[_Event]) -> pa.Table:
+def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: pa.Array, shown: Sequence[Shown]) -> pa.Table:
     return as_table(cause, RowFindings(by, at, np.full(len(at), WARNING), message, shown), s)
-
-
-def _event(s: Suspects, at: Ints) -> _Event:
-    return s.partition[at], s.c.offset[at], s.c.commit_ts[at]
 
 
 def _holes(marks: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.versions import NEVER, RecordTouches, commit_ts_of
-from ticdc_lab.events.neighbours import lasts_in
+from ticdc_lab.events.arrays import lasts_in
 
 STATES = pa.schema(
     [

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.blocked import blocked
-from ticdc_lab.consumer.log import Bools, NarrowLog
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.events.arrays import Bools
 
 _NEVER = np.iinfo(np.int64).max
 

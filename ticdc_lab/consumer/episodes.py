@@ -8,17 +8,15 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.marks import Ints, numbers
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, partitions_in, runs
+from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import KEYS, require_batch, require_columns
-from ticdc_lab.facts.blocking import blocked_tables
 
 KINDS = RESTART, TABLE, DDL = "replay of a restart", "replay of a table", "replay around a DDL"
 
@@ -113,7 +111,7 @@ def _judge(batches: Batches) -> Batches:
     held: list[pa.RecordBatch] = []
     before, size = PartitionBefore(), 0
     for batch in batches:
-        for part in _by_partition(batch):
+        for part in (batch[p] for p in (partitions_in(batch, None)[0] if len(batch) else ())):
             if held and not _same_partition(held[-1], part):
                 yield from _found(pa.Table.from_batches(held), before)
                 held, before, size = [], PartitionBefore(), 0
@@ -158,16 +156,6 @@ def _blocked(own: pa.Table) -> pa.Array:
 
 def _numbers(whole: pa.Table) -> Deliveries:
     return Deliveries.read(whole.select(["kind", "offset", "commit_ts", "identity", "nth"]))
-
-
-def _by_partition(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if not len(batch):
-        return
-    topic = np.asarray(batch["topic"].dictionary_encode().indices)
-    partition = np.asarray(batch["partition"])
-    starts = np.flatnonzero(changes_in(topic, partition))
-    for low, high in zip(starts, np.append(starts[1:], len(batch)), strict=True):
-        yield batch[int(low) : int(high)]
 
 
 def _same_partition(one: pa.RecordBatch, two: pa.RecordBatch) -> bool:
@@ -231,11 +219,6 @@ def text(*parts: Column | str) -> Column:
 # Stretches of repeats in the order of a partition, in numbers: where each begins, and what it was sent again for. A
 # producer that lost its place goes back to a checkpoint and sends on from there. In the partition that is a stretch of
 # nothing but repeats. It ends with the first new change, when the watermark rises, or when a change comes once more.
-
-Bools = NDArray[np.bool_]
-
-NO_TS = -(2**63)
-"""No watermark yet."""
 
 WATERMARK, CHANGE = 0, 1
 COLUMNS = ("kind", "offset", "commit_ts", "identity", "nth")
@@ -319,9 +302,8 @@ def episodes(d: Deliveries, before: PartitionBefore) -> Iterator[Episode]:
     rising = np.flatnonzero(ends & (d.kind == WATERMARK))
     stretch: Ints = np.cumsum(ends, dtype=np.int64)
     number = _times(stretch[again], d.identity[again])
-    starts = np.flatnonzero(changes_in(stretch[again], number))
-    for low, high in zip(starts, np.append(starts[1:], len(again)), strict=True):
-        at = again[low:high]
+    for part in runs(stretch[again], number):
+        at = again[part]
         start, top = int(at[0]), int(highest[at[0]])
         known = np.append(before.watermarks, d.commit_ts[rising[: np.searchsorted(rising, start)]])
         below = int(np.searchsorted(known, d.commit_ts[at].min()))

@@ -15,10 +15,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.consistency import states
-from ticdc_lab.consumer.log import Ints, NarrowLog
+from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.arrays import Ints
 
 MEASURE = "measure"
 _DIGITS = 6

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ticdc_lab.consumer.listeners import Listeners, Pause
-from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, Bools, Ints, LogPart, NarrowLog
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, LogPart, NarrowLog
+from ticdc_lab.events.arrays import Bools, Ints, changes_in
 
 
 class Pauses:

@@ -18,10 +18,10 @@ from ticdc_lab.consumer import trace
 from ticdc_lab.consumer.barriers import Barriers
 from ticdc_lab.consumer.listener import Listener, Pace, unwritten
 from ticdc_lab.consumer.listeners import Crash, Listeners
-from ticdc_lab.consumer.log import WATERMARK, Bools, Ints, NarrowLog
+from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.engine.giving_up import still_wanted
-from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.arrays import Bools, Ints, changes_in, lasts_in
 
 
 def ordered(log: NarrowLog, policy: Policy, places: Ints, listener: Ints) -> tuple[Ints, Ints]:

@@ -20,7 +20,7 @@ from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.engine.columns import field_if, named
 from ticdc_lab.engine.json_text import json_texts
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.facts.catalog import TableDef
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import TableAsOf, table_as_of
 from ticdc_lab.tables.knowledge import Knowledge, knowledge

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
-from ticdc_lab.facts.catalog import DDL, Catalog, ColumnDef, TableDef, TableName, TableVersion
+from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
+from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
 from ticdc_lab.tables.stretches import carried
 from ticdc_lab.tables.versions import added_text

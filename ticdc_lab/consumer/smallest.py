@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from ticdc_lab.consumer.anomalies import anomalies
 from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import ROW, Bools, Ints, NarrowLog
+from ticdc_lab.consumer.log import ROW, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import Bools, Ints, changes_in, codes
 
 
 def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> NarrowLog:
@@ -104,7 +104,7 @@ def _about(log: NarrowLog, anomaly: Mapping[str, Any]) -> Bools:
 def _messages(log: NarrowLog, *, together: bool) -> Ints:
     """A number for each message; ``together``: one for all copies of a DDL, for which listeners wait."""
     columns = [log.events[c].to_numpy() for c in ("partition", "offset")]
-    topics = pc.dictionary_encode(log.events["topic"]).combine_chunks().indices.to_numpy(zero_copy_only=False)
+    topics = codes(log.events["topic"])
     number: Ints = np.cumsum(changes_in(topics, *columns))
     return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
 

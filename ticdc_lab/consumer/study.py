@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.log import ROW, WATERMARK, Ints, NarrowLog
+from ticdc_lab.consumer.log import ROW, WATERMARK, NarrowLog
 from ticdc_lab.consumer.narrow import MOST_EVENTS, few, narrow
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import Ints, changes_in
 from ticdc_lab.events.schema import require_batch
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ticdc_lab.consumer.log import ROW, Ints, NarrowLog
+from ticdc_lab.consumer.log import ROW, NarrowLog
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
+from ticdc_lab.events.arrays import Ints
 
 _UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
 _OUTCOMES = ("unread", "applied", "dropped", "filtered", "pending", "forgotten")

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer.log import Bools, Ints
-from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.arrays import Bools, Ints, changes_in, lasts_in
 
 NEVER = np.iinfo(np.int64).max
 """A version number above all: there is no next one."""

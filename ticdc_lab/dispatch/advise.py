@@ -26,7 +26,8 @@ from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.facts.catalog import Catalog, TableDef, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.definitions import TableDef
 
 PARTITIONS = (1, 3, 8, 16, 32)
 

@@ -8,7 +8,8 @@ from itertools import combinations
 
 from ticdc_lab.dispatch.advise_facts import ColumnFact, TableFact
 from ticdc_lab.dispatch.rules import Rule
-from ticdc_lab.facts.catalog import Catalog, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import IndexDef, TableDef
 
 MAX_KEY_COLUMNS, MAX_SINGLE = 3, 8
 """Columns of a subset of the handle key, and single columns per table, at most."""

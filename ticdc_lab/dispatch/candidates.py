@@ -20,7 +20,8 @@ from ticdc_lab.dispatch.strategies import (
     strategy_of,
 )
 from ticdc_lab.dispatch.unique_keys import beside_handle
-from ticdc_lab.facts.catalog import Catalog, ColumnDef, TableDef, TableVersion
+from ticdc_lab.facts.catalog import Catalog, TableVersion
+from ticdc_lab.facts.definitions import ColumnDef, TableDef
 
 TableName = tuple[str, str]
 Indexes = Sequence[str] | Mapping[str, Sequence[str]]

@@ -9,7 +9,8 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.events.schema import require_columns
-from ticdc_lab.facts.catalog import Catalog, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.transactions import op_rank
 
 _SEPARATOR = "\x01"

@@ -25,10 +25,10 @@ from ticdc_lab.dispatch.conflict_kernel import (
     REASON,
     REASONS,
     ROW,
-    Ints,
 )
 from ticdc_lab.dispatch.conflict_stream import Unit, placed_batches
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.facts.catalog import Catalog
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_lab.dispatch.conflict_kernel import DDL, GIANT, MAX_KEYS, TABLE, UNIT, Ints, Placed, Placer
+from ticdc_lab.dispatch.conflict_kernel import DDL, GIANT, MAX_KEYS, TABLE, UNIT, Placed, Placer
+from ticdc_lab.events.arrays import Ints
 
 Unit = Literal["transaction", "row"]
 Flags = npt.NDArray[np.uint8]

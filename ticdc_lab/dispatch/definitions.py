@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.facts.catalog import Catalog, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import changes_in, codes, runs
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts.schemas import arrow_of
@@ -173,8 +173,8 @@ def _moved(rows: pa.Table, last: pa.Table | None) -> set[tuple[Any, ...]]:
     both = (rows if last is None else pa.concat_tables([last, rows])).filter(pc.field("key_hash").is_valid())
     if not both.num_rows:
         return set()
-    codes = [np.asarray(both[c].combine_chunks().dictionary_encode(null_encoding="encode").indices) for c in _TABLE]
-    same = ~changes_in(*codes, np.asarray(both["key_hash"]))
+    names = [codes(both[c]) for c in _TABLE]
+    same = ~changes_in(*names, np.asarray(both["key_hash"]))
     odd = both.filter(pa.array(same & changes_in(np.asarray(both["partition"])))).select(_TABLE)
     return {tuple(t.values()) for t in odd.group_by(list(_TABLE)).aggregate([]).to_pylist()}
 
@@ -182,12 +182,10 @@ def _moved(rows: pa.Table, last: pa.Table | None) -> set[tuple[Any, ...]]:
 def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
     """Rows of one table, partition count and layout together."""
     names = (*_TABLE, "layout", "partitions", *more)
-    codes = [np.asarray(rows[c].combine_chunks().dictionary_encode(null_encoding="encode").indices) for c in names]
-    _, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    _, group = np.unique(np.stack([codes(rows[c]) for c in names]), axis=1, return_inverse=True)
     order = np.argsort(group.reshape(-1), kind="stable")
-    starts = np.flatnonzero(changes_in(group.reshape(-1)[order])).tolist()
-    for low, high in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield rows.take(pa.array(order[low:high])).combine_chunks()
+    for part in runs(group.reshape(-1)[order]):
+        yield rows.take(pa.array(order[part])).combine_chunks()
 
 
 def _fits(rows: pa.Table) -> Iterator[dict[str, Any]]:

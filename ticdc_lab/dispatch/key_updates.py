@@ -13,7 +13,8 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.events.schema import OF_IMAGES, require_batch, require_columns
-from ticdc_lab.facts.catalog import Catalog, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.transactions import split_key_updates
 
 _NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "table_id", "op", "columns", "before")

@@ -20,7 +20,8 @@ from ticdc_lab.dispatch.hashing import HASH, ColumnChoice, Flavour
 from ticdc_lab.dispatch.names import check_columns
 from ticdc_lab.engine.columns import texts
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.facts.catalog import Catalog, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import TableDef
 
 _FAILED = "[CDC:ErrDispatcherFailed]"
 NO_ROWID = (

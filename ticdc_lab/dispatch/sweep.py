@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +23,12 @@ from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
 from ticdc_lab.dispatch.conflict_kernel import Placed
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
-from ticdc_lab.dispatch.lanes import Dense, Ints, Lane, Load, Ordered, Sparse
+from ticdc_lab.dispatch.lanes import Dense, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Counters, Ids, LastChange, LastOfKeys, TableChanges
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import Ints, changes_in, runs
 from ticdc_lab.events.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
@@ -90,8 +89,7 @@ def swept(plan: SweepPlan) -> Callable[[Batches], Batches]:
         lane: _Lane | None = None
         for batch, placed in _placed(batches, plan):
             numbers, tables = _ints(batch["lane"]), _ints(batch["table_id"])
-            starts = np.flatnonzero(changes_in(numbers, tables))
-            for low, high in pairwise([*starts, len(numbers)]):
+            for low, high in ((part.start, part.stop) for part in runs(numbers, tables)):
                 if lane is not None and lane.number != numbers[low]:
                     yield _answer(lane)
                     lane = None

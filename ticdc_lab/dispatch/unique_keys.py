@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
-from ticdc_lab.facts.catalog import Catalog, IndexDef, TableDef
+from ticdc_lab.facts.catalog import Catalog
+from ticdc_lab.facts.definitions import IndexDef, TableDef
 
 _ANSWER = "_unique_keys"
 _IMAGES = ("columns", "before")

@@ -22,13 +22,14 @@ from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, Tabl
 from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.conflict_stream import DDL_RANK
 from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
-from ticdc_lab.dispatch.lanes import Ints, Lane, Ordered, folded
+from ticdc_lab.dispatch.lanes import Lane, Ordered, folded
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.schema import DISPATCH, require_batch
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.catalog import Catalog

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.encode import encode, encoder
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import changes_in, codes
 
 EVENTS_A_PASS = 2_500
 """Events encoded at once, as many as are decoded at once."""
@@ -58,7 +58,7 @@ def _starts(events: pa.RecordBatch, most: int) -> Ints:
     n = events.num_rows
     if most == 1:
         return np.arange(n)
-    key = np.asarray(pc.dictionary_encode(events.column(KEY), null_encoding="encode").indices, np.int64)
+    key = codes(events.column(KEY))
     row = np.asarray(events.column("kind").to_numpy(zero_copy_only=False) == "row")
     place = np.asarray(events.column(PARTITION))
     new = changes_in(key, place)

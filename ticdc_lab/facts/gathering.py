@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.events.neighbours import changes_in
-from ticdc_lab.facts.ladder import Ints
+from ticdc_lab.events.arrays import Ints, changes_in
 from ticdc_lab.facts.places import place_number
 from ticdc_lab.facts.schemas import arrow_of
 

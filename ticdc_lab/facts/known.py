@@ -4,16 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.events.arrays import NO_TS, Ints, lasts_in
+from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.prefix import PARTITION
-from ticdc_lab.facts.blocking import blocked_tables
 from ticdc_lab.facts.gathering import ARROW, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
-from ticdc_lab.facts.ladder import Ints, Watermarks
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """All watermarks of a log, in order of home, offset and seq.
+
+    Attributes
+    ----------
+    home
+        The number of its topic and partition.
+    offset, seq, ts
+        Where each stands, and the commit_ts that it states.
+    homes
+        How many homes the log has, those without watermarks too.
+    """
+
+    home: Ints
+    offset: Ints
+    seq: Ints
+    ts: Ints
+    homes: int
+
+    @classmethod
+    def ordered(cls, home: Ints, offset: Ints, seq: Ints, ts: Ints, *, homes: int) -> Self:
+        """Those in any order; two at one place (captures may overlap) rise."""
+        order = np.lexsort((ts, seq, offset, home))
+        return cls(home[order], offset[order], seq[order], ts[order], homes)
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def part(self, home: int) -> slice:
+        """Where those of a home lie."""
+        low, high = np.searchsorted(self.home, (home, home + 1))
+        return slice(int(low), int(high))
+
+    def parts(self) -> list[slice]:
+        """Where those of each home lie."""
+        ends = np.searchsorted(self.home, np.arange(self.homes + 1)).tolist()
+        return [slice(a, b) for a, b in pairwise(ends)]
+
+    def each_place(self) -> Watermarks:
+        """Those at different places: captures may overlap, so one event be there twice."""
+        last = lasts_in(self.home, self.offset, self.seq) if len(self) else np.empty(0, dtype=bool)
+        return Watermarks(self.home[last], self.offset[last], self.seq[last], self.ts[last], self.homes)
+
+    def highest_before(self) -> Ints:
+        """The greatest that its partition stated before each; NO_TS for the first."""
+        return highest_before(self.ts, self.parts())
+
+    def greatest(self) -> Ints:
+        """The resolved_ts of each home; NO_TS without a watermark."""
+        return np.array([self.ts[p].max(initial=NO_TS) for p in self.parts()], dtype=np.int64)
+
+    def least(self) -> Ints:
+        """The least of each home; NO_TS without a watermark."""
+        return np.array([self.ts[p].min() if p.stop > p.start else NO_TS for p in self.parts()], dtype=np.int64)
+
+
+def highest_before(values: Ints, parts: Sequence[slice]) -> Ints:
+    """The greatest value before each, in its part; NO_TS for the first of a part."""
+    found = np.full(len(values), NO_TS)
+    for p in parts:
+        found[p.start + 1 : p.stop] = np.maximum.accumulate(values[p])[:-1]
+    return found
+
 
 Home = tuple[str, int]
 
@@ -39,7 +106,7 @@ class LogFacts:
         ``last_offset``), and the number ``place`` of :func:`ticdc_lab.facts.places.place_col`.
     ddl
         ``topic, partition, offset, seq, commit_ts, schema_name, table_name, query, ddl_type`` and ``blocked``
-        (:func:`ticdc_lab.facts.blocking.blocked_tables`: list of schema and table) of each DDL event, in order; of some
+        (:func:`ticdc_lab.events.ddl.blocked_tables`: list of schema and table) of each DDL event, in order; of some
         protocols commit_ts is null.
     admin
         ``topic, partition, offset, seq, commit_ts, partition_count`` of each Admin event, in order.

@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import in_one
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import NO_TS, Ints, changes_in, nullable, partitions_in, seconds, timestamps
 from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.ladder import NO_TS, Ints, nullable, partitions_in, seconds, timestamps
 from ticdc_lab.facts.schemas import SPANS, STATED, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_WATERMARK
 

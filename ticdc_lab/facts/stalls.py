@@ -20,12 +20,11 @@ from pyspark.sql.types import StructField, StructType
 
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.engine.shuffle import in_one
-from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
 from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.ladder import NO_TS, Bools, Ints, nullable, seconds, timestamps
 from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
 

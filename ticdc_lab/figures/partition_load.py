@@ -23,7 +23,7 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     Parameters
     ----------
     load
-        :meth:`ticdc_lab.facts.load.Load.over_time`.
+        :meth:`ticdc_lab.facts.overview.Load.over_time`.
     by
         ``partition`` or ``table``: which lanes ``load`` holds.
     partition

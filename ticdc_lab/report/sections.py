@@ -11,7 +11,7 @@ import pandas as pd
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
 from ticdc_lab.answers.audit import broken, examples
 from ticdc_lab.answers.summary import LISTED, Summary
-from ticdc_lab.audit.messages import Place, places_of
+from ticdc_lab.audit.findings import Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Link, PageTable, Section

@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.events.neighbours import changes_in
+from ticdc_lab.events.arrays import changes_in
 
 Run = tuple[int, int]
 """The first and the last of offsets without a hole."""

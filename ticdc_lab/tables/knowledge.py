@@ -12,7 +12,8 @@ from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.schema import require_batch, require_columns
-from ticdc_lab.facts.catalog import DDL, Catalog, ColumnDef, IndexDef, TableDef, TableName, ddl_of
+from ticdc_lab.facts.catalog import DDL, Catalog, ddl_of
+from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef, TableName
 
 NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete", "protocol",
           "topic", "partition", "offset", "seq", "query")  # fmt: skip

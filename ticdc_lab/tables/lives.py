@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ticdc_lab.facts.catalog import Catalog, TableDef, TableName, TableVersion
+from ticdc_lab.facts.catalog import Catalog, TableVersion
+from ticdc_lab.facts.definitions import TableDef, TableName
 
 _ENDS = ("dropped", "left")
 

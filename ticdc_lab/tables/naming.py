@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.facts.catalog import TableName
+from ticdc_lab.facts.definitions import TableName
 
 
 def table_named(events: DataFrame, name: str) -> TableName:

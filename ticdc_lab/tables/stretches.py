@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import field_of
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.facts.catalog import ColumnDef, TableDef, TableName
+from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.lives import Life
 from ticdc_lab.tables.mysql_types import moved, parsed
 

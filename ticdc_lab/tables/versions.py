@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import no_texts, nullable
-from ticdc_lab.facts.catalog import ColumnDef
+from ticdc_lab.facts.definitions import ColumnDef
 from ticdc_lab.tables.mysql_types import common, converted, moved, parsed, typed
 from ticdc_lab.tables.stretches import (
     ColumnTrace,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.workload.draws import Bools, Ints, rng_of
+from ticdc_lab.events.arrays import Bools, Ints
+from ticdc_lab.workload.draws import rng_of
 from ticdc_lab.workload.shape import BIG, GENESIS, LOADED_AT_ONCE, Shape
 from ticdc_lab.workload.touches import Touches, together, touches, united
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ticdc_lab.workload.draws import Bools, Ints
+from ticdc_lab.events.arrays import Bools, Ints
 from ticdc_lab.workload.shape import Shape
 from ticdc_lab.workload.touches import Touches, picked
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.workload.draws import Ints, Words, chosen, mixed, within
+from ticdc_lab.events.arrays import Ints
+from ticdc_lab.workload.draws import Words, chosen, mixed, within
 
 
 class States(NamedTuple):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.workload.draws import Ints, in_runs, rng_of, weighted
+from ticdc_lab.events.arrays import Ints
+from ticdc_lab.workload.draws import in_runs, rng_of, weighted
 from ticdc_lab.workload.shape import BIG, MOVED, Shape, weights_of
 from ticdc_lab.workload.touches import Touches, touches, united
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.events.arrays import Bools, Ints
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.workload.chains import DELETE, INSERT, LaneChanges
 from ticdc_lab.workload.definitions import Definition
-from ticdc_lab.workload.draws import Bools, Ints
 from ticdc_lab.workload.lanes import states_of
 from ticdc_lab.workload.shape import Shape
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ticdc_lab.events import tso
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.workload import bank, hot_keys, tpcc
 from ticdc_lab.workload.chains import LaneChanges, changes_of
 from ticdc_lab.workload.columns import States
-from ticdc_lab.workload.draws import Ints, mixed
+from ticdc_lab.workload.draws import mixed
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC
 from ticdc_lab.workload.shape import BIG, GENESIS, Shape
 from ticdc_lab.workload.touches import Touches

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ticdc_lab.workload.draws import Bools, Ints
+from ticdc_lab.events.arrays import Bools, Ints
 
 
 class Touches(NamedTuple):

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ticdc_lab.events.arrays import Bools, Ints
 from ticdc_lab.workload import tpcc_layouts as t
-from ticdc_lab.workload.draws import Bools, Ints, in_runs, rng_of
+from ticdc_lab.workload.draws import in_runs, rng_of
 from ticdc_lab.workload.shape import BIG, Shape
 from ticdc_lab.workload.touches import Touches, touches, united
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.workload.columns import Make, TableLayout, decimals, fields, moments, numbers, once_changed, texts
-from ticdc_lab.workload.draws import Ints, mixed
+from ticdc_lab.workload.draws import mixed
 from ticdc_lab.workload.palettes import BLOBS, NAMES, NOTES
 
 DISTRICTS = 10

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.consumer.replay_ddl import DdlStep
 from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
-from ticdc_lab.facts.catalog import DDL, TableDef, TableName
+from ticdc_lab.facts.catalog import DDL
+from ticdc_lab.facts.definitions import TableDef, TableName
 
 Note = tuple[int, str, str]
 """commit_ts (TSO), table and what the target cannot hold or tell, one sentence."""

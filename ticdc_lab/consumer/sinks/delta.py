@@ -30,7 +30,8 @@ from ticdc_lab.consumer.sinks import Note
 from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_table import replace_table
-from ticdc_lab.facts.catalog import DDL, TableDef, TableName
+from ticdc_lab.facts.catalog import DDL
+from ticdc_lab.facts.definitions import TableDef, TableName
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
 from ticdc_lab.tables.stretches import Stretch, carried, key_traces, traces

@@ -22,7 +22,8 @@ from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.quoting import literal, quoted
-from ticdc_lab.facts.catalog import DDL, ColumnDef, TableDef, TableName
+from ticdc_lab.facts.catalog import DDL
+from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, ColumnType, parsed
 from ticdc_lab.tables.stretches import carried
 

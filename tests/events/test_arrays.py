@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.events.neighbours import changes_in, lasts_in
+from ticdc_lab.events.arrays import changes_in, lasts_in
 
 
 def test_a_stretch_begins_and_ends_where_any_column_differs() -> None:

@@ -1,39 +1,123 @@
-"""Column, index and ALTER TABLE clauses applied to one table definition."""
+"""What a table is: columns, indexes, and the key that rows have; and what the clauses of a DDL make of it.
+
+The rules are TiDB's: see :class:`TableDef`.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word
-from ticdc_lab.facts.catalog import ColumnDef, IndexDef, TableDef, TableName
+
+TableName = tuple[str, str]
+
+INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bool", "boolean"})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """One column of a table.
+
+    ``generated`` is ``""``, ``"stored"`` or ``"virtual"``; a ``hidden`` column belongs to an expression index.
+    ``default`` is the text of a literal default, None for NULL and where there is none; ``computed_default`` says that
+    it is an expression. ``id`` stays the same when the column is renamed, moved or modified; 0 where nobody numbered
+    the columns (then the name identifies it).
+    """
+
+    name: str
+    mysql_type: str
+    nullable: bool = True
+    generated: str = ""
+    hidden: bool = False
+    default: str | None = field(default=None, compare=False)
+    computed_default: bool = field(default=False, compare=False)
+    id: int = field(default=0, compare=False)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the type is one of MySQL's integers."""
+        return self.mysql_type.lower().split("(")[0].split(" ")[0] in INTEGER_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDef:
+    """One index; ``id`` is its order of creation, as TiDB numbers them."""
+
+    id: int
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableDef:
+    """One version of a table.
+
+    ``pk_is_handle`` says that TiDB stores the rows by their single integer primary key and keeps no index for it,
+    so that no index is called PRIMARY there. ``columns_made`` is the greatest column id given so far.
+    """
+
+    schema_name: str
+    table_name: str
+    columns: tuple[ColumnDef, ...]
+    indexes: tuple[IndexDef, ...] = ()
+    pk_is_handle: bool = False
+    columns_made: int = field(default=0, compare=False)
+
+    def column(self, name: str) -> ColumnDef | None:
+        """The column of that name, in any case."""
+        return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+
+    def index(self, name: str) -> IndexDef | None:
+        """The index TiCDC finds by that name, in any case; none for the primary key that is the row's handle."""
+        found = next((i for i in self.indexes if i.name.lower() == name.lower()), None)
+        return None if found is not None and found.primary and self.pk_is_handle else found
+
+    @property
+    def primary(self) -> IndexDef | None:
+        """The primary key."""
+        return next((i for i in self.indexes if i.primary), None)
+
+    @property
+    def handle(self) -> IndexDef | None:
+        """The key TiCDC identifies a row by.
+
+        The primary key, else the unique index over not-null visible columns with the fewest columns, ties by smallest
+        id (TiCDC's source).
+        """
+        return self.primary or min(
+            (i for i in self.unique_indexes if all(self._is_key_column(c) for c in i.columns)),
+            key=lambda i: (len(i.columns), i.id),
+            default=None,
+        )
+
+    @property
+    def handle_columns(self) -> tuple[str, ...]:
+        """Names of the handle key's columns in column order; empty without one."""
+        names = set() if self.handle is None else set(self.handle.columns)
+        return tuple(c.name for c in self.columns if c.name in names)
+
+    @property
+    def unique_indexes(self) -> tuple[IndexDef, ...]:
+        """The primary key and the unique indexes."""
+        return tuple(i for i in self.indexes if i.unique)
+
+    def _is_key_column(self, name: str) -> bool:
+        column = self.column(name)
+        return column is not None and not column.nullable and not column.hidden and column.generated != "virtual"
+
+
+# Column, index and ALTER TABLE clauses applied to one definition.
 
 _INDEX_WORDS = ("INDEX", "KEY")
-_KEY_STARTS = {
-    "CONSTRAINT",
-    "PRIMARY",
-    "UNIQUE",
-    "INDEX",
-    "KEY",
-    "FULLTEXT",
-    "SPATIAL",
-    "FOREIGN",
-    "CHECK",
-    "VECTOR",
-    "COLUMNAR",
-}
-_PARTITION_WORDS = {
-    "PARTITION",
-    "REORGANIZE",
-    "COALESCE",
-    "EXCHANGE",
-    "TRUNCATE",
-    "REMOVE",
-    "FIRST",
-    "LAST",
-    "MERGE",
-    "SPLIT",
-}
+_KEY_STARTS = frozenset(
+    ["CONSTRAINT", "PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "VECTOR", "COLUMNAR"]
+)
+_PARTITION_WORDS = frozenset(
+    ["PARTITION", "REORGANIZE", "COALESCE", "EXCHANGE", "TRUNCATE", "REMOVE", "FIRST", "LAST", "MERGE", "SPLIT"]
+)
 # table options and clauses that change no column and no index
 _OPTIONS = {
     "ALGORITHM", "ALTER", "ATTRIBUTES", "AUTO_ID_CACHE", "AUTO_INCREMENT", "AUTO_RANDOM_BASE", "AVG_ROW_LENGTH",

@@ -1,0 +1,90 @@
+"""Columns as numbers: neighbours in columns that are sorted, and timestamps that may be unknown."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ticdc_lab.events.tso import LOGICAL_BITS
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Column = NDArray[Any]
+
+NO_TS = np.iinfo(np.int64).min
+"""Stands for a timestamp that is null, or not there yet: below all others."""
+
+
+def changes_in(*columns: Column) -> Bools:
+    """Where any of ``columns``, of equal length, differs from the entry before; true for the first."""
+    new = np.ones(len(columns[0]), np.bool_)
+    new[1:] = False
+    for c in columns:
+        new[1:] |= c[1:] != c[:-1]
+    return new
+
+
+def lasts_in(*columns: Column) -> Bools:
+    """Where any of ``columns``, of equal length, differs from the entry behind; true for the last."""
+    return changes_in(*[c[::-1] for c in columns])[::-1]
+
+
+def runs(*columns: Column) -> list[slice]:
+    """Where each group of equal neighbours lies.
+
+    Examples
+    --------
+    >>> runs(np.array([1, 1, 2, 1]))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    starts = np.flatnonzero(changes_in(*columns)).tolist()
+    return [slice(a, b) for a, b in pairwise([*starts, len(columns[0])])]
+
+
+def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """A number for each value of a column of any type, the same for equal ones; null is a value too."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    found: Ints = np.asarray(whole.dictionary_encode(null_encoding="encode").indices).astype(np.int64)
+    return found
+
+
+def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:
+    """Columns as int64, with ``null`` where nothing is known."""
+    return tuple(np.asarray(table[n].fill_null(null)).astype(np.int64, copy=False) for n in names)
+
+
+def partitions_in(
+    batch: pa.RecordBatch, before: tuple[object, object] | None
+) -> tuple[list[slice], bool, tuple[object, object]]:
+    """Where each topic and partition lies in a sorted batch, whether the first is ``before`` going on, and the last."""
+    parts = runs(codes(batch["topic"]), pc.fill_null(batch["partition"], -1).to_numpy())
+    first, last = ((batch["topic"][i].as_py(), batch["partition"][i].as_py()) for i in (0, len(batch) - 1))
+    return parts, first == before, last
+
+
+def timestamps(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """A bigint column as numbers; NO_TS where it is null."""
+    found: Ints = np.asarray(pc.fill_null(column.cast(pa.int64()), NO_TS))
+    return found
+
+
+def nullable(values: Ints) -> pa.Array:
+    """Numbers as a bigint column; null where they are NO_TS."""
+    return pa.array(values, pa.int64(), mask=values == NO_TS)
+
+
+def seconds(since: Ints, until: Ints) -> NDArray[np.float64]:
+    """Seconds between the physical parts; without meaning where one is NO_TS."""
+    found: NDArray[np.float64] = ((until >> LOGICAL_BITS) - (since >> LOGICAL_BITS)) / 1000.0
+    return found
+
+
+def seconds_between(since: pa.ChunkedArray, until: pa.ChunkedArray) -> pa.Array:
+    """Seconds between two columns of TSO; null where one is."""
+    a, b = timestamps(since), timestamps(until)
+    return pa.array(seconds(a, b), mask=(a == NO_TS) | (b == NO_TS))
