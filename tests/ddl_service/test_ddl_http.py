@@ -267,6 +267,14 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     assert said(url, "remove", "cluster1", "--force") == "cluster1 is not registered any more\n"
     client.register("cluster1", FIRST)
     until(lambda: client.clusters()[0].schedule.status == "OWNER", START_S)
+    shown = json.loads(said(url, "show-ddl", "cluster1", "--store", str(tmp_path), "--json"))
+    assert shown["owner_id"].startswith("ddl-service-") and shown["owner_address"] == ""
+    assert "no owner" not in said(url, "show-ddl", "cluster1", "--store", str(tmp_path))
+    (own,) = node.ask(keys.PD, Read(("n", 1, "own"), (keys.SERVER_INFO, keys.TOPOLOGY)))
+    where = url.removeprefix("http://")  # in the service's own cluster the worker is seen as every instance is
+    told = {k: e.value for k, e in own.entries}  # type: ignore[union-attr]
+    assert {f"{keys.TOPOLOGY}{where}/tidb", f"{keys.TOPOLOGY}{where}/ttl"} <= set(told)
+    assert where in [json.loads(v)["address"] for k, v in told.items() if k.startswith(keys.SERVER_INFO)]
     assert said(url, "cancel", "cluster1", "1", "--store", str(tmp_path)) == "job 1: cancelling\n"
     node.ask(store, Txn(("n", 1, "t"), (), (Delete(f"{keys.VERSIONS}tidb-slow"),)))
     until(lambda: not node.ask(store, Read(("n", 1, "r"), (keys.JOBS,)))[0].entries, START_S)  # type: ignore[union-attr]

@@ -90,13 +90,15 @@ def test_etcd_over_tls_lets_in_who_has_a_certificate(tmp_path: Path, monkeypatch
 async def _with_users(endpoint: str) -> None:
     """Let nobody in but root and a user who may read and write what is the service's."""
     channel = etcd_rpc.channel(Etcd(endpoint))
-    auth, everything = rpc.AuthStub(channel), etcd_rpc.after(b"/tidb/")
+    auth = rpc.AuthStub(channel)
     for name, role, password in (("root", "root", "open sesame"), ("ddl", "ddl", "a b")):
         await auth.RoleAdd(rpc.AuthRoleAddRequest(name=role))
         await auth.UserAdd(rpc.AuthUserAddRequest(name=name, password=password))
         await auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=name, role=role))
-    perm = rpc.Permission(permType=rpc.Permission.READWRITE, key=b"/tidb/", range_end=everything)
-    await auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="ddl", perm=perm))
+    for prefix in etcd_rpc.PREFIXES:
+        everything = etcd_rpc.after(prefix)
+        perm = rpc.Permission(permType=rpc.Permission.READWRITE, key=prefix, range_end=everything)
+        await auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="ddl", perm=perm))
     await auth.AuthEnable(rpc.AuthEnableRequest())
     await channel.close()
 

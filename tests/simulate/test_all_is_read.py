@@ -138,7 +138,7 @@ load: {rows_per_s: 20, ddl: {of: ../ddl-service/slow-server.yaml, cluster: clust
 SERVICE = """
 model: ddl-service
 until: 6s
-cluster: {workers: 3, clusters: 3, servers: 2, unregistered: 1}
+cluster: {workers: 3, clusters: 3, servers: 2, unregistered: 1, versions: {cluster3: v7.1.0}}
 load: {every: 200ms, from: 1s, until: 4s}
 events:
   - {at: 1s, crash: cluster1/tidb-1}
@@ -160,7 +160,9 @@ events:
   - {at: 5.9s, break_session: ddl-service-node-3, store: "tikv://cluster1:2379"}
   - {at: 2s, register: cluster3, worker: ddl-service-node-1, version: v6.5.0, store: "tikv://cluster3:2379"}
   - {at: 3s, unregister: cluster3, worker: ddl-service-node-1}
-  - {at: 2s, ddl: cluster1/tidb-2, job: add index, table: t, element: i, rows: 90, fails_at: 50, version: v6.5.0}
+  - {at: 2s, ddl: cluster1/tidb-2, job: add index, table: t, element: i, rows: 90, fails_at: 50, errors: 2,
+     version: v6.5.0}
+  - {at: 3s, show_ddl: cluster1/tidb-2}
   - {at: 2s, cancel: cluster1/tidb-2, id: 1}
   - {at: 2s, set_global: cluster1/tidb-2, variable: tidb_ddl_reorg_batch_size, value: "64"}
   - {at: 2s, transact: cluster1/tidb-2, for: 500ms}

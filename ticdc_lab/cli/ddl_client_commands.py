@@ -63,7 +63,9 @@ def _client(
 @ddl_service.command()
 @click.argument("cluster")
 @click.argument("store_addr")
-@click.option("--version", help="Version of the cluster's tidb-servers; default: the one it has, or the service's own.")
+@click.option(
+    "--version", help="Version of its tidb-servers; default: what the cluster tells, or had, or all can serve."
+)
 @client_options
 def register(client: Client, cluster: str, store_addr: str, version: str | None) -> None:
     """Register a cluster, or update it.
@@ -173,6 +175,28 @@ def submit(
     job = submitted(where.open, _store_of(registered), wish, version=version, within_s=within, told=told)
     click.echo(f"job {job.id}: {job.state}" + (f" ({job.error})" if job.error else ""))
     sys.exit(CLEAN if job.state == DONE else FINDINGS)
+
+
+@ddl_service.command("show-ddl")
+@click.argument("cluster")
+@click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait.")
+@json_flag
+@store_options
+@client_options
+def show_ddl(client: Client, where: Where, cluster: str, within: float, as_json: bool) -> None:
+    """Show what `admin show ddl` shows a user of the cluster.
+
+    The owner has an address only where a tidb-server is it: the service publishes none of its workers.
+    """
+    from ticdc_lab.ddl_service.submitting import shown
+
+    store = _store_of(_registered(client, cluster))
+    where.expect_store()
+    found = shown(where.open, store, within_s=within)
+    if as_json:
+        _print_json(found._asdict())
+        return
+    click.echo(found.told)
 
 
 @ddl_service.command()

@@ -81,7 +81,7 @@ def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, st
         seen.safe_ts[store] = int(value)
     elif key.startswith((keys.JOBS, keys.HISTORY)):
         return _stepped(seen, store, records.job(value), versions)
-    elif key.startswith((keys.SERVER_INFO + keys.SERVICE_ID, keys.TOPOLOGY + keys.SERVICE_ID)):
+    elif store != keys.PD and key.startswith((keys.SERVER_INFO + keys.SERVICE_ID, keys.TOPOLOGY + keys.SERVICE_ID)):
         return HIDDEN, f"{key} of {store} shows where a worker of the service is"
     return None
 

@@ -23,10 +23,13 @@ import grpc
 from aetcd import rpc
 
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.simulate.ddl_service.keys import PD
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Entry, Op, Put, Txn
 
 CLUSTERS = "/tidb/ddl_service_clusters/"
 """Where the stores of clusters are; not under the service's own prefix."""
+PREFIXES = (b"/tidb/", b"/topology/")
+"""Under these is all that is written."""
 ANSWERS_S = 5.0
 """An answer that takes longer does not come any more."""
 LEADER_ONLY = (("hasleader", "true"),)
@@ -129,12 +132,16 @@ async def connected(etcd: Etcd) -> tuple[Any, SignedIn]:
     try:
         await signed_in.renew()
         call = {"timeout": ANSWERS_S, "metadata": signed_in.metadata}
-        await rpc.KVStub(line).Range(rpc.RangeRequest(key=b"/tidb/"), wait_for_ready=True, **call)
+        for key in PREFIXES:
+            await rpc.KVStub(line).Range(rpc.RangeRequest(key=key), wait_for_ready=True, **call)
     except rpc.AioRpcError as error:
         await line.close()
         hint = "Is it running, and do TLS and certificates fit? Give its address with --etcd."
         if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
-            hint = "Give a user that may read and write all under /tidb/, with --etcd-user and --etcd-password-file."
+            hint = (
+                "Give a user that may read and write all under /tidb/ and /topology/, with --etcd-user and "
+                "--etcd-password-file."
+            )
         raise SourceError(f"etcd does not answer at {etcd.endpoints}: {error.details()}", hint=hint) from None
     return line, signed_in
 
@@ -205,7 +212,7 @@ def namespace(store: str) -> str:
 def parted(key: str) -> tuple[str, str] | None:
     """Give (store, key) of a key of etcd; None for one that is nothing of the service's."""
     if not key.startswith(CLUSTERS):
-        return ("pd", key) if key.startswith("/tidb/ddl_service/") else None
+        return (PD, key) if key.startswith("/tidb/ddl_service/") else None
     address, _, rest = key.removeprefix(CLUSTERS).partition("/")
     return f"tikv://{address}", f"/{rest}"
 

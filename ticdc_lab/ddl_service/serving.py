@@ -194,7 +194,9 @@ async def _served(
     sockets, tls = _listening(listening, backend)
     metrics = Metrics()
     store = backend() if callable(backend) else backend
-    node = Node(Worker(node_id, "pd", duties), node_id, store, metrics.saw)
+    host, port = sockets[0].getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    node = Node(Worker(node_id, duties=duties, address=address), node_id, store, metrics.saw)
     hosts = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", listening.host}) if listening.is_local else None
     shared = Shared(node, metrics, hosts, listening.secret, Doorman())
     server = _Server(shared, tls)
@@ -206,7 +208,7 @@ async def _served(
     node.start()
     while not server.started and not answering.done():
         await asyncio.sleep(0.005)
-    ready(sockets[0].getsockname()[1])
+    ready(port)
     said = False
     try:
         while not asked_to_end.is_set() and not node.failed:

@@ -18,7 +18,15 @@ from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import PREFIXES, Cancel, Habits, ServerState, Submit
+from ticdc_lab.simulate.ddl_service.server_state import (
+    PREFIXES,
+    Cancel,
+    Habits,
+    ServerState,
+    ShowDdl,
+    ShownDdl,
+    Submit,
+)
 from ticdc_lab.simulate.ddl_service.store_messages import (
     Entry,
     Grant,
@@ -102,7 +110,24 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, w
     SourceError
         The store has not answered in time.
     """
-    outcomes: queue.SimpleQueue[str] = queue.SimpleQueue()
+    return str(_outcome(open_store, store_addr, Cancel(job), within_s, f"job {job} is as it was"))
+
+
+def shown(open_store: Callable[[], Backend], store_addr: str, *, within_s: float) -> ShownDdl:
+    """Ask for what ``admin show ddl`` shows in a cluster.
+
+    Raises
+    ------
+    SourceError
+        The store has not answered in time.
+    """
+    found: ShownDdl = _outcome(open_store, store_addr, ShowDdl(), within_s, "the store does not answer")
+    return found
+
+
+def _outcome(open_store: Callable[[], Backend], store_addr: str, wish: Any, within_s: float, late: str) -> Any:
+    """Give what a tidb-server is told that is there for one wish."""
+    outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def saw(event: Any, state: ServerState, outputs: Sequence[Any]) -> None:
         for output in outputs:
@@ -113,10 +138,10 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, w
     node = Node(Server(store_addr, habits), "tidb-cli", open_store(), saw)
     node.start()
     try:
-        node.post(Cancel(job))
+        node.post(wish)
         return outcomes.get(timeout=within_s)
     except queue.Empty:
-        raise SourceError(f"not within {within_s:g} s: job {job} is as it was", hint="Ask again.") from None
+        raise SourceError(f"not within {within_s:g} s: {late}", hint="Ask again.") from None
     finally:
         node.stop()
 

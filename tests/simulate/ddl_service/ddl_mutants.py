@@ -24,7 +24,7 @@ from ticdc_lab.simulate.ddl_service.checks import (
 )  # fmt: skip
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH, WORKERS
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Relink
@@ -120,6 +120,24 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("shows server info", "No server info of a worker is in a cluster: users would see its address.", HIDDEN),
     Mutant("shows topology", "TiDB-Dashboard of a cluster knows no worker.", HIDDEN),
+    Mutant(
+        "asks no cluster",
+        "A PUT says no version: the service asks the cluster, and takes none that it cannot serve.",
+        SUPPORTED,
+        (Ask(3 * SECOND, OWNER, Register("cluster3", store_of("cluster3"))),),
+        Settings(unregistered=1, versions=Map({"cluster3": "v9.0.0"})),
+    ),
+    Mutant(
+        "shares sessions",
+        "Owners of several clusters in one process have sessions of their own.",
+        OWN_VARIABLES,
+        (
+            Ask(2 * SECOND, FIRST, SetVariable(WORKERS, "16")),
+            INDEX,
+            INDEX._replace(at_us=9 * SECOND, node="cluster2/tidb-1"),
+        ),
+        Settings(workers=1, clusters=2),
+    ),
     Mutant(
         "takes any version",
         "No cluster is newer than the service.",

@@ -17,6 +17,7 @@ from ticdc_lab.simulate.ddl_service import (
     registering,
     server,
     server_duties,
+    sysvars,
     worker,
 )
 from ticdc_lab.simulate.ddl_service.assignment import Plan
@@ -76,6 +77,17 @@ def _shares_variables() -> list[Patch]:
         return sound(self, state, cluster, now)
 
     return [(worker.Worker, "_of_owner", of_owner), (owner, "variables", lambda o, mirror: Map(statics))]
+
+
+def _shares_sessions() -> list[Patch]:
+    """One session for the owners of a process: it begins with what the first cluster has set."""
+    sound, first = sysvars.inherited, list[Map[str, str]]()
+
+    def inherited(cluster: Map[str, str]) -> Map[str, str]:
+        first.append(sound(cluster))
+        return first[0]
+
+    return [(sysvars, "inherited", inherited)]
 
 
 def _shares_the_infosyncer() -> list[Patch]:
@@ -165,6 +177,8 @@ PLANTED: Bugs = {
     "shares the infosyncer": _shares_the_infosyncer,
     "shows server info": _with_seen(lambda o: Put(keys.SERVER_INFO + o.ddl_id, "10.0.0.1:4000", o.link.lease)),
     "shows topology": _with_seen(lambda o: Put(f"{keys.TOPOLOGY}10.0.0.1:4000/ttl", "0", o.link.lease)),
+    "asks no cluster": lambda: [(registering, "versions_told", lambda _: ())],
+    "shares sessions": _shares_sessions,
     "takes any version": lambda: [(registering, "unsupported", lambda *_: None)],
     "runs any job": lambda: [(jobs, "unsupported", lambda *_: None)],
     "ignores removals": lambda: [(following, "is_to_stop", _never)],

@@ -44,6 +44,7 @@ def test_admin_show_ddl_names_the_owner_and_not_where_a_worker_is() -> None:
     found = shown(run)
     assert found.owner_id.startswith(keys.SERVICE_ID) and keys.cluster_of(found.owner_id) == "cluster1"
     assert found.owner_address == ""
+    assert found.instances == ("cluster1/tidb-1", "cluster1/tidb-2"), "cluster tables ask no worker"
     assert found.running == ((1, "add index", jobs.WRITE_REORG),) and found.schema_version == 3
 
 
@@ -55,7 +56,7 @@ def test_admin_show_ddl_shows_the_address_of_an_owner_that_publishes_it() -> Non
         f"{keys.SERVER_INFO}tidb-1-2f": Entry('{"address": "cluster1/tidb-1"}', 6, 6, 0x2F),
         keys.GLOBAL_VERSION: Entry("12", 1, 8),
     }
-    assert shown_ddl(entries) == ShownDdl(12, "tidb-1-2f", "cluster1/tidb-1")
+    assert shown_ddl(entries) == ShownDdl(12, "tidb-1-2f", "cluster1/tidb-1", (), ("cluster1/tidb-1",))
     assert shown_ddl({}) == ShownDdl(0)
 
 

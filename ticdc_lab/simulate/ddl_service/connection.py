@@ -127,12 +127,14 @@ def asked(
     return c._replace(pending=c.pending.set(what, clock(now))), [Send(c.store, txn)]
 
 
-def reading(
-    c: Connection, what: str, prefixes: tuple[str, ...], now: Now, *, store: Address = ""
-) -> tuple[Connection, list[Output]]:
-    """Ask the store itself, or another one, what is there: a mirror may be behind."""
-    read = Read((c.name, c.life, what), prefixes)
-    return c._replace(pending=c.pending.set(what, clock(now))), [Send(store or c.store, read)]
+def reading(c: Connection, what: str, prefixes: tuple[str, ...], now: Now) -> tuple[Connection, list[Output]]:
+    """Ask the store itself what is there: a mirror may be behind."""
+    return c._replace(pending=c.pending.set(what, clock(now))), [reading_elsewhere(c, what, prefixes, c.store)]
+
+
+def reading_elsewhere(c: Connection, what: str, prefixes: tuple[str, ...], store: Address) -> Send:
+    """Ask another store: that it does not answer ends no session with this one."""
+    return Send(store, Read((c.name, c.life, what), prefixes))
 
 
 def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:

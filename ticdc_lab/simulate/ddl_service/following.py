@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ticdc_lab.simulate.ddl_service import keys, owner, records
+from ticdc_lab.simulate.ddl_service import infosyncer, keys, owner, records
 from ticdc_lab.simulate.ddl_service.connection import asked
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.settings import Duties
@@ -14,14 +14,17 @@ from ticdc_lab.simulate.ddl_service.worker_state import WorkerState, registered
 from ticdc_lab.simulate.machine import Changed, Now, Output
 
 
-def entered(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
-    """Register, once no earlier life of this node is registered any more."""
+def entered(
+    state: WorkerState, mirror: Mirror, duties: Duties, address: str, now: Now
+) -> tuple[WorkerState, list[Output]]:
+    """Register, once no earlier life of this node is registered any more; in its own cluster it shows where it is."""
     if state.node in mirror.under(keys.WORKERS):
         return state, []
-    key = keys.WORKERS + state.node
+    key, lease = keys.WORKERS + state.node, state.service.lease
     own = records.Worker(duties.versions.own, oldest=duties.versions.oldest)
-    put = Put(key, records.written(own), state.service.lease)
-    link, outputs = asked(state.service, "register", (Compare(key, CREATE, 0),), (put,), now)
+    shown = infosyncer.published(f"{state.node}-{lease:x}", address, duties.versions.own, lease)
+    puts = (Put(key, records.written(own), lease), *shown)
+    link, outputs = asked(state.service, "register", (Compare(key, CREATE, 0),), puts, now)
     return state._replace(service=link), outputs
 
 

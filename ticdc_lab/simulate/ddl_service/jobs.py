@@ -86,8 +86,10 @@ class Seen(NamedTuple):
         Of each server, the owner among them, by ``ddl_id``.
     snapshot_ts
         What the owner keeps GC from; 0 for nothing.
-    batch
-        Rows of one step of a backfill.
+    batch, workers
+        Rows of one step of a backfill, and workers that share them.
+    most_errors
+        A job with more is taken back.
     service
         What is supported.
     """
@@ -98,6 +100,8 @@ class Seen(NamedTuple):
     snapshot_ts: int
     batch: int
     service: Versions
+    workers: int = 0
+    most_errors: int = 512
 
 
 def behind(version: int, versions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
@@ -166,11 +170,18 @@ def _backfilled(job: Job, seen: Seen) -> Move | Waiting:
         return Move(
             job._replace(snapshot_ts=seen.snapshot_ts), f"rows from {job.row_count} on are read at its snapshot"
         )
+    if job.error_count < job.errors:
+        failed = job._replace(error_count=job.error_count + 1)
+        if failed.error_count > seen.most_errors:
+            error = f"{failed.error_count} errors are too many"
+            return Move(failed._replace(state=ROLLING_BACK, error=error), error)
+        return Move(failed, f"the cluster is busy: error {failed.error_count} of {seen.most_errors} that are allowed")
     done = min(job.rows, job.row_count + seen.batch)
     if job.fails_at is not None and job.row_count <= job.fails_at < done:
         error = f"duplicate entry in row {job.fails_at}"
         return Move(job._replace(state=ROLLING_BACK, row_count=job.fails_at, error=error), error)
-    return Move(job._replace(row_count=done, batch=seen.batch), f"{done} of {job.rows} rows are backfilled")
+    done_by = job._replace(row_count=done, batch=seen.batch, workers=seen.workers)
+    return Move(done_by, f"{done} of {job.rows} rows are backfilled")
 
 
 def neighbours(element: str, a: str, b: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+PD = "pd"
+"""The service's own store; those of clusters have the address that a cluster was first known by."""
+
 REGISTERS = "/tidb/ddl_service/cluster_registers/"
 WORKERS = "/tidb/ddl_service/worker_nodes/"
 ASSIGNMENTS = "/tidb/ddl_service/ddl_owner_assignments/"

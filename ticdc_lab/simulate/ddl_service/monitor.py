@@ -31,17 +31,16 @@ from ticdc_lab.simulate.ddl_service.checks import (
     safe_ts,
     wrong_step,
 )  # fmt: skip
+from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
 from ticdc_lab.simulate.ddl_service.store import StoreState
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES
+from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES, WORKERS
 from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
 from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.ddl_service.world import cluster_of, store_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
-
-DEFAULT_BATCH = int(VARIABLES[BATCH].default)
 
 FRESH_US = 10_000_000
 """For so long what was set before may still be worked with: longer than an owner can be one and hear nothing."""
@@ -69,8 +68,8 @@ class Monitor:
         The last record of each job, by store and id.
     ids
         Which cluster has each ``ddl_id``.
-    batches
-        Sizes of a backfill's batch by store, and when each was replaced; None for the one that is set.
+    values
+        Values of a variable by store and name, and when each was replaced; None for the one that is set.
     upgrading
         Servers that upgrade the meta, by cluster.
     ownerless_us
@@ -84,9 +83,7 @@ class Monitor:
     schemas: dict[str, dict[Address, Schema]] = field(default_factory=lambda: defaultdict(dict))
     known: dict[tuple[Address, int], records.Job] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
-    batches: dict[Address, dict[int, int | None]] = field(
-        default_factory=lambda: defaultdict(lambda: {DEFAULT_BATCH: None})
-    )
+    values: dict[tuple[Address, str], dict[int, int | None]] = field(default_factory=dict)
     upgrading: dict[str, set[Address]] = field(default_factory=lambda: defaultdict(set))
     since_us: dict[str, int] = field(default_factory=dict)
     ownerless_us: int = 0
@@ -109,7 +106,7 @@ class Monitor:
             if type(output) is not Changed:
                 continue
             if is_store:
-                found = found or self._written(kernel.now_us, at, after, output)
+                found = found or self._written(kernel, at, after, output)
             elif output.subject.startswith("ddl-owner:"):
                 found = found or self._owned(kernel, at, output.subject[10:], output.after)
         return found
@@ -197,32 +194,45 @@ class Monitor:
         (busy.add if state.upgrading else busy.discard)(at)
         return (ONE_UPGRADE, f"{' and '.join(sorted(busy))} upgrade the meta at once") if len(busy) > 1 else None
 
-    def _written(self, now_us: int, at: Address, state: StoreState, change: Changed) -> Found:
-        key = change.subject
+    def _written(self, kernel: Kernel, at: Address, state: StoreState, change: Changed) -> Found:
+        key, now_us = change.subject, kernel.now_us
         if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
             return self._job(now_us, at, state, records.job(str(change.after)))
-        if key == keys.SYSVARS + BATCH and change.after is not None:
-            sizes = self.batches[at]
-            sizes |= {size: now_us for size, ended_us in sizes.items() if ended_us is None}
-            sizes[int(change.after)] = None
+        if key.startswith(keys.SYSVARS) and change.after is not None:
+            known = self._values(at, key.removeprefix(keys.SYSVARS))
+            known |= {value: now_us for value, ended_us in known.items() if ended_us is None}
+            known[int(change.after)] = None
         if key.startswith(keys.REGISTERS) and change.after is not None:
-            error = unsupported(records.cluster(str(change.after)).version, self.versions)
-            return (SUPPORTED, f"{key} is registered, and {error}") if error else None
+            return self._registered(kernel, key, records.cluster(str(change.after)))
+        if not at.startswith("tikv://"):
+            return None  # in its own cluster a worker is seen as every instance is
         if key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
             return HIDDEN, f"{key} shows where a worker of the service is"
         if key.startswith(keys.TOPOLOGY) and not key.startswith(keys.TOPOLOGY + "cluster"):
             return HIDDEN, f"{key} shows a worker of the service to TiDB-Dashboard"
-        if keys.SERVICE_ID in key and at.startswith("tikv://"):
+        if keys.SERVICE_ID in key:
             own = keys.cluster_of(key[key.index(keys.SERVICE_ID) :])
             if f"tikv://{own}:2379" != at:
                 return OWN_IDS, f"{key}, of {own}, is in the store {at}"
         return None
 
+    def _registered(self, kernel: Kernel, key: str, cluster: records.Cluster) -> Found:
+        """Neither what is said of a cluster nor what it says itself may be a version that is not served."""
+        store = kernel.states.get(cluster.identity)
+        told = versions_told(store.keys) if isinstance(store, StoreState) else ()
+        errors = (unsupported(version, self.versions) for version in (cluster.version, *told))
+        return next(((SUPPORTED, f"{key} is registered, and {error}") for error in errors if error), None)
+
+    def _values(self, at: Address, name: str) -> dict[int, int | None]:
+        return self.values.setdefault((at, name), {int(VARIABLES[name].default): None})
+
     def _job(self, now_us: int, at: Address, state: StoreState, job: records.Job) -> Found:
         before = self.known.get((at, job.id))
         self.known[at, job.id] = job
         if before is not None and job.row_count > before.row_count and job.batch:
-            ended_us = self.batches[at].get(job.batch, -FRESH_US)
+            ended_us = self._values(at, BATCH).get(job.batch, -FRESH_US)
             if ended_us is not None and now_us - ended_us > FRESH_US:
                 return OWN_VARIABLES, f"job {job.id} in {at} took {job.batch} rows at a time, which is not set there"
+            if job.workers not in self._values(at, WORKERS):  # a session keeps what was set when it began
+                return OWN_VARIABLES, f"job {job.id} in {at} had {job.workers} workers, which was never set there"
         return None if before is None else wrong_step(before, job, safe_ts(state), self.versions, at)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records, sysvars
+from ticdc_lab.simulate.ddl_service import infosyncer, jobs, keys, records, sysvars
 from ticdc_lab.simulate.ddl_service.connection import Connection, asked, clock, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, unchanged, winner
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
@@ -27,6 +27,7 @@ PREFIXES = (
     keys.NEWEST_TS,
 )  # fmt: skip
 NOTHING = ""
+_USUAL_WORKERS = int(sysvars.VARIABLES[sysvars.WORKERS].default)
 SKEW_S = 1.0
 """A clock that is further behind than this is spoken of."""
 
@@ -46,6 +47,8 @@ class OwnerState(NamedTuple):
         The snapshot that GC has been asked to keep, and that it is known to keep; 0 for none.
     next_us
         When the next batch of a backfill may be done, on the node's own clock.
+    session
+        The job that it works on, and the variables of that job's session.
     said
         Why it waited last.
     server
@@ -58,6 +61,7 @@ class OwnerState(NamedTuple):
     asked_ts: int = 0
     holds_ts: int = 0
     next_us: int = 0
+    session: tuple[int, Map[str, str]] = (0, Map())
     said: str = NOTHING
     server: str = ""
 
@@ -103,7 +107,7 @@ def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Out
     o = o._replace(link=link)
     if link.mirror is None or not link.lease:
         return o, outputs
-    o, more = _present(o, link.mirror, now)
+    o, more = _present(o, link.mirror, duties, now)
     outputs += more
     o, more = _elected(o, link.mirror)
     outputs += more
@@ -120,7 +124,7 @@ def _ask(
     return o._replace(link=link), outputs
 
 
-def _present(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
+def _present(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
     """Publish the schema version that it has loaded, and campaign; nothing else of a worker is seen in the cluster."""
     outputs: list[Output] = []
     version, lease = mirror.value(keys.GLOBAL_VERSION) or "0", o.link.lease
@@ -128,7 +132,7 @@ def _present(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[
     if own is None or own.value != version:
         puts: tuple[Op, ...] = (Put(keys.VERSIONS + o.ddl_id, version, lease),)
         if o.server:
-            puts = (*puts, Put(keys.SERVER_INFO + o.ddl_id, f'{{"address": "{o.server}"}}', lease))
+            puts = (*puts, infosyncer.server_info(o.ddl_id, o.server, duties.versions.own, lease))
         o, outputs = _ask(o, "load", (), puts, now)
     if f"{lease:x}" not in mirror.under(keys.OWNER):
         key = keys.campaign(keys.OWNER, lease)
@@ -158,6 +162,8 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         return _released(o, now)
     name = min(queue, key=lambda n: (len(n), n))
     job = records.job(queue[name].value)
+    if o.session[0] != job.id:
+        o = o._replace(session=(job.id, sysvars.inherited(variables(o, mirror))))
     is_filling = (
         job.state == records.RUNNING and job.kind in jobs.BACKFILLED
         and job.schema_state == jobs.WRITE_REORG and job.row_count < job.rows
@@ -169,7 +175,8 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         o, outputs = _held(o, mirror, now)
     if "step" in o.link.pending or clock(now) < o.next_us:
         return o, outputs
-    found = jobs.advanced(job, _facts(o, job, mirror, duties))
+    seen = _facts(o, job, mirror, duties)
+    found = jobs.advanced(job, seen)
     if isinstance(found, jobs.Waiting):
         if found.because != o.said:
             outputs = [*outputs, Decided(f"job:{o.cluster}/{job.id}", None, found.because, found.rejected)]
@@ -181,8 +188,9 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         *more,
     ]
     if is_filling:
-        o = o._replace(next_us=clock(now) + duties.batch_us)
-        outputs.append(Wake(duties.batch_us, ("batch", o.cluster)))
+        batch_us = duties.batch_us * _USUAL_WORKERS // seen.workers
+        o = o._replace(next_us=clock(now) + batch_us)
+        outputs.append(Wake(batch_us, ("batch", o.cluster)))
     return o._replace(said=NOTHING), outputs
 
 
@@ -218,9 +226,11 @@ def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
 def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.Seen:
     element = mirror.under(keys.SCHEMA).get(job.element)
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
-    batch = sysvars.count_of(sysvars.BATCH, sysvars.Scopes(cluster=variables(o, mirror)))
+    scopes = sysvars.Scopes(cluster=variables(o, mirror), session=o.session[1])
+    batch, workers, most_errors = (sysvars.count_of(name, scopes) for name in sysvars.COUNTS)
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
-    return jobs.Seen(element.value if element else jobs.NONE, version, versions, o.holds_ts, batch, duties.versions)
+    state = element.value if element else jobs.NONE
+    return jobs.Seen(state, version, versions, o.holds_ts, batch, duties.versions, workers, most_errors)
 
 
 def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.ddl_service import server_state, worker_state
+from ticdc_lab.simulate.ddl_service import server_state, sysvars, worker_state
 from ticdc_lab.simulate.ddl_service.store_messages import ExpireOf
 from ticdc_lab.simulate.ddl_service.world import PD, store_of
 from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, Node, Planned, Text
@@ -90,7 +90,7 @@ class BreakSession:
 
 @dataclass(frozen=True, slots=True)
 class RegisterCluster:
-    """A user registers a cluster at a worker, or updates it."""
+    """A user registers a cluster at a worker, or updates it; without a ``version`` the service asks the cluster."""
 
     cluster: Text
     worker: Node
@@ -105,8 +105,7 @@ class RegisterCluster:
                 f"{scenario.file}:{event.line}: expected a cluster with a store; found {self.cluster}.",
                 hint="Give it to `cluster.clusters`, or name the `store` of one that is there.",
             )
-        version = self.version or scenario.settings.habits.version
-        yield kernel.Ask(event.at_us, self.worker, worker_state.Register(self.cluster, store, version))
+        yield kernel.Ask(event.at_us, self.worker, worker_state.Register(self.cluster, store, self.version or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +131,13 @@ class Ddl:
     rows: int = 0
     fails_at: int | None = None
     version: Text = ""
+    errors: int = 0
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
-        submit = server_state.Submit(self.job, self.table, self.element, self.rows, self.fails_at, self.version)
+        submit = server_state.Submit(
+            self.job, self.table, self.element, self.rows, self.fails_at, self.version, errors=self.errors
+        )
         yield kernel.Ask(event.at_us, self.server, submit)
 
 
@@ -161,7 +163,24 @@ class SetGlobal:
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
+        if refused := sysvars.refusal(self.variable, self.value):
+            known = ", ".join(sysvars.COUNTS)
+            raise ScenarioError(
+                f"{scenario.file}:{event.line}: expected a variable that a cluster can set; found {refused}.",
+                hint=f"There is {known}; `enable_ddl` sets what is of a server.",
+            )
         yield kernel.Ask(event.at_us, self.server, server_state.SetVariable(self.variable, self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDdl:
+    """A user sends ``admin show ddl`` to a tidb-server."""
+
+    server: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield kernel.Ask(event.at_us, self.server, server_state.ShowDdl())
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +222,7 @@ EVENTS: dict[str, type] = FAULTS | {
     "ddl": Ddl,
     "cancel": CancelDdl,
     "set_global": SetGlobal,
+    "show_ddl": ShowDdl,
     "slow_server": SlowServer,
     "transact": Transact,
 }

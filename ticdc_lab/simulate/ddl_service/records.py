@@ -71,8 +71,10 @@ class Job(NamedTuple):
         How many rows are backfilled.
     snapshot_ts, owner
         The snapshot that the backfill reads, and the ``ddl_id`` of who has run the job last.
-    batch
-        Rows that were backfilled at a time, last.
+    batch, workers
+        Rows that were backfilled at a time, last, and workers that shared them.
+    errors, error_count
+        How often its backfill is to fail for a reason that passes, and how often it has.
     error
         Why it was rejected or rolled back.
     request
@@ -95,6 +97,9 @@ class Job(NamedTuple):
     batch: int = 0
     error: str = ""
     request: str = ""
+    workers: int = 0
+    errors: int = 0
+    error_count: int = 0
 
     @property
     def has_begun(self) -> bool:

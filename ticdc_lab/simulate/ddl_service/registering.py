@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import asked, clock, reading
+from ticdc_lab.simulate.ddl_service.connection import asked, clock, reading, reading_elsewhere
+from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, mirrored, unchanged
 from ticdc_lab.simulate.ddl_service.records import Cluster
 from ticdc_lab.simulate.ddl_service.settings import Duties
@@ -36,6 +37,12 @@ REFUSED, CONFLICT, ABSENT, LATE, UNKNOWN, NO_SESSION = (
 )  # fmt: skip
 """How a wish can end. Only after ``unknown`` may it have been carried out without anybody's having been told."""
 _READ = (keys.REGISTERS, keys.PDS, keys.WORKERS)
+_OF_VERSION = (keys.SERVER_INFO, keys.BOOTSTRAPPED)
+_OF_CLUSTER = {
+    "version": "Nothing was written. Is it there? One that is given with its version is not asked.",
+    "jobs": "Is it there? With force it is not asked.",
+}
+"""What a cluster's own store is asked for, and what to do where it does not answer."""
 _AT_ONCE = 3
 """So often a wish whose ground has changed is tried again at once; then at the next tick."""
 
@@ -70,20 +77,22 @@ def addresses(store_addr: str) -> list[str]:
 
 
 def decided(
-    command: Register | Unregister, entries: tuple[tuple[str, Entry], ...], versions: Versions
+    command: Register | Unregister,
+    entries: tuple[tuple[str, Entry], ...],
+    versions: Versions,
+    told: tuple[str, ...] = (),
 ) -> Write | Outcome:
     """Say what a wish comes to, from all registered clusters, known PDs and workers as they are.
 
     Which worker is asked makes no difference, in the midst of an upgrade neither: what one of them can serve is
-    registered. ``versions`` counts where no worker is known.
+    registered. ``versions`` counts where no worker is known; ``told`` are those that the cluster itself has.
     """
-    found = {k.removeprefix(keys.REGISTERS): e for k, e in entries if k.startswith(keys.REGISTERS)}
-    pds = {k.removeprefix(keys.PDS): e for k, e in entries if k.startswith(keys.PDS)}
+    found, pds = _under(entries, keys.REGISTERS), _under(entries, keys.PDS)
     own = found.get(command.cluster)
     same = unchanged(keys.REGISTERS + command.cluster, own)
     if isinstance(command, Register):
-        workers = Map({k.removeprefix(keys.WORKERS): e for k, e in entries if k.startswith(keys.WORKERS)})
-        decision = _registered(command, found, pds, set(serving(workers).values()) or {versions}, same)
+        workers = Map(_under(entries, keys.WORKERS))
+        decision = _registered(command, found, pds, set(serving(workers).values()) or {versions}, told, same)
         return _unless_misread(decision, workers)
     if own is None:
         because = f"{command.cluster} is not registered"
@@ -91,18 +100,48 @@ def decided(
     return Write((same,), (Delete(keys.REGISTERS + command.cluster),))
 
 
+def _under(entries: tuple[tuple[str, Entry], ...], prefix: str) -> dict[str, Entry]:
+    return {k.removeprefix(prefix): e for k, e in entries if k.startswith(prefix)}
+
+
+def _stores(command: Register, before: Cluster | None, pds: dict[str, Entry]) -> dict[str, str]:
+    """Give the stores that a cluster is known by, which should be one, and of each a PD that it has; empty if new."""
+    known = {pds[a].value: a for a in addresses(command.store_addr) if a in pds}
+    return known | ({before.identity: ""} if before else {})
+
+
+def store_to_ask(command: Register, entries: tuple[tuple[str, Entry], ...]) -> str:
+    """Give the store of a cluster that is to be registered."""
+    own = _under(entries, keys.REGISTERS).get(command.cluster)
+    before = records.cluster(own.value) if own else None
+    return next(iter(_stores(command, before, _under(entries, keys.PDS))), command.store_addr)
+
+
+def _refused(version: str, fleet: Set[Versions]) -> Outcome | None:
+    if not all(unsupported(version, v) for v in fleet):
+        return None
+    served = Versions(max((v.own for v in fleet), key=as_numbers), min((v.oldest for v in fleet), key=as_numbers))
+    because = unsupported(version, served) or f"no worker supports version {version}"
+    return Outcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
+
+
 def _registered(
-    command: Register, found: dict[str, Entry], pds: dict[str, Entry], fleet: Set[Versions], same: Compare
+    command: Register,
+    found: dict[str, Entry],
+    pds: dict[str, Entry],
+    fleet: Set[Versions],
+    told: tuple[str, ...],
+    same: Compare,
 ) -> Write | Outcome:
     registered = {name: records.cluster(e.value) for name, e in found.items()}
     before = registered.get(command.cluster)
-    served = Versions(max((v.own for v in fleet), key=as_numbers), min((v.oldest for v in fleet), key=as_numbers))
-    version = command.version or (before.version if before else min((v.own for v in fleet), key=as_numbers))
-    if all(unsupported(version, v) for v in fleet):
-        because = unsupported(version, served) or f"no worker supports version {version}"
-        return Outcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
+    untold = before.version if before else min((v.own for v in fleet), key=as_numbers)
+    versions = (command.version,) if command.version else told or (untold,)
+    for version in versions:
+        if refusal := _refused(version, fleet):
+            return refusal
     wanted = addresses(command.store_addr)
-    stores = {pds[a].value: a for a in wanted if a in pds} | ({before.identity: ""} if before else {})
+    stores = _stores(command, before, pds)
     store = next(iter(stores), command.store_addr)
     for other, known in sorted(registered.items()):
         shared = sorted(set(wanted) & set(addresses(known.store_addr)))
@@ -115,7 +154,7 @@ def _registered(
             CONFLICT, f"{command.store_addr} has PDs of two clusters: of that at {one}, and of that at {two}",
             "Register each by itself; unregister a cluster before its id is given to another.",
         )  # fmt: skip
-    cluster = Cluster(command.store_addr, version, store)
+    cluster = Cluster(command.store_addr, versions[-1], store)
     unknown = [a for a in addresses(before.store_addr) if a not in pds] if before else []  # of an earlier version
     touched = dict.fromkeys([*wanted, *unknown, *sorted(a for a, e in pds.items() if e.value == store)[:1]])
     compares = [same, *(unchanged(keys.PDS + a, pds.get(a)) for a in touched)]
@@ -165,6 +204,8 @@ def went_on(state: WorkerState, message: Found | Done, duties: Duties, now: Now)
     wish: Wish | None = state.wishes.get(name)
     if wish is None or what != f"{wish.doing} {name}":
         return state, []
+    if isinstance(message, Found) and wish.doing == "version":
+        return _judged(state, name, versions_told(dict(message.entries)), duties, now)
     if isinstance(message, Found) and wish.doing == "jobs":
         if isinstance(wish.command, LookAtJobs):
             return _told(state, name, Outcome(SEEN, seen=_mirror(job_prefixes(wish.command.job), message)))
@@ -183,18 +224,36 @@ def _read(state: WorkerState, name: str, found: Found, duties: Duties, now: Now)
     if isinstance(wish.command, Look):
         return _told(state, name, Outcome(SEEN, seen=_mirror(PREFIXES, found)))
     if isinstance(wish.command, LookAtJobs):
-        return _look_at_jobs(state, name, wish.command, found, now)
-    decision = decided(wish.command, found.entries, duties.versions)
+        return _look_at_jobs(state, name, wish.command, found)
+    state = state._replace(wishes=state.wishes.set(name, wish._replace(seen=found.entries)))
+    if isinstance(wish.command, Register) and not wish.command.version:
+        return _asks(state, name, "version", store_to_ask(wish.command, found.entries), _OF_VERSION)
+    return _judged(state, name, (), duties, now)
+
+
+def _judged(
+    state: WorkerState, name: str, told: tuple[str, ...], duties: Duties, now: Now
+) -> tuple[WorkerState, list[Output]]:
+    """Decide on a change, from what was read and from the versions that the cluster itself has told."""
+    wish: Wish = state.wishes[name]
+    command = wish.command
+    assert isinstance(command, Register | Unregister)
+    decision = decided(command, wish.seen, duties.versions, told)
     if isinstance(decision, Outcome):
         return _told(state, name, decision)
-    wish = wish._replace(write=decision)
-    state = state._replace(wishes=state.wishes.set(name, wish))
-    if not isinstance(wish.command, Unregister) or not wish.command.if_idle:
+    state = state._replace(wishes=state.wishes.set(name, wish._replace(write=decision)))
+    if not isinstance(command, Unregister) or not command.if_idle:
         return _written(state, name, now)
-    store = next(records.cluster(e.value) for k, e in found.entries if k == keys.REGISTERS + wish.command.cluster)
-    link, outputs = reading(state.service, f"jobs {name}", (keys.JOBS,), now, store=store.identity)
-    wishes = state.wishes.set(name, wish._replace(doing="jobs"))
-    return state._replace(service=link, wishes=wishes), outputs
+    own = dict(wish.seen)[keys.REGISTERS + command.cluster]
+    return _asks(state, name, "jobs", records.cluster(own.value).identity, (keys.JOBS,))
+
+
+def _asks(
+    state: WorkerState, name: str, doing: str, store: str, prefixes: tuple[str, ...]
+) -> tuple[WorkerState, list[Output]]:
+    """Ask the store of a cluster; one that cannot be reached is waited for by the wish alone."""
+    wishes = state.wishes.set(name, state.wishes[name]._replace(doing=doing, store=store))
+    return state._replace(wishes=wishes), [reading_elsewhere(state.service, f"{doing} {name}", prefixes, store)]
 
 
 def _mirror(prefixes: tuple[str, ...], found: Found) -> Mirror:
@@ -207,16 +266,11 @@ def job_prefixes(job: int) -> tuple[str, ...]:
     return (*own, keys.VERSIONS, keys.GLOBAL_VERSION)
 
 
-def _look_at_jobs(
-    state: WorkerState, name: str, command: LookAtJobs, found: Found, now: Now
-) -> tuple[WorkerState, list[Output]]:
+def _look_at_jobs(state: WorkerState, name: str, command: LookAtJobs, found: Found) -> tuple[WorkerState, list[Output]]:
     entry = dict(found.entries).get(keys.REGISTERS + command.cluster)
     if entry is None:
         return _told(state, name, Outcome(ABSENT, f"{command.cluster} is not registered", "The list has all."))
-    store, prefixes = records.cluster(entry.value).identity, job_prefixes(command.job)
-    link, outputs = reading(state.service, f"jobs {name}", prefixes, now, store=store)
-    wishes = state.wishes.set(name, state.wishes[name]._replace(doing="jobs"))
-    return state._replace(service=link, wishes=wishes), outputs
+    return _asks(state, name, "jobs", records.cluster(entry.value).identity, job_prefixes(command.job))
 
 
 def _idle(state: WorkerState, name: str, found: Found, now: Now) -> tuple[WorkerState, list[Output]]:
@@ -242,13 +296,15 @@ def again(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, li
     """At a tick: try what waits once more, for as long as a lease; nothing of it has been written."""
     outputs: list[Output] = []
     for name, wish in sorted(state.wishes.items()):
-        if wish.doing != "wait":
-            continue
-        if clock(now) - wish.since_us < duties.terms.ttl_us:
+        is_late, more = clock(now) - wish.since_us >= duties.terms.ttl_us, list[Output]()
+        if wish.doing == "wait" and not is_late:
             state, more = _asked(state, name, now)
-        else:
+        elif wish.doing == "wait":
             because = "nothing was written: other changes came first each time, or the store takes none"
             state, more = _told(state, name, Outcome(LATE, because, "Ask again; is there room for the store?"))
+        elif wish.doing in _OF_CLUSTER and is_late:
+            because = f"the cluster at {wish.store} does not tell its {wish.doing}"
+            state, more = _told(state, name, Outcome(LATE, because, _OF_CLUSTER[wish.doing]))
         outputs += more
     return state, outputs
 

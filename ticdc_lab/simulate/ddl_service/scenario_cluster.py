@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
+from ticdc_lab.simulate.ddl_service.versions import parsed
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.planned import Planned
 from ticdc_lab.simulate.planned_reading import Names
@@ -17,12 +18,16 @@ MOST_WORKERS, MOST_CLUSTERS, MOST_SERVERS = 100, 2_000, 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet."""
+    """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet.
+
+    ``versions`` are those of clusters whose tidb-servers have another one than the settings say.
+    """
 
     workers: int
     clusters: int
     servers: int = 2
     unregistered: int = 0
+    versions: tuple[tuple[str, str], ...] = ()
 
     @property
     def _world(self) -> Settings:
@@ -59,14 +64,26 @@ class UserLoad(NamedTuple):
 
 def cluster(value: Value) -> Cluster:
     """Read ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``."""
-    given = value.fields({"workers", "clusters", "servers", "unregistered"}, required=["workers", "clusters"])
+    known = {"workers", "clusters", "servers", "unregistered", "versions"}
+    given = value.fields(known, required=["workers", "clusters"])
     clusters = given["clusters"].integer(least=1, most=MOST_CLUSTERS)
-    return Cluster(
+    named = Settings(clusters=clusters).cluster_names()
+    found = Cluster(
         given["workers"].integer(least=1, most=MOST_WORKERS),
         clusters,
         given["servers"].integer(least=1, most=MOST_SERVERS) if "servers" in given else 2,
         given["unregistered"].integer(most=clusters) if "unregistered" in given else 0,
     )
+    if "versions" not in given:
+        return found
+    versions = [(c.choice(named, "a cluster"), _version(v)) for c, v in given["versions"].entries()]
+    return replace(found, versions=tuple(versions))
+
+
+def _version(value: Value) -> str:
+    if not parsed(value.text()):
+        raise value.wrong("a version such as v6.5.0")
+    return value.text()
 
 
 def load(value: Value, names: Names) -> UserLoad:

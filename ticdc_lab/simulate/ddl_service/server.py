@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import keys, owner, server_duties
+from ticdc_lab.simulate.ddl_service import infosyncer, keys, owner, server_duties
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, asked, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.mirror import Mirror
 from ticdc_lab.simulate.ddl_service.owner import values
@@ -199,7 +199,7 @@ class Server:
             return state, []
         puts = [Put(keys.VERSIONS + state.ddl_id, str(version), state.link.lease)]
         if state.published < 0:
-            puts += server_duties.shown(state)
+            puts += infosyncer.published(state.ddl_id, state.address, self.habits.version, state.link.lease)
         link, outputs = asked(state.link, "publish", (), tuple(puts), now)
         return state._replace(link=link, publishing=version), outputs
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service import infosyncer, keys, records, sysvars
 from ticdc_lab.simulate.ddl_service.connection import asked, reading
 from ticdc_lab.simulate.ddl_service.mirror import Mirror, unchanged, winner
 from ticdc_lab.simulate.ddl_service.owner import snapshot_ts
@@ -25,23 +24,13 @@ from ticdc_lab.simulate.ddl_service.server_state import (
 )
 from ticdc_lab.simulate.ddl_service.store_messages import CREATE, Compare, Delete, Done, Entry, Found, Op, Put
 from ticdc_lab.simulate.ddl_service.versions import parsed
-from ticdc_lab.simulate.machine import Changed, Now, Output, Told, Wake
+from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Told, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
 WISHES = ("wish", "looks up", "shows")
 """What is asked of the store for a user: that it be written, whether it was, and what there is to show."""
 _SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
-
-
-def shown(state: ServerState) -> list[Put]:
-    """What a server tells ``admin show ddl``, cluster tables and TiDB-Dashboard (proposal, "Infosyncer")."""
-    lease = state.link.lease
-    return [
-        Put(keys.SERVER_INFO + state.ddl_id, f'{{"address": "{state.address}"}}', lease),
-        Put(f"{keys.TOPOLOGY}{state.address}/tidb", "{}", lease),
-        Put(f"{keys.TOPOLOGY}{state.address}/ttl", "0", lease),
-    ]
 
 
 def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
@@ -81,7 +70,8 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
     """
     wish: Any = state.wishes[0]
     if isinstance(message, Found) and isinstance(wish, ShowDdl):
-        return granted(state), [Told(wish, shown_ddl(dict(message.entries)))]
+        answer = shown_ddl(dict(message.entries))
+        return granted(state), [Decided("admin show ddl", answer.told, "a user asked"), Told(wish, answer)]
     if isinstance(message, Found):
         found = dict(message.entries).get(keys.REQUESTS + wish.request)
         return (granted(state), [Told(wish, int(found.value))]) if found else (state, [])
@@ -102,12 +92,13 @@ def shown_ddl(entries: Mapping[str, Entry]) -> ShownDdl:
     part = Map({k.removeprefix(keys.OWNER): e for k, e in entries.items() if k.startswith(keys.OWNER)})
     won = winner(part)
     owner_id = won[1].value if won else ""
-    info = entries.get(keys.SERVER_INFO + owner_id)
-    address = orjson.loads(info.value)["address"] if info is not None else ""
+    there = infosyncer.instances(entries)
+    address = there[owner_id]["address"] if owner_id in there else ""
     queue = [records.job(e.value) for k, e in entries.items() if k.startswith(keys.JOBS)]
     running = tuple((job.id, job.kind, job.schema_state) for job in sorted(queue) if job.has_begun)
     version = entries.get(keys.GLOBAL_VERSION)
-    return ShownDdl(int(version.value) if version else 0, owner_id, address, running)
+    shown = tuple(sorted({info["address"] for info in there.values()}))
+    return ShownDdl(int(version.value) if version else 0, owner_id, address, running, shown)
 
 
 # Bootstrap: a lock of its own, for the owner of the DDL may be in the service, which upgrades nobody's meta
@@ -206,8 +197,7 @@ def alive(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState, li
     again: list[Output] = [Wake(habits.topology_us, "topology")]
     if not state.link.lease or state.published < 0:
         return state, again
-    put = Put(f"{keys.TOPOLOGY}{state.address}/ttl", str(now.at_us), state.link.lease)
-    link, outputs = asked(state.link, "topology", (), (put,), now)
+    link, outputs = infosyncer.kept_alive(state.link, state.address, now)
     return state._replace(link=link), [*again, *outputs]
 
 
@@ -220,7 +210,7 @@ def _wished(wish: Any, mirror: Mirror, habits: Habits, now: Now) -> Txn | str:
         number = int(mirror.value(keys.LAST_JOB) or "0") + 1
         job = Job(
             number, wish.kind, wish.table, wish.name, wish.version or habits.version, wish.rows, wish.fails_at,
-            request=wish.request,
+            request=wish.request, errors=wish.errors,
         )  # fmt: skip
         request = keys.REQUESTS + wish.request
         newest_ts = max(ts_of(now.at_us), int(mirror.value(keys.NEWEST_TS) or "0"))
@@ -237,4 +227,6 @@ def _wished(wish: Any, mirror: Mirror, habits: Habits, now: Now) -> Txn | str:
         job = records.job(entry.value)._replace(state=CANCELLING)
         return (unchanged(f"{keys.JOBS}{wish.job}", entry),), (Put(f"{keys.JOBS}{wish.job}", records.written(job)),)
     assert isinstance(wish, SetVariable)
+    if refused := sysvars.refusal(wish.name, wish.value):
+        return refused
     return (), (Put(keys.SYSVARS + wish.name, wish.value),)

@@ -9,6 +9,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import USUAL, Connection, Terms
+from ticdc_lab.simulate.ddl_service.infosyncer import TTL_US
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.machine import Address
 
@@ -26,7 +27,10 @@ PREFIXES = (
 
 
 class Submit(NamedTuple):
-    """Asked of a server: a user's DDL statement; two with one ``request`` are the same, without one it gets its own."""
+    """Asked of a server: a user's DDL statement; two with one ``request`` are the same, without one it gets its own.
+
+    Its backfill finds a duplicate in row ``fails_at``, and fails ``errors`` times for a reason that passes.
+    """
 
     kind: str
     table: str
@@ -35,6 +39,7 @@ class Submit(NamedTuple):
     fails_at: int | None = None
     version: str = ""
     request: str = ""
+    errors: int = 0
 
 
 class Cancel(NamedTuple):
@@ -61,12 +66,23 @@ class ShownDdl(NamedTuple):
         The ``ddl_id`` of the owner and where it is; no address where a service has the DDL, which publishes none.
     running
         Jobs that have begun, as ``id, kind, schema state``.
+    instances
+        Addresses of those that cluster tables (``information_schema.cluster_processlist``) ask: no worker is one.
     """
 
     schema_version: int
     owner_id: str = ""
     owner_address: str = ""
     running: tuple[tuple[int, str, str], ...] = ()
+    instances: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What a user sees, in a line."""
+        owner = f"owner {self.owner_id}" if self.owner_id else "no owner"
+        where = f" at {self.owner_address}" if self.owner_address else ""
+        jobs = ", ".join(f"job {job}, {kind}, {state or 'not begun'}" for job, kind, state in self.running)
+        return f"schema version {self.schema_version}; {owner}{where}; running: {jobs or 'none'}"
 
 
 class SetVariable(NamedTuple):
@@ -127,7 +143,7 @@ class Habits:
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
     tick_us: int = 250_000
-    topology_us: int = 30_000_000
+    topology_us: int = TTL_US
     enables_ddl: bool = False
 
 

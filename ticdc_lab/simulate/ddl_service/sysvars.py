@@ -23,18 +23,24 @@ class Variable(NamedTuple):
     default: str
 
 
+BATCH, WORKERS, MOST_ERRORS = (
+    "tidb_ddl_reorg_batch_size", "tidb_ddl_reorg_worker_cnt", "tidb_ddl_error_count_limit",
+)  # fmt: skip
+"""What an owner works with: rows of a batch, workers that share it, and after how many errors a job is taken back."""
+
 VARIABLES: Mapping[str, Variable] = MappingProxyType(
     {
-        "tidb_ddl_reorg_batch_size": Variable(frozenset({GLOBAL}), "256"),
-        "tidb_ddl_reorg_worker_cnt": Variable(frozenset({GLOBAL, SESSION}), "4"),
-        "tidb_ddl_error_count_limit": Variable(frozenset({GLOBAL}), "512"),
+        BATCH: Variable(frozenset({GLOBAL}), "256"),
+        WORKERS: Variable(frozenset({GLOBAL, SESSION}), "4"),
+        MOST_ERRORS: Variable(frozenset({GLOBAL}), "512"),
         "tidb_enable_ddl": Variable(frozenset({INSTANCE}), "ON"),
         "version_comment": Variable(frozenset({NO_SCOPE}), "TiDB Server"),
     }
 )
 """Those that matter to an owner."""
 
-BATCH = "tidb_ddl_reorg_batch_size"
+COUNTS = (BATCH, WORKERS, MOST_ERRORS)
+"""Those whose values are numbers above 0."""
 
 
 class Scopes(NamedTuple):
@@ -58,5 +64,24 @@ def value_of(name: str, scopes: Scopes) -> str:
 def count_of(name: str, scopes: Scopes) -> int:
     """Give a variable that is a number above 0; one that is none counts as not set, lest a cluster stop its worker."""
     text = value_of(name, scopes)
-    is_count = text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
-    return int(text if is_count else VARIABLES[name].default)
+    return int(text if _is_count(text) else VARIABLES[name].default)
+
+
+def inherited(cluster: Map[str, str]) -> Map[str, str]:
+    """Give the variables of a session that begins now: it has the global values, and hears of no later ones."""
+    own = (name for name, variable in VARIABLES.items() if SESSION in variable.scopes)
+    return Map({name: value_of(name, Scopes(cluster=cluster)) for name in own})
+
+
+def refusal(name: str, value: str) -> str:
+    """Say why ``set global`` does not take a variable or its value; empty where it does."""
+    known = VARIABLES.get(name)
+    if known is None:
+        return f"there is no variable {name}"
+    if GLOBAL not in known.scopes:
+        return f"{name} is of scope {' and '.join(sorted(known.scopes))}, and cannot be set for a cluster"
+    return "" if _is_count(value) else f"{name} is a number above 0, and {value!r} is none"
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from immutables import Map
+
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.ddl_service import planned as own
 from ticdc_lab.simulate.ddl_service.load import drawn_load
@@ -21,7 +23,7 @@ def settings_of(scenario: Scenario) -> Settings:
     joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.Join))
     found: Settings = replace(
         scenario.settings, workers=cluster.workers, clusters=cluster.clusters, servers=cluster.servers,
-        unregistered=cluster.unregistered, joining=joining,
+        unregistered=cluster.unregistered, joining=joining, versions=Map(dict(cluster.versions)),
     )  # fmt: skip
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import following, leading, owner, registering
+from ticdc_lab.simulate.ddl_service import following, infosyncer, keys, leading, owner, registering
 from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
@@ -46,17 +46,21 @@ class Worker:
         Where the service's metadata is.
     duties
         How it works.
+    address
+        Where it is reached, as the service's own cluster sees it; its id where that says so.
     """
 
     node: str
-    store: Address = "pd"
+    store: Address = keys.PD
     duties: Duties = DUTIES
+    address: str = ""
 
     def start(self, address: Address, now: Now) -> tuple[WorkerState, list[Output]]:
         """Ask for a session."""
         state = WorkerState(self.node, Connection(self.store, SERVICE, 1, PREFIXES))
         state, outputs = self._acted(state, now)
-        return state, [Wake(self.duties.tick_us, "tick"), *outputs]
+        wakes = [Wake(self.duties.tick_us, "tick"), Wake(self.duties.topology_us, "topology")]
+        return state, [*wakes, *outputs]
 
     def step(self, state: WorkerState, event: Event, now: Now) -> tuple[WorkerState, list[Output]]:
         """Take an answer or a timer, after a look at the clock: a session that may be gone ends everything first."""
@@ -72,6 +76,8 @@ class Worker:
             return self._of_owner(state, str(event.name[1]), now)
         if isinstance(event, Asked):
             return self._asked(state, event.command, now)
+        if isinstance(event, Fired) and event.name == "topology":
+            return self._alive(state, now)
         state, outputs = self._acted(state, now)
         state, more = self._all_owners(state, now)
         outputs += more
@@ -86,6 +92,13 @@ class Worker:
             outputs.append(Changed("leader", state.leads, None, because))
         outputs += [*registering.given_up(state, because), *left(state.service)]
         return WorkerState(state.node, renewed(state.service), lives=state.lives), outputs
+
+    def _alive(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
+        again: list[Output] = [Wake(self.duties.topology_us, "topology")]
+        if registered(state) is None:
+            return state, again
+        link, outputs = infosyncer.kept_alive(state.service, self.address or self.node, now)
+        return state._replace(service=link), [*again, *outputs]
 
     def _asked(self, state: WorkerState, command: Any, now: Now) -> tuple[WorkerState, list[Output]]:
         if isinstance(command, Leave):
@@ -154,7 +167,7 @@ class Worker:
         if mirror is None or not link.lease:
             return state, outputs
         if registered(state) is None:
-            state, more = following.entered(state, mirror, self.duties, now)
+            state, more = following.entered(state, mirror, self.duties, self.address or self.node, now)
             return state, [*outputs, *more]
         state, more = following.followed(state, mirror, self.duties, now)
         outputs += more

@@ -25,7 +25,8 @@ class Register(NamedTuple):
     cluster, store_addr
         Its id, and its PDs.
     version
-        Empty for the one it is registered with, the service's own for a new one.
+        Empty where the cluster is to be asked; one that tells none keeps that it is registered with, and a new one gets
+        what all workers serve.
     request
         By which the answer is known.
     """
@@ -66,9 +67,14 @@ class Wish(NamedTuple):
     command, since_us
         What, and when, on the worker's own clock.
     doing
-        ``read`` or ``write`` while the store is asked, ``jobs`` while the cluster's is, ``wait`` until the next tick.
+        ``read`` or ``write`` while the store is asked, ``version`` or ``jobs`` while the cluster's is, ``wait`` until
+        the next tick.
     tries
         How often it was begun.
+    seen
+        What the service's store has, where the cluster's is asked.
+    store
+        That of the cluster; empty before it is asked.
     write
         What is to be written.
     """
@@ -77,6 +83,8 @@ class Wish(NamedTuple):
     since_us: int
     doing: str = "read"
     tries: int = 0
+    seen: tuple[tuple[str, Entry], ...] = ()
+    store: str = ""
     write: Any = None
 
 

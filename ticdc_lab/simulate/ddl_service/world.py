@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from immutables import Map
@@ -16,8 +16,7 @@ from ticdc_lab.simulate.ddl_service.store import Store
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 
-PD = "pd"
-"""The service's own store."""
+PD = keys.PD
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,8 @@ class Settings:
         Workers that come later; a :class:`ticdc_lab.simulate.faults.Join` says when.
     unregistered
         Clusters, the last ones, that are not registered at first.
+    versions
+        Of clusters whose tidb-servers have another one than :attr:`habits` says.
     """
 
     workers: int = 3
@@ -49,6 +50,12 @@ class Settings:
     bootstrapped: str = "v6.5.0"
     joining: tuple[str, ...] = ()
     unregistered: int = 0
+    versions: Mapping[str, str] = Map()
+
+    def habits_of(self, server: str) -> Habits:
+        """Give how a tidb-server works."""
+        found = self.slow.get(server, self.habits)
+        return replace(found, version=self.versions.get(cluster_of(server), found.version))
 
     def worker_names(self) -> tuple[str, ...]:
         """Give the names of the workers."""
@@ -77,14 +84,19 @@ def machines(settings: Settings) -> dict[str, Any]:
     """Give all nodes."""
     names = settings.cluster_names()
     registered = tuple(
-        (keys.REGISTERS + c, records.written(records.Cluster(store_of(c), settings.habits.version)))
+        (
+            keys.REGISTERS + c,
+            records.written(records.Cluster(store_of(c), settings.versions.get(c, settings.habits.version))),
+        )
         for c in names[: len(names) - settings.unregistered]
     )
     registered += tuple((keys.PDS + store_of(c).removeprefix("tikv://"), store_of(c)) for c in names)
     found: dict[str, Any] = {PD: Store(registered)}
-    found |= {store_of(c): Store(((keys.BOOTSTRAPPED, settings.bootstrapped),)) for c in names}
+    for cluster in names:
+        bootstrapped = settings.versions.get(cluster, settings.bootstrapped)
+        found[store_of(cluster)] = Store(((keys.BOOTSTRAPPED, bootstrapped),))
     for server in settings.server_names():
-        found[server] = Server(store_of(cluster_of(server)), settings.slow.get(server, settings.habits))
+        found[server] = Server(store_of(cluster_of(server)), settings.habits_of(server))
     return found | {w: Worker(w, PD, settings.duties) for w in settings.worker_names()}
 
 

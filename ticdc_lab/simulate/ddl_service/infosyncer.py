@@ -1,0 +1,55 @@
+"""What an instance tells of itself in its store: server info, and the topology with the time at which it lived last.
+
+Proposal, "infosync.Infosyncer": an instance does so in the store of its own domain. That is its cluster's for a
+tidb-server and the service's for a worker; the owner of a registered cluster in a worker tells that cluster nothing.
+All keys go with the lease of the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.connection import Connection, asked
+from ticdc_lab.simulate.ddl_service.store_messages import Entry, Put
+from ticdc_lab.simulate.ddl_service.versions import as_numbers, parsed
+from ticdc_lab.simulate.machine import Now, Output
+
+TTL_US = 30_000_000
+"""How often an instance says that it lives, unless told otherwise (``topologySyncerKeeper``)."""
+
+
+def server_info(ddl_id: str, address: str, version: str, lease: int) -> Put:
+    """Give what ``admin show ddl``, cluster tables and a service that is asked for a cluster's version read."""
+    return Put(keys.SERVER_INFO + ddl_id, orjson.dumps({"address": address, "version": version}).decode(), lease)
+
+
+def published(ddl_id: str, address: str, version: str, lease: int) -> tuple[Put, ...]:
+    """Give all that an instance tells when it begins."""
+    topology = f"{keys.TOPOLOGY}{address}"
+    return (
+        server_info(ddl_id, address, version, lease),
+        Put(f"{topology}/tidb", orjson.dumps({"version": version}).decode(), lease),
+        Put(f"{topology}/ttl", "0", lease),
+    )
+
+
+def kept_alive(link: Connection, address: str, now: Now) -> tuple[Connection, list[Output]]:
+    """Say that an instance lives, for TiDB-Dashboard."""
+    return asked(link, "topology", (), (Put(f"{keys.TOPOLOGY}{address}/ttl", str(now.at_us), link.lease),), now)
+
+
+def instances(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+    """Give ``address`` and ``version`` of each instance that has told them, by its ``ddl_id``."""
+    own = sorted(key for key in entries if key.startswith(keys.SERVER_INFO))
+    return {key.removeprefix(keys.SERVER_INFO): orjson.loads(entries[key].value) for key in own}
+
+
+def versions_told(entries: Mapping[str, Entry]) -> tuple[str, ...]:
+    """Give the versions of a cluster, oldest first: of its tidb-servers, or else of its meta."""
+    found = {info.get("version", "") for info in instances(entries).values()}
+    if not any(map(parsed, found)) and keys.BOOTSTRAPPED in entries:
+        found = {entries[keys.BOOTSTRAPPED].value}
+    return tuple(sorted(filter(parsed, found), key=as_numbers))
