@@ -18,7 +18,7 @@ from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.faults import Crash, Join
-from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.trace import CHANGES
 
 SECOND = 1_000_000
 CRASH_US, JOIN_US, END_US = 4 * SECOND, 14 * SECOND, 20 * SECOND

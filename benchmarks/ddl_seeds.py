@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
+from ticdc_lab.simulate.trace import NOTHING
 
 CHAOS = Path(__file__).resolve().parent.parent / "data/scenarios/ddl-service/chaos.yaml"
 PART = 50

@@ -20,7 +20,7 @@ from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Chaos
-from ticdc_lab.simulate.recorder import NOTHING
+from ticdc_lab.simulate.trace import NOTHING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/simulate/ddl_service"))
 from ddl_small_worlds import COLUMN, INDEX, TABLE, cluster_world, service_world

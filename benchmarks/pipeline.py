@@ -16,8 +16,8 @@ from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings, Settings
 from ticdc_lab.simulate.pipeline.tables import Column, Raw, TableInfo
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.trace import NOTHING
 
 TABLES, HANDLES, ROWS_A_SECOND = 8, 20_000, 40_000
 

@@ -16,12 +16,12 @@ from collections import Counter
 from multiprocessing import Pool
 
 from ticdc_lab.simulate.faults import Chaos, Join
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.trace import NOTHING
 
 VARIANTS = ("v2", "v3", "v4")
 JOINS_US, QUIET_US, END_US = 10_000_000, 10_000_000, 26_000_000

@@ -20,8 +20,8 @@ from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.faults import Ask, Crash
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import read_scenario
+from ticdc_lab.simulate.trace import CHANGES
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios/ddl-service"
 

@@ -11,10 +11,9 @@ from scheduler_traces import broken, ten_steps, troubles
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.simulate.costs import costs
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Crash, Restart
-from ticdc_lab.simulate.panels import PANELS
+from ticdc_lab.simulate.lags import PANELS, costs
 from ticdc_lab.simulate.present import Present
 from ticdc_lab.simulate.scheduler.retold import retold
 from ticdc_lab.simulate.scheduler.run import simulate

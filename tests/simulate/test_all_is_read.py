@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.models import MODELS
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pipeline.log import log_events
 from ticdc_lab.simulate.planned import Delay
-from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
+from ticdc_lab.simulate.scenario import MODELS, Scenario, scenario_from_text
 
 SCHEDULER = """
 model: scheduler

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from ticdc_lab.simulate import recorder
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl
+from ticdc_lab.simulate.trace import Row
 
 MS = 1_000
 
@@ -18,22 +18,22 @@ MS = 1_000
 def row(
     step: int, us: int, node: str, kind: str, message: object = None, subject: str | None = None,
     before: str | None = None, after: str | None = None, because: str | None = None,
-) -> recorder.Row:  # fmt: skip
+) -> Row:  # fmt: skip
     """A row of a trace, of few fields."""
-    return recorder.Row(step, us, node, kind, None, message, None, subject, before, after, because)
+    return Row(step, us, node, kind, None, message, None, subject, before, after, because)
 
 
-def table(step: int, ms: int, key: int | str, node: str, before: str | None, after: str | None) -> recorder.Row:
+def table(step: int, ms: int, key: int | str, node: str, before: str | None, after: str | None) -> Row:
     """A pipeline changes its state."""
     return row(step, ms * MS, node, "changed", None, f"table:{key}", before, after)
 
 
-def checkpoint(step: int, ms: int, of_ms: int) -> recorder.Row:
+def checkpoint(step: int, ms: int, of_ms: int) -> Row:
     """The global checkpoint becomes the ts of a moment."""
     return row(step, ms * MS, "etcd", "changed", None, "global-checkpoint", None, str(ts_of(of_ms * MS)))
 
 
-def owner(step: int, ms: int, name: str) -> recorder.Row:
+def owner(step: int, ms: int, name: str) -> Row:
     """A capture learns that it was elected, at a revision that rises."""
     return row(step, ms * MS, name, "changed", None, "owner", None, str(step))
 
@@ -69,7 +69,7 @@ DOUBLE = [
 CRASHED = [*BOTH, row(7, 1_000_000, "capture-2", "crashed"), owner(8, 2000, "capture-1")]
 
 
-def judged(rows: Sequence[recorder.Row], *assertions: str, end_ms: int = 10_000, events: str = "") -> list[Outcome]:
+def judged(rows: Sequence[Row], *assertions: str, end_ms: int = 10_000, events: str = "") -> list[Outcome]:
     """Outcomes of assertions over a run of two captures and two tables."""
     lines = ["model: scheduler", "until: 10s", "cluster: {captures: 2, tables: 2}", f"events: [{events}]", "assert:"]
     scenario = scenario_from_text("\n".join([*lines, *[f"  - {{{a}}}" for a in assertions]]))

@@ -19,9 +19,9 @@ from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake
 from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
-from ticdc_lab.simulate.recorder import FULL, Recorder
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.trace import FULL, Recorder
 
 STILL = Link((1000, 1000))
 HEADER = """

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ticdc_lab import figures
-from ticdc_lab.simulate.recorder import FULL
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.model import MODEL
 from ticdc_lab.simulate.scheduler.play import play
+from ticdc_lab.simulate.trace import FULL
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios"
 FILES = sorted((FOLDER / "scheduler").glob("*.yaml"))

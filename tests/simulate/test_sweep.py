@@ -8,10 +8,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.errors import ContractError, ScenarioError
-from ticdc_lab.simulate.compare_runs import compare_runs, failures, first_difference, measured, trace_counts
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scheduler.play import play
-from ticdc_lab.simulate.sweep import RUNS, sweep, traces
+from ticdc_lab.simulate.sweep import (
+    RUNS,
+    compare_runs,
+    failures,
+    first_difference,
+    measured,
+    sweep,
+    trace_counts,
+    traces,
+)
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler"
 SLOW = {"settings.pace.prepare": "900ms"}

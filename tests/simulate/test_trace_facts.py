@@ -8,17 +8,15 @@ import pytest
 from scheduler_traces import Making, broken, many, ten_steps, troubles
 
 from ticdc_lab.simulate.arrows import arrows, shortly
-from ticdc_lab.simulate.coverage import coverage, dropped, gaps, overlaps
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
-from ticdc_lab.simulate.incidents import moments, owners
-from ticdc_lab.simulate.incidents import troubles as befallen
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
-from ticdc_lab.simulate.ownership import natural, owned_at, stretches
+from ticdc_lab.simulate.ownership import coverage, dropped, gaps, natural, overlaps, owned_at, stretches
 from ticdc_lab.simulate.scheduler.capture_state import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
-from ticdc_lab.simulate.why_stuck import cause_of, causes, why_stuck
+from ticdc_lab.simulate.why_stuck import cause_of, causes, moments, owners, why_stuck
+from ticdc_lab.simulate.why_stuck import troubles as befallen
 
 NOTHING = ten_steps().slice(0, 0)
 

@@ -218,7 +218,7 @@ def simulate_pd(
 
 def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
     from ticdc_lab.simulate.pd.world.what_if import future
-    from ticdc_lab.simulate.trace_files import needs_spark, write_trace
+    from ticdc_lab.simulate.trace import needs_spark, write_trace
 
     played = scenario.model.play(scenario, seed=seed)
     if out:
@@ -240,7 +240,7 @@ def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_jso
 
 
 def _print_run(played: Any, lines: int) -> None:
-    from ticdc_lab.simulate.durations import shown
+    from ticdc_lab.simulate.scenario_yaml import shown
 
     click.echo(f"{played.scenario.name} (seed {played.seed}): {shown(played.run.world.now_us)}\n\nWhat happened:")
     told = [r for r in played.run.recording.recorder.rows if r.kind in ("asked", "decided", "violated")]

@@ -249,9 +249,8 @@ def _play(
     scenario: Any, seed: int | None, out: str | None, lines: int, why_at: str | None,
     files: _Files | None, *, as_json: bool,
 ) -> int:  # fmt: skip
-    from ticdc_lab.simulate.playing import counts_messages
-    from ticdc_lab.simulate.recorder import CHANGES, EVENTS
-    from ticdc_lab.simulate.trace_files import needs_spark, write_trace
+    from ticdc_lab.simulate.runs import counts_messages
+    from ticdc_lab.simulate.trace import CHANGES, EVENTS, needs_spark, write_trace
 
     level = EVENTS if out or counts_messages(scenario) else CHANGES
     samples = {} if why_at is None else {"sample_us": _SAMPLE_US}
@@ -290,7 +289,7 @@ def _facts(played: Any) -> dict[str, Any]:
 
 
 def _moment(text: str, until_us: int) -> int:
-    from ticdc_lab.simulate.durations import duration_us, shown
+    from ticdc_lab.simulate.scenario_yaml import duration_us, shown
 
     at_us = duration_us(text)
     if at_us is None:
@@ -310,7 +309,7 @@ def _whys(played: Any, at_us: int) -> list[dict[str, Any]]:
 
 
 def _print(facts: dict[str, Any], lines: int) -> None:
-    from ticdc_lab.simulate.durations import shown
+    from ticdc_lab.simulate.scenario_yaml import shown
     from ticdc_lab.simulate.scheduler.narrative import Line
 
     end = facts["end"]
@@ -330,13 +329,13 @@ def _print(facts: dict[str, Any], lines: int) -> None:
 
 
 def _size(facts: dict[str, Any]) -> str:
-    from ticdc_lab.simulate.durations import shown
+    from ticdc_lab.simulate.scenario_yaml import shown
 
     return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps, {facts['messages']} messages"
 
 
 def _print_judgement(facts: dict[str, Any]) -> None:
-    from ticdc_lab.simulate.durations import shown
+    from ticdc_lab.simulate.scenario_yaml import shown
 
     end, violation = facts["end"], facts["violation"]
     if facts["assertions"]:

@@ -18,8 +18,7 @@ def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int
     """Run every seed as a Spark job and print a summary; give the exit code."""
     from ticdc_lab.encode.export import write
     from ticdc_lab.engine.running import shown
-    from ticdc_lab.simulate.compare_runs import failures, measured
-    from ticdc_lab.simulate.sweep import sweep
+    from ticdc_lab.simulate.sweep import failures, measured, sweep
 
     spark = session_of()
     runs = sweep(spark, scenario, seeds).persist()
@@ -117,7 +116,7 @@ def _bounds(text: str) -> tuple[Any, str]:
 
 
 def _told(action: Any) -> str:
-    from ticdc_lab.simulate.recorder import detail_of, name_of
+    from ticdc_lab.simulate.trace import detail_of, name_of
 
     message = f" {name_of(action.message)} {detail_of(action.message)}" if action.message is not None else ""
     return f"{action.what} {action.node}" + (f" from {action.peer}" if action.peer else "") + message

@@ -12,9 +12,8 @@ from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import count, finish, label, look, sentence
 from ticdc_lab.figures.watermark_curves import incident_lines
-from ticdc_lab.simulate.lags import GLOBAL, end_us
+from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us
 from ticdc_lab.simulate.ownership import natural
-from ticdc_lab.simulate.panels import PANELS
 
 _MOST = 8
 _NOTE = (
@@ -31,7 +30,7 @@ def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
     trace
         :data:`ticdc_lab.simulate.trace.TRACE`.
     name
-        Of :data:`ticdc_lab.simulate.panels.PANELS`: ``changefeed checkpoint lag``, ...
+        Of :data:`ticdc_lab.simulate.lags.PANELS`: ``changefeed checkpoint lag``, ...
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """

@@ -14,11 +14,19 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
-from ticdc_lab.simulate.counts import bands, writers_over_time
-from ticdc_lab.simulate.coverage import coverage, gaps, overlaps
-from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.lags import end_us
-from ticdc_lab.simulate.ownership import PAUSED, STATES, natural, stretches
+from ticdc_lab.simulate.ownership import (
+    PAUSED,
+    STATES,
+    bands,
+    coverage,
+    gaps,
+    natural,
+    overlaps,
+    stretches,
+    writers_over_time,
+)
+from ticdc_lab.simulate.why_stuck import moments
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),
@@ -227,7 +235,7 @@ class Rows:
     doubled, unowned
         Overlaps and gaps with the same.
     lines
-        :func:`ticdc_lab.simulate.incidents.moments` with ``x``.
+        :func:`ticdc_lab.simulate.why_stuck.moments` with ``x``.
     lanes
         How many units of ``y`` all of it takes.
     unit

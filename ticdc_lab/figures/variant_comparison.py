@@ -15,7 +15,7 @@ MEASURES = {
     "messages": ("messages", ""),
     "balance_s": ("time to balance", "s"),
 }
-"""Columns of :func:`ticdc_lab.simulate.costs.costs`, in words, and their units."""
+"""Columns of :func:`ticdc_lab.simulate.lags.costs`, in words, and their units."""
 
 _COLUMNS = 3
 _NOTE = (

@@ -10,9 +10,9 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, finish, label, look, sentence
-from ticdc_lab.simulate.incidents import moments
 from ticdc_lab.simulate.lags import GLOBAL, end_us, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.why_stuck import moments
 
 _MOST = 12
 _NAMES = {"checkpoint": "changefeed checkpoint lag", "resolved": "changefeed resolved ts lag"}

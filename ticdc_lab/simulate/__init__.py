@@ -12,15 +12,13 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate import ddl_service, pd, pipeline, scheduler
-    from ticdc_lab.simulate.costs import costs
-    from ticdc_lab.simulate.coverage import gaps, overlaps
     from ticdc_lab.simulate.explore import explore
     from ticdc_lab.simulate.faults import Ask, Crash, Join, Part, Restart
-    from ticdc_lab.simulate.incidents import owners
-    from ticdc_lab.simulate.ownership import stretches
+    from ticdc_lab.simulate.lags import costs
+    from ticdc_lab.simulate.ownership import gaps, overlaps, stretches
     from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
     from ticdc_lab.simulate.sweep import sweep
-    from ticdc_lab.simulate.why_stuck import why_stuck
+    from ticdc_lab.simulate.why_stuck import owners, why_stuck
 
 __all__ = [
     "Ask",
@@ -53,9 +51,10 @@ lazily(
         "Join": "faults",
         "Part": "faults",
         "Restart": "faults",
-        "gaps": "coverage",
-        "overlaps": "coverage",
-        "owners": "incidents",
+        "gaps": "ownership",
+        "overlaps": "ownership",
+        "owners": "why_stuck",
+        "costs": "lags",
         "read_scenario": "scenario",
         "scenario_from_text": "scenario",
         "stretches": "ownership",

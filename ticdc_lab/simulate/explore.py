@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ticdc_lab.simulate.cycles import no_cycles
+from ticdc_lab.simulate.kernel import no_cycles
 
 W = TypeVar("W")
 

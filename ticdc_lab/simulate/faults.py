@@ -1,12 +1,24 @@
-"""What can go wrong at a given moment: nodes, links, messages, clocks; and faults drawn by a seed."""
+"""What can go wrong at a given moment: nodes, links, messages, clocks; and faults drawn by a seed.
+
+A fault carries itself out: :meth:`Crash.strike` and the like change the world in motion that they are given.
+"""
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.network import Link
+from ticdc_lab.simulate.machine import Address, Exit, Fired, OnDisk
+from ticdc_lab.simulate.network import CALL, FAULT, RESEND, Link
+from ticdc_lab.simulate.trace import name_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.kernel import Kernel
+
+NEVER = 1 << 62
+"""Until when the timers of a node that is down wait."""
 
 
 class Crash(NamedTuple):
@@ -15,12 +27,36 @@ class Crash(NamedTuple):
     at_us: int
     node: str
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        if _is_still_to_come(kernel, self.node):
+            return
+        address = kernel.address[self.node]
+        if address in kernel.down:
+            if address in kernel.returning:  # it had ended by itself; now it stays down
+                kernel.returning.discard(address)
+                kernel.note(self.node, "crashed")
+            return
+        kernel.note(self.node, "crashed")
+        kernel.down.add(address)
+        kernel.paused[address] = NEVER  # its timers wait for a restart that keeps the state
+        if kernel.post.traffic.network.transport != RESEND:
+            for sender, to, message, identity in kernel.post.unheard.pop(address, []):
+                kernel.post.lost(sender, to, message, identity, f"{to} is not there")
+        if kernel.auditor:
+            kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+
 
 class Join(NamedTuple):
     """A node that was not there starts now; one with such a fault does not start with the others."""
 
     at_us: int
     node: str
+
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        if self.node not in kernel.address:
+            kernel.begin(self.node)
 
 
 KEPT, TORN, LOST = "kept", "torn", "lost"
@@ -40,6 +76,27 @@ class Restart(NamedTuple):
     keep_state: bool = False
     disk: str = KEPT
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        if _is_still_to_come(kernel, self.node):
+            return
+        address = kernel.address[self.node]
+        if address not in kernel.down:
+            return
+        kernel.down.discard(address)
+        kernel.returning.discard(address)
+        kernel.paused.pop(address)
+        kernel.note(self.node, "restarted", _found(kernel, self))
+        if self.keep_state:
+            _rearm(kernel, address)
+            _up(kernel, address)
+            return
+        for sender, to, message, identity in kernel.post.unheard.pop(address, []):
+            kernel.post.lost(sender, to, message, identity, f"{to} is gone")
+        before = kernel.states.pop(address)
+        kernel.lives[self.node] += 1
+        kernel.begin(self.node, before, self.disk)
+
 
 class Pause(NamedTuple):
     """A node does nothing for a while (garbage collection, a stopped VM); messages and timers wait for it."""
@@ -47,6 +104,20 @@ class Pause(NamedTuple):
     at_us: int
     node: str
     for_us: int
+
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        if _is_still_to_come(kernel, self.node):
+            return
+        address = kernel.address[self.node]
+        until_us = kernel.now_us + self.for_us
+        if kernel.paused.get(address, -1) >= until_us:
+            return
+        kernel.note(self.node, "paused", f"for {self.for_us / 1000:g} ms")
+        kernel.paused[address] = until_us
+        if kernel.auditor:
+            kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+        kernel.put(until_us, CALL, lambda: _resume(kernel, self.node, address, until_us))
 
 
 class Part(NamedTuple):
@@ -58,6 +129,17 @@ class Part(NamedTuple):
     one_way: bool = False
     for_us: int | None = None
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        pairs = [(self.a, self.b)] if self.one_way else [(self.a, self.b), (self.b, self.a)]
+        cuts, own = kernel.post.traffic.cuts, [self]
+        kernel.note(self.a, "parted", "one way" if self.one_way else "", self.b)
+        for pair in pairs:
+            cuts.setdefault(pair, []).append(own)
+            kernel.post.traffic.parted[pair] = len(cuts[pair])
+        if self.for_us is not None:
+            kernel.put(kernel.now_us + self.for_us, CALL, lambda: _end_cut(kernel, self, pairs, own))
+
 
 class Heal(NamedTuple):
     """The end of a partition, both ways."""
@@ -65,6 +147,11 @@ class Heal(NamedTuple):
     at_us: int
     a: str
     b: str
+
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        pairs = [p for p in ((self.a, self.b), (self.b, self.a)) if kernel.post.traffic.cuts.pop(p, None)]
+        _reopen(kernel, self.a, self.b, pairs)
 
 
 class Refuse(NamedTuple):
@@ -74,6 +161,13 @@ class Refuse(NamedTuple):
     a: str
     b: str
     for_us: int
+
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        kernel.note(self.a, "refused", f"no message to {self.b} for {self.for_us / 1000:g} ms", self.b)
+        kernel.post.traffic.refused[self.a, self.b] += 1
+        _set_refusals(kernel, self.a)
+        kernel.put(kernel.now_us + self.for_us, CALL, lambda: _accept(kernel, self))
 
 
 class Relink(NamedTuple):
@@ -85,6 +179,14 @@ class Relink(NamedTuple):
     link: Link
     for_us: int | None = None
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        own = [self.link]
+        kernel.post.traffic.relinks.setdefault((self.a, self.b), []).append(own)
+        _set_link(kernel, (self.a, self.b))
+        if self.for_us is not None:
+            kernel.put(kernel.now_us + self.for_us, CALL, lambda: _unlink(kernel, (self.a, self.b), own))
+
 
 class Lose(NamedTuple):
     """The next ``times`` messages of a kind are lost for good, whatever the transport does; None means any."""
@@ -95,6 +197,10 @@ class Lose(NamedTuple):
     to: str | None = None
     times: int = 1
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        kernel.post.losing.append([self, self.times])
+
 
 class Skew(NamedTuple):
     """The node's clock is ahead by ``offset_us`` from now on and gains ``drift_ppm`` µs a second."""
@@ -104,6 +210,10 @@ class Skew(NamedTuple):
     offset_us: int = 0
     drift_ppm: int = 0
 
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        kernel.skews[self.node] = (self.offset_us, self.drift_ppm, kernel.now_us)
+
 
 class Ask(NamedTuple):
     """A command of the model goes to a node: what users, tables and special faults do."""
@@ -111,6 +221,130 @@ class Ask(NamedTuple):
     at_us: int
     node: str
     command: Any
+
+    def strike(self, kernel: Kernel) -> None:
+        """Let it happen."""
+        if _is_still_to_come(kernel, self.node):
+            kernel.note(self.node, "lost", f"{self.node} has not joined when it is asked for {name_of(self.command)}")
+            return
+        address = kernel.address[self.node]
+        if address in kernel.down:
+            kernel.note(self.node, "lost", f"{self.node} is down when it is asked for {name_of(self.command)}")
+        elif address in kernel.paused:
+            kernel.put(kernel.paused[address], FAULT, self)
+        else:
+            kernel.ask(self.node, self.command)
+
+
+def _is_still_to_come(kernel: Kernel, node: str) -> bool:
+    """Whether a node has not joined yet: nothing can happen to it."""
+    return node in kernel.machines and node not in kernel.address
+
+
+def left(kernel: Kernel, address: Address, output: Exit) -> None:
+    """Let a process that ended by itself come back."""
+    node = kernel.node[address]
+    kernel.note(node, "crashed", output.because)
+    kernel.down.add(address)
+    kernel.exited.add(address)
+    kernel.paused[address] = NEVER
+    if kernel.auditor:
+        kernel.judge(address, kernel.auditor.went_down(kernel, address, kernel.states[address]))
+    kernel.returning.add(address)
+    kernel.put(kernel.now_us + output.after_us, CALL, lambda: _return(kernel, node, address))
+
+
+def _return(kernel: Kernel, node: str, address: Address) -> None:
+    if address in kernel.returning:
+        Restart(kernel.now_us, node).strike(kernel)
+
+
+def _found(kernel: Kernel, one: Restart) -> str:
+    if one.keep_state:
+        return "with its state"
+    return f"its disk is {one.disk}" if isinstance(kernel.machines[one.node], OnDisk) else "without its state"
+
+
+def _rearm(kernel: Kernel, address: Address) -> None:
+    """Timers that came due while the node was down fire now."""
+    waiting = sorted((e for e in kernel.queue if e[0] >= NEVER and e[3][0] == address), key=lambda e: e[1])
+    if waiting:
+        gone = {e[1] for e in waiting}
+        kernel.queue[:] = [e for e in kernel.queue if e[1] not in gone]
+        heapq.heapify(kernel.queue)
+        for _, _, what, entry in waiting:
+            kernel.timers[entry] = kernel.put(kernel.now_us, what, entry)
+
+
+def _up(kernel: Kernel, address: Address) -> None:
+    """Let the node look at its clock before it goes on."""
+    kernel.take(address, Fired("resumed"))
+    if kernel.auditor and not kernel.violation:
+        kernel.judge(address, kernel.auditor.came_up(kernel, address, kernel.states[address]))
+    kernel.post.heard_at_last(address)
+
+
+def _resume(kernel: Kernel, node: str, address: Address, until_us: int) -> None:
+    if kernel.paused.get(address) == until_us and address not in kernel.down:
+        del kernel.paused[address]
+        kernel.note(node, "resumed")
+        _up(kernel, address)
+
+
+def _end_cut(kernel: Kernel, one: Part, pairs: Sequence[tuple[str, str]], own: list[Any]) -> None:
+    cuts = kernel.post.traffic.cuts
+    lasting = [pair for pair in pairs if any(other is own for other in cuts.get(pair, ()))]  # the others were healed
+    for pair in lasting:
+        cuts[pair] = [other for other in cuts[pair] if other is not own]
+    if lasting:
+        _reopen(kernel, one.a, one.b, lasting)
+
+
+def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) -> None:
+    kernel.note(a, "healed", peer=b)
+    for pair in pairs:
+        kernel.post.traffic.parted[pair] = len(kernel.post.traffic.cuts.get(pair, ()))
+        if not kernel.post.traffic.parted[pair]:
+            for sender, to, message, identity in kernel.post.held.pop(pair, []):
+                if kernel.address[kernel.node[sender]] != sender or sender in kernel.exited:
+                    kernel.post.lost(sender, to, message, identity, f"{sender}, which would send it again, is gone")
+                else:
+                    kernel.post.travel(pair, sender, to, message, identity)
+
+
+def _accept(kernel: Kernel, one: Refuse) -> None:
+    kernel.post.traffic.refused[one.a, one.b] -= 1
+    _set_refusals(kernel, one.a)
+
+
+def refuse_still(kernel: Kernel, node: str) -> None:
+    """Let refusals from and to a node hold for the address of its new life."""
+    for a in sorted({a for a, b in kernel.post.traffic.refused if node in (a, b)}):
+        _set_refusals(kernel, a)
+
+
+def _set_refusals(kernel: Kernel, node: str) -> None:
+    if node not in kernel.address:
+        return
+    peers = [b for (a, b), n in kernel.post.traffic.refused.items() if a == node and n]
+    kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
+
+
+def _unlink(kernel: Kernel, pair: tuple[str, str], own: list[Any]) -> None:
+    relinks = kernel.post.traffic.relinks
+    relinks[pair] = [other for other in relinks[pair] if other is not own]  # equal ones may overlap
+    _set_link(kernel, pair)
+
+
+def _set_link(kernel: Kernel, pair: tuple[str, str]) -> None:
+    """Let the latest of those that last be in force, and without any what the network says."""
+    traffic = kernel.post.traffic
+    lasting = traffic.relinks[pair]
+    if lasting:
+        traffic.links[pair] = lasting[-1][0]
+    else:
+        traffic.links.pop(pair, None)
+        traffic.links.update((p, link) for p, link in traffic.network.links if p == pair)
 
 
 Fault: TypeAlias = Join | Crash | Restart | Pause | Part | Heal | Refuse | Relink | Lose | Skew | Ask

@@ -6,14 +6,15 @@ the seed alone, and nothing unordered is iterated: the same world gives the same
 
 from __future__ import annotations
 
+import gc
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate import faults as fault
-from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.machine import (
     NO_ONE,
     Address,
@@ -31,11 +32,27 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
 )
-from ticdc_lab.simulate.mishaps import MISHAPS, left, refuse_still
-from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.post import STRETCH, Post
-from ticdc_lab.simulate.queue import FAULT, MESSAGE, MESSAGES, START, TIMER
-from ticdc_lab.simulate.recorder import EVENTS, Recorder, Row
+from ticdc_lab.simulate.network import FAULT, MESSAGE, MESSAGES, START, STRETCH, TIMER, Network, Post
+from ticdc_lab.simulate.trace import EVENTS, Recorder, Row
+
+
+@contextmanager
+def no_cycles() -> Iterator[None]:
+    """Leave the search for reference cycles out: states hold none, and it took half the time of large runs.
+
+    What was made meanwhile counts as old afterwards. As young it would be searched at once, all of it.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():  # what another has frozen is to stay so
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
 
 _ASKS = 256
 """After so many steps it is asked whether the run is still wanted."""
@@ -175,7 +192,7 @@ class Kernel:
             elif what == START:
                 self.begin(entry)
             elif what == FAULT:
-                MISHAPS[type(entry)](self, entry)
+                entry.strike(self)
             else:
                 entry()
             if self.violation:
@@ -221,7 +238,7 @@ class Kernel:
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node
-        refuse_still(self, node)
+        fault.refuse_still(self, node)
         self.recorder.add(Row(self.steps, self.now_us, address, "started"))
         machine, now = self.machines[node], self._now(address)
         if before is not None and isinstance(machine, OnDisk):
@@ -267,7 +284,7 @@ class Kernel:
         if self.auditor and not self.violation:
             self.judge(address, self.auditor.saw(self, address, before, after, outputs))
         if leaving:
-            left(self, address, leaving)
+            fault.left(self, address, leaving)
 
     def _record(self, address: Address, output: Any) -> None:
         step, at_us, add = self.steps, self.now_us, self.recorder.rows.append

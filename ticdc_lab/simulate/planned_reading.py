@@ -8,10 +8,9 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.faults import DISKS
 from ticdc_lab.simulate.planned import Delay, Planned, SinkKind
-from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scenario_yaml import Value, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.incidents import owners, troubles
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.ownership import natural, of_kinds, owned_at, stretches
 from ticdc_lab.simulate.scheduler.executor import WRITING
+from ticdc_lab.simulate.why_stuck import owners, troubles
 
 _WAITS = {"preparing": "prepares", "prepared": "prepares", "paused": "paused"}
 
@@ -24,7 +24,7 @@ class Present:
     captures
         Names, sorted.
     held, owners, troubles
-        :func:`ticdc_lab.simulate.ownership.stretches`, :func:`ticdc_lab.simulate.incidents.owners` and ``troubles``.
+        :func:`ticdc_lab.simulate.ownership.stretches`, :func:`ticdc_lab.simulate.why_stuck.owners` and ``troubles``.
     decisions
         ``step``, ``time_us``, ``node``, ``subject``, ``after`` (what was chosen, None for nothing), ``because`` and
         ``rejected`` (candidate and reason).

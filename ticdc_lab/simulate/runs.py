@@ -1,16 +1,20 @@
-"""What the runs of all models that the kernel plays have in common: how one ended, and how to have it again."""
+"""What the runs of all models have in common: how one ended, how to have it again, and a scenario that has run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.trace import CHANGES, EVENTS, Recorder, Row
 
 QUIET = Network()
 SettingsOf = TypeVar("SettingsOf")
@@ -71,3 +75,96 @@ class SimulatedRun(Generic[SettingsOf]):
             level=self.level,
         )  # fmt: skip
         return found
+
+
+SWARM = "swarm"
+"""Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
+
+RunOf = TypeVar("RunOf")
+FactsOf = TypeVar("FactsOf")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played(Generic[RunOf, FactsOf]):
+    """A scenario that has run.
+
+    Attributes
+    ----------
+    run
+        What happened; its trace is empty unless it was kept.
+    outcomes
+        Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
+    facts
+        How things stood at the end.
+    """
+
+    scenario: Scenario
+    seed: int
+    run: RunOf
+    outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
+    facts: FactsOf = field(repr=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held, no invariant was violated and the run came to its end."""
+        run, facts = cast(Any, self.run), cast(Any, self.facts)
+        return all(o.held for o in self.outcomes) and not facts.broken and run.end.because != "steps"
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return int(cast(Any, self.run).messages)
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        return command(self.scenario, self.seed)
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return cast(Any, self.run).trace
+
+
+class Shown(list[Row]):
+    """The rows of a run, each shown to a judge as it comes, and kept only if asked for."""
+
+    def __init__(self, judge: Judge, *, keep: bool) -> None:
+        super().__init__()
+        self.judge = judge
+        self.keep = keep
+
+    def append(self, row: Row) -> None:
+        """Take a row."""
+        self.judge.see(row)
+        if self.keep:
+            super().append(row)
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Take the rows of a stretch of messages."""
+        for row in rows:
+            self.append(row)
+
+
+def recorder_of(scenario: Scenario, seed: int, judge: Judge, *, keep: bool, level: str | None) -> Recorder:
+    """Give the recorder of a run; without a level it takes messages where they are kept or counted by an assertion."""
+    level = level or (EVENTS if keep or counts_messages(scenario) else CHANGES)
+    variant = f" {scenario.variant}" if len(scenario.model.variants) > 1 else ""
+    recorder = Recorder(f"{scenario.name}{variant} seed {seed}", level)
+    recorder.rows = Shown(judge, keep=keep)
+    return recorder
+
+
+def counts_messages(scenario: Scenario) -> bool:
+    """Whether an assertion needs messages in the trace."""
+    return any("messages" in a.text for a in scenario.assertions)
+
+
+def command(scenario: Scenario, seed: int) -> str:
+    """Give the command that gives a run again."""
+    of = "--swarm" if scenario.file == SWARM else scenario.file
+    words = ["ticdc-lab", "simulate", scenario.model.name, of, "--seed", str(seed)]
+    for path, value in scenario.changes:
+        words += ["--set", f"{path}={value}"]
+    return shlex.join(words)

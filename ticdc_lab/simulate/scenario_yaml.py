@@ -14,7 +14,44 @@ from fractions import Fraction
 import yaml
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.durations import duration_us
+
+UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_PART = r"(\d+(?:\.\d+)?)(us|µs|ms|s|m|h)"
+_WHOLE = re.compile(f"(?:{_PART})+")
+
+
+def duration_us(text: str) -> int | None:
+    """Give the microseconds of a duration; None where the text is none, or finer than a microsecond.
+
+    Examples
+    --------
+    >>> duration_us("1.5s"), duration_us("1m30s"), duration_us("0"), duration_us("5")
+    (1500000, 90000000, 0, None)
+    """
+    if text == "0":
+        return 0
+    if not _WHOLE.fullmatch(text):
+        return None
+    total = sum((Fraction(n) * UNITS_US[unit] for n, unit in re.findall(_PART, text)), Fraction())
+    return int(total) if total.denominator == 1 else None
+
+
+def shown(us: int) -> str:
+    """Give a moment or a duration as people read it, exact.
+
+    Examples
+    --------
+    >>> shown(1_500_000), shown(200_000), shown(0)
+    ('1.5s', '200ms', '0s')
+    """
+    if us == 0:
+        return "0s"
+    sign, size = ("-" if us < 0 else ""), abs(us)
+    unit = "s" if size >= 1_000_000 else "ms" if size >= 1_000 else "us"
+    whole, part = divmod(size, UNITS_US[unit])
+    digits = str(part).rjust(len(str(UNITS_US[unit])) - 1, "0").rstrip("0") if part else ""
+    return f"{sign}{whole}{'.' + digits if digits else ''}{unit}"
+
 
 _INTEGER = re.compile(r"[-+]?\d[\d_]*")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e-?\d+)?%?")
@@ -202,3 +239,35 @@ _INDENT = "Look for a missing colon, a tab, or a line that is indented otherwise
 def _listed(names: Collection[str], most: int = 12) -> str:
     few = sorted(names)[:most]
     return ", ".join(few) + (f", .. ({len(names)} in all)" if len(names) > most else "")
+
+
+def replace_value(top: Value, path: str, text: str) -> None:
+    """Put another value where ``path`` (``settings.tick``) leads, sections on the way included.
+
+    Raises
+    ------
+    ScenarioError
+        The text is no YAML, or the path leads through what is no section.
+    """
+    *sections, name = path.split(".")
+    value = parsed(text, f"{path}={text}").node
+    for section in sections:
+        top = _section(top, section)
+    if not isinstance(top.node, yaml.MappingNode):
+        raise top.wrong(f"fields with names, for {path}")
+    value.start_mark = value.end_mark = top.node.start_mark
+    entries = [(k, v) for k, v in top.node.value if k.value != name]
+    top.node.value = [*entries, (_key(name, top.node), value)]
+
+
+def _section(top: Value, name: str) -> Value:
+    for key, value in top.entries():
+        if key.text() == name:
+            return value
+    fresh = yaml.MappingNode(f"{PLAIN}map", [], top.node.start_mark, top.node.end_mark)
+    top.node.value.append((_key(name, top.node), fresh))
+    return Value(top.file, fresh, name)
+
+
+def _key(name: str, node: yaml.Node) -> yaml.ScalarNode:
+    return yaml.ScalarNode(f"{PLAIN}str", name, node.start_mark, node.end_mark)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.playing import SWARM, command
+from ticdc_lab.simulate.runs import SWARM, command
 from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
 
 _NO_CHANGES: Mapping[str, str] = MappingProxyType({})

@@ -11,9 +11,8 @@ from ticdc_lab.simulate.ddl_service import jobs
 from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Answer, Stretches, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.play import Played, play
 from ticdc_lab.simulate.ddl_service.progress import job_progress
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import read_scenario
-from ticdc_lab.simulate.trace import TRACE
+from ticdc_lab.simulate.trace import CHANGES, TRACE
 
 FOLDER = Path(__file__).resolve().parents[3] / "data/scenarios/ddl-service"
 ONE, TWO, THREE = (f"ddl-service-node-{i}" for i in (1, 2, 3))

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.ddl_service.server_state import Habits
 from ticdc_lab.simulate.ddl_service.sysvars import VARIABLES, Scopes, value_of
 from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as VERSIONS
 from ticdc_lab.simulate.ddl_service.world import Settings
-from ticdc_lab.simulate.recorder import NOTHING
+from ticdc_lab.simulate.trace import NOTHING
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.bug)

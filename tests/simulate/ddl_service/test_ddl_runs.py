@@ -13,7 +13,7 @@ from ticdc_lab.simulate.ddl_service.server_state import HABITS, Cancel, Habits, 
 from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Lose, Part, Restart
-from ticdc_lab.simulate.recorder import NOTHING
+from ticdc_lab.simulate.trace import NOTHING
 
 SECOND = 1_000_000
 INDEX = Submit("add index", "orders", "by_day", rows=5000)

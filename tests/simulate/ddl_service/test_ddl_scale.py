@@ -19,7 +19,7 @@ from ticdc_lab.simulate.ddl_service.settings import DUTIES
 from ticdc_lab.simulate.ddl_service.store_messages import Entry, Put
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.faults import Crash, Join
-from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.trace import CHANGES
 
 SECOND = 1_000_000
 CLUSTERS, WORKERS = 1000, 50

@@ -14,9 +14,9 @@ from ticdc_lab.simulate.ddl_service.checks import ONE_OWNER
 from ticdc_lab.simulate.ddl_service.mischief import KINDS, mischief
 from ticdc_lab.simulate.ddl_service.play import play
 from ticdc_lab.simulate.ddl_service.world import Settings
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.sweep import sweep
+from ticdc_lab.simulate.trace import NOTHING
 
 FOLDER = Path(__file__).resolve().parents[3] / "data/scenarios"
 FILES = sorted((FOLDER / "ddl-service").glob("*.yaml"))

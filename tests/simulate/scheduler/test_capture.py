@@ -6,10 +6,10 @@ import pytest
 
 from ticdc_lab.simulate.faults import Ask, Part, Relink
 from ticdc_lab.simulate.network import Link
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scheduler.roles import Restart
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.trace import CHANGES
 
 SLOW_US = 900_000
 

@@ -8,7 +8,6 @@ import pytest
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler import run, variants
 from ticdc_lab.simulate.scheduler.capture_state import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -16,6 +15,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.v4 import TO_OWNER, Dispatchers, Maintainer, Settings
 from ticdc_lab.simulate.scheduler.v4 import settings as v4_settings
+from ticdc_lab.simulate.trace import NOTHING
 
 CAPTURES = ("capture-1", "capture-2", "capture-3")
 QUIET_US, END_US = 20_000_000, 45_000_000

@@ -9,7 +9,7 @@ from ticdc_lab.simulate.ddl_service.planned import EVENTS
 from ticdc_lab.simulate.ddl_service.play import play
 from ticdc_lab.simulate.ddl_service.store_messages import Answer, Request
 from ticdc_lab.simulate.ddl_service.world import Settings
-from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.scenario import Model
 
 FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")
 """Functions of :mod:`ticdc_lab.figures` that draw a trace."""

@@ -8,10 +8,10 @@ from itertools import groupby
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.world import PD
-from ticdc_lab.simulate.durations import shown
-from ticdc_lab.simulate.recorder import Row
+from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler import narrative as common
 from ticdc_lab.simulate.scheduler.narrative import Line, listed
+from ticdc_lab.simulate.trace import Row
 
 
 def narrative(rows: Iterable[Row]) -> list[Line]:

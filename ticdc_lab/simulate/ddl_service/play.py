@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ticdc_lab.simulate import playing
+from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.narrative import last_state, narrative
@@ -23,7 +23,7 @@ class Measures(NamedTuple):
     doubled_us: int | None = None
 
 
-class Played(playing.Played[Run, ServiceFacts]):
+class Played(runs.Played[Run, ServiceFacts]):
     """A scenario of the service that has run."""
 
     __slots__ = ()
@@ -66,7 +66,7 @@ def play(
     assert isinstance(facts, ServiceFacts)
     facts.settings = settings_of(scenario)
     judge = Judge([*scenario.assertions, *also], facts)
-    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
+    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
     run = simulate(
         facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
         network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,

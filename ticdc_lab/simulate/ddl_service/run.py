@@ -13,8 +13,8 @@ from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machi
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def simulate(
     network
         How messages travel.
     level
-        How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+        How much the trace holds (:mod:`ticdc_lab.simulate.trace`).
     recorder
         Takes the trace; one of its own by default.
     step_limit

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.ddl_service.server_state import Habits, Slow, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Restart
-from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.trace import CHANGES
 
 SPARE = 2
 """Workers that can be added."""

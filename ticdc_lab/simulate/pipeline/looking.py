@@ -15,10 +15,10 @@ from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
 from ticdc_lab.simulate.pipeline.why import Why, why
-from ticdc_lab.simulate.recorder import Row
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.trace import Row
 
 
 def moment_of(

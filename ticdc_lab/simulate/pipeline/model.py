@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.models import Model
 from ticdc_lab.simulate.pipeline import scenario_cluster, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
@@ -25,6 +24,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
+from ticdc_lab.simulate.scenario import Model
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.variants import VARIANTS

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ticdc_lab.simulate import playing
+from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.looking import current_us_of
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
-from ticdc_lab.simulate.recorder import CHANGES, EVENTS
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.translation import faults_of
+from ticdc_lab.simulate.trace import CHANGES, EVENTS
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Played(playing.Played[Run, Facts]):
+class Played(runs.Played[Run, Facts]):
     """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
 
     Attributes
@@ -86,8 +86,8 @@ def play(
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
     judge = Judge([*scenario.assertions, *more], facts)
-    level = level or (EVENTS if playing.counts_messages(scenario) else CHANGES)
-    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
+    level = level or (EVENTS if runs.counts_messages(scenario) else CHANGES)
+    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
     load = load_of_scenario(scenario, seed)
     facts.scheduler.wanted = {table.id for table in load.tables}
     run = simulate(

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.faults import Ask, Chaos, Fault, Join, drawn
-from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, routed
@@ -27,7 +26,6 @@ from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
-from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
@@ -36,6 +34,7 @@ from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 from ticdc_lab.simulate.scheduler.variants import capture_machine
+from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from ticdc_lab.simulate.pipeline.scenario_load import NO_LOAD, SCHEMA, Named, Se
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
 from ticdc_lab.simulate.planned import Planned
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scheduler.translation import joined
+from ticdc_lab.simulate.trace import CHANGES
 from ticdc_lab.workload.load import load_of
 
 ADDED = Column(0, "", "bigint", default=0)

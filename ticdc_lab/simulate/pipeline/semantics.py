@@ -26,10 +26,10 @@ from ticdc_lab.simulate.pipeline.outcome import outcome
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, Named, made
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, Settings
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.trace import CHANGES
 
 DELIVERY = pa.schema(
     [

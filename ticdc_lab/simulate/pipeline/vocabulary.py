@@ -34,11 +34,10 @@ from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.hold import KINDS
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.vocabulary import VOCABULARY
-from ticdc_lab.simulate.sentences import COMPARED, read_limit, words_of
+from ticdc_lab.simulate.sentences import COMPARED, Compared, Measure, Said, read_limit, words_of
 
 _HELD = re.compile(r"(resolved_ts|checkpoint_ts) is held by (\S+)")
 _FREE = re.compile(r"nothing holds (resolved_ts|checkpoint_ts)")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.hold import (
     CHECKPOINT,
@@ -34,6 +33,7 @@ from ticdc_lab.simulate.pipeline.holds_checkpoint import of_ddl, of_owner, of_si
 from ticdc_lab.simulate.pipeline.holds_resolved import of_processors
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
+from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 _FINER = 4

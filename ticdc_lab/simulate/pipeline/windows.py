@@ -23,9 +23,9 @@ from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, Settings, TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo
-from ticdc_lab.simulate.recorder import CHANGES
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.trace import CHANGES
 
 MINUTE_US = 200_000
 """Virtual time of a minute of the example."""

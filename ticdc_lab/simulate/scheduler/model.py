@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ticdc_lab.simulate.models import Model
+from ticdc_lab.simulate.scenario import Model
 from ticdc_lab.simulate.scheduler import cluster, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View

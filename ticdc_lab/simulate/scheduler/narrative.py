@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from ticdc_lab.simulate.durations import shown
-from ticdc_lab.simulate.recorder import Row, name_of
+from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.trace import Row, name_of
 
 _MOST = 8
 

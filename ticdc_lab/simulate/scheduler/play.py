@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ticdc_lab.simulate import playing
+from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
@@ -14,7 +14,7 @@ from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.translation import faults_of, settings_of
 
 
-class Played(playing.Played[Run, Facts]):
+class Played(runs.Played[Run, Facts]):
     """A scenario of the table scheduler that has run."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ def play(
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, Facts)
     judge = Judge([*scenario.assertions, *also], facts)
-    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level)
+    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
     run = simulate(
         settings_of(scenario), faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
         network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,

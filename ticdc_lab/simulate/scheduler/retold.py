@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.simulate.explore import Exploration
-from ticdc_lab.simulate.recorder import Row, as_table
 from ticdc_lab.simulate.scheduler.executor import state_of
 from ticdc_lab.simulate.scheduler.small import Small
 from ticdc_lab.simulate.scheduler.world import Action, Node, World
+from ticdc_lab.simulate.trace import Row, as_table
 
 _HAPPENS = {
     "crash": ("crashed", None, "a fault"), "restart": ("asked", "Restart", "a fault"),

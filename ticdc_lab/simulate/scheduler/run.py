@@ -10,13 +10,13 @@ from typing import Any
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
 from ticdc_lab.simulate.scheduler.variants import Settings, capture_machine
+from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def simulate(
     network
         How messages travel.
     level
-        How much the trace holds (:mod:`ticdc_lab.simulate.recorder`).
+        How much the trace holds (:mod:`ticdc_lab.simulate.trace`).
     recorder
         Takes the trace; one of this level where it is left out.
     step_limit

@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
-from ticdc_lab.simulate.durations import shown
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.planned_reading import Names
-from ticdc_lab.simulate.scheduler.claims import Compared, Measure, Said
+from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.sentences import Vocabulary, Words
+from ticdc_lab.simulate.sentences import Compared, Measure, Said, Vocabulary, Words
 
 PROCEEDS_US = 2_000_000
 """``checkpoint proceeds``: the global checkpoint has risen in the last two seconds."""

@@ -39,13 +39,13 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 from ticdc_lab.simulate.pipeline.settings import MEASURED, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import SEVERAL, Execute, Executed, Write, Written
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
-from ticdc_lab.simulate.recorder import CHANGES, Recorder
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+from ticdc_lab.simulate.trace import CHANGES, Recorder
 
 START_TS = ts_of(0)
 MS = 1000

@@ -14,11 +14,11 @@ from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.run import simulate
 from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS, CaptureSettings, Settings
 from ticdc_lab.simulate.pipeline.tables import Job, Raw
-from ticdc_lab.simulate.recorder import NOTHING
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import Expire
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.trace import NOTHING
 
 STORES = ("tikv-1", "tikv-2", "tikv-3")
 TABLES = (101, 102, 103)

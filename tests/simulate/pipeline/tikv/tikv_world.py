@@ -38,8 +38,8 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
-from ticdc_lab.simulate.recorder import CHANGES, Recorder
 from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.trace import CHANGES, Recorder
 
 TABLE = 104
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.models import Model
 from ticdc_lab.simulate.pd.world import scenario_cluster, vocabulary
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.pd.world.play import play
 from ticdc_lab.simulate.pd.world.scenario_events import EVENTS
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
+from ticdc_lab.simulate.scenario import Model
 
 MODEL = Model(
     name="pd",

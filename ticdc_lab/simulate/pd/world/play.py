@@ -19,9 +19,9 @@ from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.vocabulary import Moment
 from ticdc_lab.simulate.pd.world.what_if import thrash
 from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.playing import command
-from ticdc_lab.simulate.recorder import CHANGES, Row
+from ticdc_lab.simulate.runs import command
 from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.trace import CHANGES, Row
 
 _ERROR = re.compile(r"Err\w+")
 _MOST_CHECKED = 100_000

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import Happened, text_of
 from ticdc_lab.simulate.pd.world.running import Running
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.recorder import CHANGES, FULL, Recorder, Row
+from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World

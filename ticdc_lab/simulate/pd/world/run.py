@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.world.running import IllegalTransition
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.recorder import CHANGES
+from ticdc_lab.simulate.trace import CHANGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Watch:
     placement_us
         How often all regions are; 0: at the start and the end, None: never.
     level
-        Of the trace (:mod:`ticdc_lab.simulate.recorder`).
+        Of the trace (:mod:`ticdc_lab.simulate.trace`).
     monitor
         Whether invariants are checked; a violation ends the run.
     """

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.planned_reading import Names
-from ticdc_lab.simulate.scheduler.claims import Measure, Said
-from ticdc_lab.simulate.sentences import Vocabulary, Words
+from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 
 CLOSE = 0.05
 

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.cycles import no_cycles
 from ticdc_lab.simulate.faults import Ask, Chaos, Fault, drawn
-from ticdc_lab.simulate.kernel import Kernel
+from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, downstream_of
@@ -31,7 +30,6 @@ from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.pipeline.tikv import committed_in
 from ticdc_lab.simulate.pipeline.truth import changes_of
-from ticdc_lab.simulate.recorder import EVENTS, Recorder
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
@@ -39,6 +37,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import capture_machine
+from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate import playing
+from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.models import Model
 from ticdc_lab.simulate.pipeline import model as one
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
@@ -41,15 +40,14 @@ from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.scenario_cluster import Cluster, cluster
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
-from ticdc_lab.simulate.recorder import CHANGES, Row
-from ticdc_lab.simulate.scenario import Scenario
+from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.claims import Measure, Said
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import Line, narrative
 from ticdc_lab.simulate.scheduler.translation import faults_of
-from ticdc_lab.simulate.sentences import Vocabulary, Words
+from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.trace import CHANGES, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +211,7 @@ _BALANCED = Said(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PlayedChangefeeds(playing.Played[ChangefeedsRun, ChangefeedsFacts]):
+class PlayedChangefeeds(runs.Played[ChangefeedsRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
 
     @property
@@ -247,7 +245,7 @@ def play(
     seed = scenario.seed if seed is None else seed
     facts = ChangefeedsFacts()
     judge = Judge([*scenario.assertions, *also], facts)
-    recorder = playing.recorder_of(scenario, seed, judge, keep=keep, level=level or CHANGES)
+    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level or CHANGES)
 
     def begun(world: Kernel) -> None:
         facts.kernel = world
